@@ -1,0 +1,48 @@
+# Two commands do everything on a fresh machine: make demo, make test.
+PYTHON ?= python3
+BIN := .venv/bin
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+
+.PHONY: demo test lint bench docs clean
+
+demo: .venv/base
+	$(BIN)/hetdp mean examples/people.csv --value income --bounds 0 250000 \
+		--epsilon tier --tier strict=0.02 --tier standard=0.1 --tier open=1 --tier public=public
+
+test: .venv/test
+	$(BIN)/python -m pytest -n auto
+
+lint: .venv/test .venv/lint
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+bench: .venv/test
+	$(BIN)/python bench/run.py
+
+docs: .venv/docs
+	$(BIN)/python -m sphinx -W --keep-going -q -b html docs build/docs
+	@echo "open build/docs/index.html"
+
+clean:
+	rm -rf .venv build dist
+
+.venv/base: pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "hetdp needs Python 3.11 or newer: make PYTHON=python3.12")'
+	@echo "setting up .venv (a minute or two, once)"
+	@$(PYTHON) -m venv .venv
+	@$(PIP) --upgrade "pip>=25.1"
+	@$(PIP) --editable .
+	@touch $@
+
+.venv/test: .venv/base
+	@$(PIP) --group test
+	@touch $@
+
+.venv/lint: .venv/base
+	@$(PIP) --group lint
+	@touch $@
+
+.venv/docs: .venv/base
+	@$(PIP) --group docs
+	@touch $@

@@ -1,0 +1,101 @@
+"""What one cell means: the rule for a private value and the rule for a public ε.
+
+A value never raises: what cannot be read counts as missing (NaN here, the midpoint on the grid). An ε is
+public, so a bad one is a loud error. Both know only ASCII decimal notation: `1_000`, `0,5`, `0x1F`
+or digits of other scripts mean different things to different readers, so they mean nothing here.
+"""
+
+from __future__ import annotations
+
+import decimal
+import math
+import numbers
+import re
+from typing import Any
+
+import numpy as np
+
+from ._errors import InputError
+
+NUMBER = r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?"
+INFINITE = r"[+-]?(?:[iI][nN][fF](?:[iI][nN][iI][tT][yY])?)"
+BLANKS = " \t"
+MISSING = frozenset({"", "-", "--", ".", "?", "na", "n/a", "nan", "nil", "none", "null", "missing"})
+LONGEST = 64
+
+_VALUE = re.compile(f"(?:{NUMBER})|(?:{INFINITE})")
+_EPSILON = re.compile(NUMBER)
+_PUBLIC = frozenset({"inf", "infinity", "public"})
+
+
+def value_of(cell: Any) -> float:
+    """Return a private cell as a double, NaN when it is missing or cannot be read. Never raises.
+
+    >>> [value_of(cell) for cell in (3, " 2.5 ", "1e999", None, "1,5", True)]
+    [3.0, 2.5, inf, nan, nan, nan]
+    """
+    if isinstance(cell, str):
+        text = cell.strip(BLANKS)
+        return float(text) if _VALUE.fullmatch(text) else math.nan
+    if isinstance(cell, (bool, np.bool_)) or not isinstance(cell, (numbers.Real, decimal.Decimal)):
+        return math.nan
+    number: Any = cell
+    try:
+        return float(number)
+    except OverflowError:  # an integer or fraction beyond the doubles: it will be clamped
+        return math.inf if number > 0 else -math.inf
+    except (ValueError, TypeError):  # a signalling Decimal NaN, an odd numeric type
+        return math.nan
+
+
+def is_missing(cell: Any) -> bool:
+    """Say whether a private cell is missing (rather than unreadable); for the owner's `check` alone."""
+    if isinstance(cell, str):
+        return cell.strip(BLANKS).lower() in MISSING
+    return cell is None or (isinstance(cell, numbers.Real) and math.isnan(value_of(cell)))
+
+
+def epsilon_of(cell: Any, where: str = "") -> float:
+    """Return a public ε as the nearest double, or raise: it must be 0, positive, or `inf`.
+
+    Infinity is said, never reached: only `inf`, `infinity`, `public` or a float infinity mean a public value.
+
+    >>> epsilon_of("0.1"), epsilon_of("public"), epsilon_of(0)
+    (0.1, inf, 0.0)
+    >>> epsilon_of("1e400")
+    Traceback (most recent call last):
+    hetdp._errors.InputError: epsilon is too large for a number (got '1e400'); write inf if the value is public
+    """
+    value = _text(cell, where) if isinstance(cell, str) else _number(cell, where)
+    if math.isnan(value):
+        raise InputError(f"epsilon must be 0, positive or inf (got NaN{where}); use 0 to leave people out")
+    if value < 0:
+        raise InputError(f"epsilon must be 0, positive or inf (got {value:g}{where}); use 0 to leave people out")
+    return value + 0.0
+
+
+def _text(cell: str, where: str) -> float:
+    text = cell.strip(BLANKS)
+    shown = repr(text if len(text) <= LONGEST else text[:LONGEST] + "…")
+    if text.lower() in _PUBLIC:
+        return math.inf
+    if len(text) > LONGEST or not _EPSILON.fullmatch(text):
+        raise InputError(f"epsilon must be a decimal number, inf or public (got {shown}{where})")
+    value = float(text)
+    if math.isinf(value):
+        raise InputError(f"epsilon is too large for a number (got {shown}{where}); write inf if the value is public")
+    return value
+
+
+def _number(cell: Any, where: str) -> float:
+    if isinstance(cell, (bool, np.bool_)) or not isinstance(cell, (numbers.Real, decimal.Decimal)):
+        raise InputError(f"epsilon must be a number, inf or public (got {type(cell).__name__}{where})")
+    try:
+        value = float(cell)
+    except OverflowError:
+        value = math.inf
+    except ValueError:
+        return math.nan
+    if value == math.inf and cell != math.inf:
+        raise InputError(f"epsilon is too large for a number{where}; write inf if the value is public")
+    return value

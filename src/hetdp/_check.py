@@ -1,0 +1,134 @@
+"""Check: what is wrong with the values, for the eyes of the data's owner alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ._errors import InputError
+from ._groupby import Table, merge, tabulate
+from ._interval import GRID, Interval
+from ._tally import Tally
+from .sources import batches
+from .sources._batch import Batch, Tiers
+
+_SHOWN = 10
+KINDS = {
+    "missing": "missing: counted as the midpoint",
+    "unreadable": "not a number: counted as the midpoint",
+    "below": "below the lower bound: counted as the bound",
+    "above": "above the upper bound: counted as the bound",
+}
+
+
+@dataclass(frozen=True)
+class Check:
+    """PRIVATE. Counts and places of values that a release silently mends, and the mean by level of ε.
+
+    Attributes
+    ----------
+    n
+        The number of people.
+    counts
+        How many values are missing, unreadable, below and above the bounds.
+    places
+        The first few places of each kind: lines of a text file, rows of a Parquet file, indices of an array.
+    means
+        The exact mean of the values at each ε, without noise. If these differ much then ε depends on the value:
+        the estimate is biased and the choice of ε itself tells something.
+    """
+
+    n: int
+    counts: Mapping[str, int]
+    places: Mapping[str, tuple[int, ...]]
+    place: str
+    means: Mapping[float, float]
+
+    def report(self) -> str:
+        """Return the check as text, marked PRIVATE."""
+        lines = ["PRIVATE: for the owner of the data only. Nothing below is protected; do not publish it.", ""]
+        lines.append(f"{self.n:,} people")
+        for kind, meaning in KINDS.items():
+            count, places = self.counts[kind], self.places[kind]
+            more = ", …" if count > len(places) else ""
+            where = f"   ({self.place} {', '.join(map(str, places))}{more})" if places else ""
+            lines.append(f"{count:>10,} {meaning}{where}")
+        if len(self.means) <= 12:
+            lines += ["", "exact mean by ε (if these differ much, ε depends on the value, which it must not):"]
+            lines += [f"{level:>10.4g}  {mean:,.6g}" for level, mean in self.means.items()]
+        return "\n".join(lines)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the check as plain data."""
+        return {
+            "PRIVATE": "for the owner of the data only; do not publish",
+            "n": self.n,
+            "counts": dict(self.counts),
+            "place": self.place,
+            "places": {kind: list(places) for kind, places in self.places.items()},
+            "means": [{"epsilon": f"{level!r}", "mean": mean} for level, mean in self.means.items()],
+        }
+
+    def __str__(self) -> str:
+        return self.report()
+
+
+def check(
+    source: Any, *, value: str | None = None, epsilon: Any, bounds: Any, tiers: Mapping[str, Any] | None = None
+) -> Check:
+    """Return what `mean` would silently mend in a source, and where. PRIVATE: never publish it.
+
+    The parameters are those of `read`.
+
+    >>> print(check([1, None, "x", 7], epsilon=[1, 1, 1, 0.5], bounds=(0, 5)).report())
+    PRIVATE: for the owner of the data only. Nothing below is protected; do not publish it.
+    <BLANKLINE>
+    4 people
+             1 missing: counted as the midpoint   (index 1)
+             1 not a number: counted as the midpoint   (index 2)
+             0 below the lower bound: counted as the bound
+             1 above the upper bound: counted as the bound   (index 3)
+    <BLANKLINE>
+    exact mean by ε (if these differ much, ε depends on the value, which it must not):
+           0.5  5
+             1  2
+    """
+    interval = Interval.of(bounds)
+    counts = dict.fromkeys(KINDS, 0)
+    places: dict[str, list[int]] = {kind: [] for kind in KINDS}
+    tables: list[Table] = []
+    place = "index"
+    for batch in batches(source, value, epsilon, Tiers(tiers or {}), owner=True):
+        place = batch.place
+        tables.append(tabulate(batch.epsilon, batch.values, interval))
+        for kind, mask in _kinds(batch, interval).items():
+            counts[kind] += int(np.count_nonzero(mask))
+            found = np.flatnonzero(mask)[: _SHOWN - len(places[kind])]
+            places[kind] += (batch.places[found] if batch.places is not None else found).tolist()
+    if not tables:
+        raise InputError("there is nobody here (n = 0)")
+    tally = Tally(merge(tables), interval)
+    return Check(tally.n, counts, {kind: tuple(sorted(found)) for kind, found in places.items()}, place, _means(tally))
+
+
+def _kinds(batch: Batch, interval: Interval) -> dict[str, NDArray[np.bool_]]:
+    values = np.asarray(batch.values).astype(np.float64)
+    nan = np.isnan(values)
+    missing = np.zeros_like(nan) if batch.missing is None else batch.missing
+    return {
+        "missing": nan & missing,
+        "unreadable": nan & ~missing,
+        "below": values < interval.lo,
+        "above": values > interval.hi,
+    }
+
+
+def _means(tally: Tally) -> dict[float, float]:
+    table = tally.table
+    used = table.epsilon > 0
+    mean = tally.interval.lo + tally.interval.width * (table.total[used] / (table.count[used] * GRID))
+    return dict(zip(table.epsilon[used].tolist(), mean.tolist(), strict=True))

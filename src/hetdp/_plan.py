@@ -1,0 +1,334 @@
+"""Plan: what would be released and what it costs, decided from public facts alone."""
+
+from __future__ import annotations
+
+import math
+import numbers
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from . import _accuracy
+from ._errors import InputError
+from ._exact import LARGEST_SCALE, NoiseTerm, check, lattice, scale_for, weigh
+from ._groupby import round_down
+from ._interval import Interval
+from ._levels import Levels, epsilon_array
+from .estimators import Shape, find
+
+IntervalKind = Literal["guaranteed", "normal"]
+
+
+@dataclass(frozen=True)
+class Row:
+    """One level of a plan. Weight and spend are for one person."""
+
+    epsilon: float
+    count: int
+    weight: float
+    spent: float
+    name: str | None = None
+
+    @property
+    def free(self) -> float:
+        """The privacy that comes free: what this person allowed and the release does not use."""
+        return self.epsilon - self.spent if self.spent < math.inf else 0.0
+
+    @property
+    def share(self) -> float:
+        """The share of the estimate that rests on this level."""
+        return self.weight * self.count
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """Integer weights per level, the noise, and everything that follows from them. No value was seen.
+
+    A plan that exists has passed the exact check of `_exact`: making one that would overspend raises.
+
+    Attributes
+    ----------
+    method
+        The name of the estimator.
+    levels
+        The ε and how many people have each.
+    interval
+        The public interval of the values.
+    units
+        One person's integer weight at each level.
+    noise
+        The noise terms, in weight units.
+    threshold
+        The saturation level t, in ε: people above it get the rest of their ε free. None if the method has none.
+    abstains
+        Whether the answer is the midpoint of the interval, with no data used and nothing spent.
+    variance_bound
+        The bound on the variance of one value, for an interval of length 1; 1/4 always holds.
+    shrink
+        The factor by which the estimate is drawn towards the midpoint, after the noise; 1 is unbiased.
+    """
+
+    method: str
+    levels: Levels
+    interval: Interval
+    units: NDArray[np.int64]
+    noise: tuple[NoiseTerm, ...]
+    threshold: float | None
+    abstains: bool
+    variance_bound: float = 0.25
+    shrink: float = 1.0
+
+    def __post_init__(self) -> None:
+        check(self.units, self.levels.epsilon, self.levels.count, self.noise)
+        self.units.flags.writeable = False
+
+    @property
+    def n(self) -> int:
+        """The number of people."""
+        return self.levels.n
+
+    @property
+    def bounds(self) -> tuple[float, float]:
+        """The interval as a pair."""
+        return self.interval.lo, self.interval.hi
+
+    @cached_property
+    def total(self) -> int:
+        """The weight of all people together, in weight units."""
+        return weigh(self.units, self.levels.count)
+
+    @property
+    def noiseless(self) -> bool:
+        """Whether only public people have weight, so that no noise is needed."""
+        return not self.abstains and not self.noise
+
+    @cached_property
+    def table(self) -> tuple[Row, ...]:
+        """One row per level: ε, people, one person's weight and what they really spend."""
+        names = self.levels.names
+        columns = (self.levels.epsilon, self.levels.count, self.person_weight, self.spent)
+        return tuple(Row(e, c, w, s, names.get(e)) for e, c, w, s in zip(*(x.tolist() for x in columns), strict=True))
+
+    @cached_property
+    def spent(self) -> NDArray[np.float64]:
+        """What one person at each level spends, W/scale, rounded up to the next double; never above ε."""
+        spent = np.where(self.units > 0, np.inf, 0.0)
+        for term in self.noise:
+            part = slice(term.first, term.last)
+            spent[part] = np.where(self.units[part] > 0, np.nextafter(self.units[part] / term.scale, np.inf), 0.0)
+        return spent
+
+    @cached_property
+    def person_weight(self) -> NDArray[np.float64]:
+        """The weight of one person at each level; over all people the weights sum to `shrink`."""
+        return np.asarray(self.units * (self.shrink / max(self.total, 1)), dtype=np.float64)
+
+    @property
+    def noise_scale(self) -> float:
+        """The scale of the Laplace noise in units of the values (of several: the root of their squares)."""
+        return math.hypot(*self._scales) * self.interval.width
+
+    @cached_property
+    def _scales(self) -> tuple[float, ...]:
+        return tuple(self.shrink * term.scale / self.total for term in self.noise)
+
+    @cached_property
+    def _squares(self) -> float:
+        """Σw² over all people."""
+        return float(np.sum(self.levels.count * self.person_weight**2))
+
+    @cached_property
+    def _noise_variance(self) -> float:
+        return sum(_accuracy.noise_variance(term.scale) * (self.shrink / self.total) ** 2 for term in self.noise)
+
+    @property
+    def worst_case_mse(self) -> float:
+        """The mean squared error for the worst distribution on the interval, in squared units of the values."""
+        return self._worst_mse * self.interval.width**2
+
+    @property
+    def worst_case_error(self) -> float:
+        """The root of `worst_case_mse`, in units of the values."""
+        return math.sqrt(self._worst_mse) * self.interval.width
+
+    @cached_property
+    def _worst_mse(self) -> float:
+        if self.abstains:
+            return 0.25
+        return self._noise_variance + _accuracy.worst_spread(self._squares, self.shrink, self.variance_bound)
+
+    def mse(self, variance: float, mean: float | None = None) -> float:
+        """Return the mean squared error for data of this variance, both in squared units of the values.
+
+        Where the estimate is biased (a method that shrinks, or a plan that abstains) the error also depends on
+        the mean of the data; without `mean` the one that is worst for this variance is taken.
+        """
+        spread = unit_variance(variance, self.interval)
+        offset = 0.25 - spread if mean is None else ((mean - self.interval.mid) / self.interval.width) ** 2
+        bias = 1.0 if self.abstains else (1 - self.shrink) ** 2
+        return (spread * self._squares + self._noise_variance + bias * offset) * self.interval.width**2
+
+    def weights(self, epsilons: Any) -> NDArray[np.float64]:
+        """Return the weight of each person of a sequence of ε; every ε must be a level of this plan."""
+        asked = epsilon_array(epsilons)
+        asked = round_down(asked) if self.levels.rounded else asked
+        place = np.minimum(np.searchsorted(self.levels.epsilon, asked), len(self.levels) - 1)
+        if not np.array_equal(self.levels.epsilon[place], asked):
+            raise InputError("an epsilon is not among the levels of this plan; plan again with all people")
+        return np.asarray(self.person_weight[place])
+
+    def interval_radius(self, level: float = 0.95, kind: IntervalKind = "guaranteed") -> float:
+        """Return r: the unclamped estimate is within r of μ with probability at least `level`, in units of the values.
+
+        "guaranteed" holds for every distribution on the interval and every n; "normal" is the
+        narrower normal approximation at the worst-case variance and promises nothing for small n.
+        """
+        if not 0 < level < 1:
+            raise InputError(f"the confidence level must be between 0 and 1 (got {level:g}); 0.95 is usual")
+        if kind not in ("guaranteed", "normal"):
+            raise InputError(f"the kind of an interval is 'guaranteed' or 'normal' (got {kind!r})")
+        if self.abstains:
+            return self.interval.width / 2
+        if kind == "normal":
+            spread = self.variance_bound * self._squares + self._noise_variance
+            radius = _accuracy.normal_radius(spread, level)
+        else:
+            radius = _accuracy.guaranteed_radius(self._squares, self._scales, level)
+        bias = (1 - self.shrink) / 2
+        return (radius + bias + _accuracy.rounding(self.total, len(self.noise) + 1)) * self.interval.width
+
+    def frontier(self, tolerance: float = 0.01) -> float:
+        """Return the smallest cap τ: giving everybody min(ε, τ) keeps the worst-case MSE within (1 + tolerance) times.
+
+        How much more privacy can be advertised almost free. An abstaining plan uses nobody's data: 0.
+
+        >>> round(plan({0.1: 700, float("inf"): 300}).frontier(0.01), 3)
+        0.167
+        """
+        if not tolerance > 0:
+            raise InputError(f"the tolerance must be positive (got {tolerance:g}); 0.01 is one per cent")
+        if self.abstains:
+            return 0.0
+        shape = find(self.method).shape
+
+        def error(cap: float) -> float:
+            capped = self.levels.capped(cap)
+            return _accuracy.objective(capped, shape(capped, self.variance_bound), self.variance_bound)
+
+        goal = error(math.inf) * (1 + tolerance)
+        return _accuracy.least(lambda cap: error(cap) <= goal, start=self._largest_spent())
+
+    def _largest_spent(self) -> float:
+        spent = float(self.spent.max())
+        return spent if math.isfinite(spent) else 1.0
+
+    def __repr__(self) -> str:
+        return (
+            f"Plan(method={self.method!r}, n={self.n}, threshold={self.threshold}, "
+            f"noise_scale={self.noise_scale:.6g}, worst_case_mse={self.worst_case_mse:.6g}, abstains={self.abstains})"
+        )
+
+    def __str__(self) -> str:
+        return self.report()
+
+    def report(self) -> str:
+        """Return the plan as text."""
+        from ._report import plan_text
+
+        return plan_text(self)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the plan as plain data, as JSON has it."""
+        from ._facts import plan_facts
+
+        facts: dict[str, Any] = plan_facts(self)
+        return facts
+
+    def _repr_html_(self) -> str:
+        from ._report import plan_html
+
+        return plan_html(self)
+
+
+def plan(
+    levels: Levels | Mapping[Any, int] | Any,
+    *,
+    bounds: Any = (-0.5, 0.5),
+    method: str = "adpm",
+    variance: float | None = None,
+) -> Plan:
+    """Return what a release would do and cost, from the public levels alone.
+
+    Parameters
+    ----------
+    levels
+        `Levels`, a mapping {ε: people}, or a sequence with one ε a person.
+    bounds
+        The public interval of the values.
+    method
+        A name of `hetdp.methods()`.
+    variance
+        A publicly known bound on the variance of one value, in squared units of the values. Never take it
+        from the data. Without it the largest possible variance (hi − lo)²/4 is assumed.
+
+    Examples
+    --------
+    The paper's case (B): 700 people at ε = 0.1 and 300 public ones, on an interval of length 1. Theorem 1
+    gives R/(4n[f + (1−f)R]) with R = 1 + 8/(0.1²·700).
+
+    >>> p = plan({0.1: 700, float("inf"): 300})
+    >>> round(p.threshold, 6), round(p.worst_case_mse * 1e4, 6)
+    (0.214286, 3.989362)
+    """
+    if not isinstance(levels, Levels):
+        levels = Levels(levels) if isinstance(levels, Mapping) else Levels.of(levels)
+    interval = Interval.of(bounds)
+    bound = 0.25 if variance is None else unit_variance(variance, interval)
+    if bound == 0:
+        raise InputError("the bound on the variance must be positive; leave it out if none is known")
+    rule = find(method)
+    shape = rule.shape(levels, bound)
+    drawn = _drawn(rule.name, levels, interval, shape, bound)
+    if drawn is not None and not (rule.abstains and drawn._worst_mse > 0.25):
+        return drawn
+    nothing = np.zeros(len(levels), np.int64)
+    return Plan(rule.name, levels, interval, nothing, (), shape.threshold, abstains=True, variance_bound=bound)
+
+
+def _drawn(method: str, levels: Levels, interval: Interval, shape: Shape, bound: float) -> Plan | None:
+    """Return the plan with its noise; None if nobody has weight or the noise could not be drawn."""
+    units = lattice(shape.weight, levels.active)
+    if not units.any():
+        return None
+    least = shape.noise / float(shape.weight.max()) * int(units.max())
+    edges = list(range(len(levels) + 1)) if shape.apart else [0, len(levels)]
+    noise = []
+    for first, last in pairwise(edges):
+        scale = max(scale_for(units[first:last], levels.epsilon[first:last]), least)
+        if scale > LARGEST_SCALE:
+            return None
+        if scale:
+            noise.append(NoiseTerm(scale, first, last))
+    return Plan(
+        method,
+        levels,
+        interval,
+        units,
+        tuple(noise),
+        shape.threshold,
+        abstains=False,
+        variance_bound=bound,
+        shrink=shape.shrink,
+    )
+
+
+def unit_variance(variance: Any, interval: Interval) -> float:
+    """Return a variance as it would be on an interval of length 1, where it is at most 1/4."""
+    if isinstance(variance, bool) or not isinstance(variance, numbers.Real) or not float(variance) >= 0:
+        raise InputError(f"a variance must be a number, 0 or more (got {variance!r}), in squared units of the values")
+    return min(float(variance) / interval.width / interval.width, 0.25)

@@ -1,0 +1,127 @@
+"""Tally: per level of ε, how many people and the exact sum of their codes. Private."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ._errors import InputError
+from ._groupby import Table, merge
+from ._interval import GRID, Interval
+from ._levels import Levels
+
+_FORMAT = "hetdp-tally-1"
+_WARNING = "PRIVATE: these sums are not protected by any noise. Do not publish this file."
+
+
+class Tally:
+    """A sufficient statistic for every affine estimator: {ε: (people, exact sum of codes)}.
+
+    Two tallies of different people merge with `+`, exactly and in any order. A tally is private:
+    it has the exact sums. Its `repr` shows the public half only.
+
+    >>> from hetdp import read
+    >>> a = read([0.2, 0.4], epsilon=[1, 1], bounds=(0, 1))
+    >>> b = read([0.9], epsilon=[float("inf")], bounds=(0, 1))
+    >>> a + b == b + a, (a + b).levels
+    (True, Levels({1: 2, inf: 1}))
+    """
+
+    __slots__ = ("interval", "levels", "table")
+
+    def __init__(self, table: Table, interval: Interval, names: Mapping[float, str] | None = None) -> None:
+        self.table = table
+        self.interval = interval
+        self.levels = Levels.from_table(table, names)
+
+    @property
+    def n(self) -> int:
+        """The number of people."""
+        return self.levels.n
+
+    def __add__(self, other: object) -> Tally:
+        if not isinstance(other, Tally):
+            return NotImplemented
+        if self.interval != other.interval:
+            raise InputError(f"tallies with different bounds do not merge (got {self.interval} and {other.interval})")
+        names = {**self.levels.names, **other.levels.names}
+        return Tally(merge([self.table, other.table]), self.interval, names)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Tally):
+            return NotImplemented
+        return (
+            self.interval == other.interval
+            and self.levels == other.levels
+            and np.array_equal(self.table.total, other.table.total)
+        )
+
+    __hash__ = None  # type: ignore[assignment]  # a hash of private sums would be a fingerprint of them
+
+    def __repr__(self) -> str:
+        return f"Tally(bounds=({self.interval.lo:g}, {self.interval.hi:g}), {self.levels!r}, sums=<private>)"
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the tally to a file that only its owner can read; the file appears whole or not at all."""
+        target = Path(path)
+        body = json.dumps(self._fields(), indent=1)
+        text = json.dumps({"warning": _WARNING, "sha256": _digest(body), "body": body}, indent=1)
+        handle, name = tempfile.mkstemp(dir=target.parent, prefix=target.name)  # made with mode 600
+        try:
+            with os.fdopen(handle, "w") as file:
+                file.write(text)
+                file.flush()
+                os.fsync(file.fileno())
+            Path(name).replace(target)
+        except BaseException:
+            Path(name).unlink(missing_ok=True)
+            raise
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Tally:
+        """Read a tally that `save` wrote."""
+        try:
+            outer = json.loads(Path(path).read_text(encoding="utf-8"))
+            body = outer["body"]
+            intact = outer["sha256"] == _digest(body)
+            fields = json.loads(body)
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+            raise InputError(f"{path} is not a tally file that can be read") from None
+        if not intact:
+            raise InputError(f"{path} is damaged: its checksum does not fit")
+        if fields.get("format") != _FORMAT or fields.get("grid") != GRID:
+            raise InputError(f"{path} was written by another version of hetdp; make the tally again")
+        return cls._of_fields(fields)
+
+    def _fields(self) -> dict[str, Any]:
+        return {
+            "format": _FORMAT,
+            "grid": GRID,
+            "bounds": [self.interval.lo, self.interval.hi],
+            "rounded": self.table.rounded,
+            "epsilon": [level.hex() for level in self.table.epsilon.tolist()],
+            "count": self.table.count.tolist(),
+            "total": self.table.total.tolist(),
+            "names": {level.hex(): name for level, name in self.levels.names.items()},
+        }
+
+    @classmethod
+    def _of_fields(cls, fields: Mapping[str, Any]) -> Tally:
+        epsilon = np.array([float.fromhex(level) for level in fields["epsilon"]])
+        count, total = np.array(fields["count"], np.int64), np.array(fields["total"], np.int64)
+        if (count < 0).any() or (total < 0).any() or (total // GRID > count).any():
+            raise InputError("this tally has sums that no values can give")
+        table = merge([Table(epsilon, count, total, fields["rounded"])])
+        names = {float.fromhex(level): name for level, name in fields["names"].items()}
+        return cls(table, Interval.of(fields["bounds"]), names)
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()

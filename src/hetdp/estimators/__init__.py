@@ -1,0 +1,29 @@
+"""The registry of methods. A new one is one file and one line here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from .._errors import InputError
+from . import adpm, proportional, uniform
+from ._shape import Method, Shape
+
+_REGISTRY = {method.name: method for method in (adpm.METHOD, proportional.METHOD, uniform.METHOD)}
+
+__all__ = ["Method", "Shape", "find", "methods"]
+
+
+def methods() -> Mapping[str, Method]:
+    """Return every method by its name.
+
+    >>> list(methods())
+    ['adpm', 'proportional', 'uniform']
+    """
+    return dict(_REGISTRY)
+
+
+def find(name: str) -> Method:
+    """Return one method, or raise with the names that exist."""
+    if name not in _REGISTRY:
+        raise InputError(f"unknown method {name!r}; choose one of {', '.join(_REGISTRY)}")
+    return _REGISTRY[name]

@@ -1,0 +1,60 @@
+"""What every source yields: some of the people, as two arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .._cells import epsilon_of
+from .._errors import InputError
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Some people: their values (NaN where missing or unreadable) and their ε.
+
+    Attributes
+    ----------
+    place
+        What a place in this source is called: an index, a line, a row.
+    missing, places
+        For the owner's `check` alone: which values are missing, the other NaNs being unreadable, and where each
+        person stands.
+    """
+
+    values: NDArray[Any] | None
+    epsilon: NDArray[np.float64]
+    place: str = "index"
+    missing: NDArray[np.bool_] | None = None
+    places: NDArray[np.int64] | None = None
+
+
+class Tiers:
+    """Names for levels. When there are any, the ε column holds names and nothing else."""
+
+    def __init__(self, epsilons: Mapping[str, Any]) -> None:
+        self._epsilon = {name: epsilon_of(cell, f" for tier {name!r}") for name, cell in epsilons.items()}
+
+    def epsilon_of(self, cell: Any, where: str) -> float:
+        """Return the ε of one cell: by its tier's name if there are tiers, else as a number."""
+        if not self._epsilon:
+            return epsilon_of(cell, where)
+        name = cell.strip() if isinstance(cell, str) else cell
+        if name not in self._epsilon:
+            raise InputError(f"unknown tier {name!r}{where}; the tiers are {', '.join(map(repr, self._epsilon))}")
+        return self._epsilon[name]
+
+    def __bool__(self) -> bool:
+        return bool(self._epsilon)
+
+    @property
+    def shown(self) -> dict[float, str]:
+        """The name to show for a level; tiers with the same ε share it."""
+        shown: dict[float, str] = {}
+        for name, level in self._epsilon.items():
+            shown[level] = f"{shown[level]}, {name}" if level in shown else name
+        return shown

@@ -1,0 +1,71 @@
+"""Arrays, lists and series in memory."""
+
+from __future__ import annotations
+
+import numbers
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .._cells import epsilon_of, is_missing, value_of
+from .._errors import InputError
+from .._levels import epsilon_array
+from ._batch import Batch, Tiers
+
+_REFUSED = {"c": "complex numbers", "S": "bytes", "M": "dates", "m": "time spans", "V": "records"}
+
+
+def batches(values: Any, epsilon: Any, tiers: Tiers, *, owner: bool = False) -> Iterator[Batch]:
+    """Yield all people of two sequences of one length as one batch."""
+    _aligned(values, epsilon)
+    numbers_of, missing = value_array(values, owner=owner)
+    levels = _epsilons(epsilon, tiers, numbers_of.size)
+    if levels.size != numbers_of.size:
+        raise InputError(f"values and epsilon must have one entry a person (got {numbers_of.size} and {levels.size})")
+    if levels.size:
+        yield Batch(numbers_of, levels, missing=missing)
+
+
+def _epsilons(epsilon: Any, tiers: Tiers, n: int) -> NDArray[np.float64]:
+    if isinstance(epsilon, numbers.Real):
+        return np.full(n, epsilon_of(epsilon))
+    if tiers:
+        return np.array([tiers.epsilon_of(cell, f" at index {i}") for i, cell in enumerate(epsilon)], dtype=np.float64)
+    return epsilon_array(epsilon)
+
+
+def value_array(values: Any, *, owner: bool = False) -> tuple[NDArray[Any], NDArray[np.bool_] | None]:
+    """Return the values as an array of numbers, NaN where a cell cannot be read, and what is missing (for the owner).
+
+    Only the form of the input (its type, dtype, dimensions) can raise; no single cell can. A list is
+    read cell by cell for that reason: numpy would choose its dtype by what the cells hold.
+    """
+    if isinstance(values, np.ma.MaskedArray):
+        raise InputError("values are a masked array; fill it first (NaN counts as missing): masked.filled(numpy.nan)")
+    if hasattr(values, "__array__"):
+        array = np.asarray(values)
+    elif isinstance(values, (list, tuple)):
+        array = np.empty(len(values), dtype=object)
+        array[:] = values
+    else:
+        raise InputError(f"values must be an array, a list or the name of a file (got {type(values).__name__})")
+    if array.ndim != 1:
+        raise InputError(f"values must have one dimension, one entry a person (got {array.ndim} dimensions)")
+    if array.dtype.kind in _REFUSED:
+        raise InputError(f"values must be numbers (got an array of {_REFUSED[array.dtype.kind]})")
+    if array.dtype.kind in "biuf":
+        return array, np.isnan(array) if owner and array.dtype.kind == "f" else None
+    cells = array.tolist()
+    missing = np.array([is_missing(cell) for cell in cells], dtype=bool) if owner else None
+    return np.array([value_of(cell) for cell in cells], dtype=np.float64), missing
+
+
+def _aligned(values: Any, epsilon: Any) -> None:
+    """Refuse two series whose rows have different labels: never align silently, never ignore a misalignment."""
+    ours, theirs = getattr(values, "index", None), getattr(epsilon, "index", None)
+    if callable(ours) or callable(theirs) or ours is None or theirs is None:
+        return
+    if len(ours) != len(theirs) or not (ours == theirs).all():
+        raise InputError("values and epsilon have different row labels; align them first, or pass plain arrays")
