@@ -8,13 +8,18 @@ True
 The stages are `read` → `plan` → `release`; `mean` is all three. See the README for the command line.
 """
 
+from . import bounds, experiments
+from ._certificate import Certificate, certificate
 from ._check import Check, check
+from ._compare import Comparison, compare
 from ._errors import HetdpError, InputError, PrivacyError
 from ._interval import Interval
 from ._levels import Levels
 from ._mean import mean
+from ._optimal import Optimum, optimal
 from ._plan import Plan, plan
 from ._release import Release, release
+from ._simulate import Simulation, simulate
 from ._tally import Tally
 from .estimators import methods
 from .sources import read
@@ -22,19 +27,29 @@ from .sources import read
 __version__ = "0.1.0"
 
 __all__ = [
+    "Certificate",
     "Check",
+    "Comparison",
     "HetdpError",
     "InputError",
     "Interval",
     "Levels",
+    "Optimum",
     "Plan",
     "PrivacyError",
     "Release",
+    "Simulation",
     "Tally",
+    "bounds",
+    "certificate",
     "check",
+    "compare",
+    "experiments",
     "mean",
     "methods",
+    "optimal",
     "plan",
     "read",
     "release",
+    "simulate",
 ]

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from statistics import NormalDist
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ._interval import GRID
 from ._levels import Levels
@@ -26,14 +28,52 @@ def noise_variance(scale: float) -> float:
     return 0.5 / math.sinh(half) ** 2 if half < 350 else 0.0
 
 
+@dataclass(frozen=True)
+class Errors:
+    """What the mean squared error of an estimator is made of.
+
+    For data of variance v whose mean lies d from the midpoint it is spread·v + pull·d² + noise.
+
+    Attributes
+    ----------
+    spread, pull, noise
+        The coefficients above; for weights w: Σw², (1 − Σw)², and the variance of the noise.
+    ranges
+        The sum of the squared ranges over which single people can move the estimate.
+    scales
+        The scales of the noise terms.
+    bias
+        The largest possible bias.
+    """
+
+    spread: float
+    pull: float
+    noise: float
+    ranges: float
+    scales: tuple[float, ...]
+    bias: float
+
+    def worst(self, variance: float) -> float:
+        """Return the largest error over all distributions with at most this variance."""
+        return self.noise + worst_corner(self.spread, self.pull, variance)
+
+
+MIDPOINT = Errors(spread=0, pull=1, noise=0, ranges=0, scales=(), bias=0.5)
+"""The answer that uses no data."""
+
+
 def worst_spread(squares: float, shrink: float, variance: float) -> float:
-    """Return the largest of v·Σw² + (1 − s)²·d² over v ≤ variance, v + d² ≤ 1/4: sampling error and bias together.
+    """Return the worst sum of sampling error and bias for weights with Σw² = squares and Σw = shrink."""
+    return worst_corner(squares, (1 - shrink) ** 2, variance)
+
+
+def worst_corner(spread: float, pull: float, variance: float) -> float:
+    """Return the largest of v·spread + d²·pull over 0 ≤ v ≤ variance, v + d² ≤ 1/4.
 
     A distribution on an interval of length 1 with variance v has its mean at most √(1/4 − v) from the midpoint.
     The maximum of a linear function sits at a corner.
     """
-    bias = (1 - shrink) ** 2
-    return max(variance * squares + (0.25 - variance) * bias, 0.25 * bias)
+    return max(variance * spread + (0.25 - variance) * pull, 0.25 * pull)
 
 
 def objective(levels: Levels, shape: Shape, variance: float) -> float:
@@ -41,12 +81,27 @@ def objective(levels: Levels, shape: Shape, variance: float) -> float:
     total = float(np.sum(levels.count * shape.weight))
     if not total > 0:
         return math.inf
-    w = shape.weight * (shape.shrink / total)
-    used = w > 0
+    if shape.kept:
+        largest = float(levels.epsilon.max())
+        return sampling_errors(levels, shape.weight, 1 / (total * largest)).worst(variance)
+    w, used = shape.weight * (shape.shrink / total), shape.weight > 0
     with np.errstate(over="ignore"):
         eta = np.maximum(w[used] / levels.epsilon[used], shape.noise * shape.shrink / total)
         noise = 2 * float(np.sum(eta**2) if shape.apart else np.max(eta) ** 2)
         return worst_spread(float(np.sum(levels.count * w**2)), shape.shrink, variance) + noise
+
+
+def sampling_errors(levels: Levels, keep: NDArray[np.float64], scale: float) -> Errors:
+    """Return the errors of Σ over the kept of (x − mid)/D plus Laplace noise, D = Σ keep.
+
+    Person i is kept with probability p, so (x − mid) enters with mean p·d and second moment p·(v + d²): the variance
+    of the sum is Σ p·v + p(1 − p)·d², and one person moves it by at most 1/D.
+    """
+    expected = float(np.sum(levels.count * keep))
+    pull = float(np.sum(levels.count * keep * (1 - keep))) / expected**2
+    people = float(np.sum(levels.count[keep > 0]))
+    scales = (scale,) if scale else ()
+    return Errors(1 / expected, pull, 2 * scale**2, people / expected**2, scales, bias=0.0)
 
 
 def normal_radius(mse: float, level: float) -> float:
@@ -76,7 +131,9 @@ def guaranteed_radius(squares: float, scales: Sequence[float], level: float) -> 
         return (log + lam * lam * squares / 8 - sum(math.log1p(-((lam * eta) ** 2)) for eta in scales)) / lam
 
     limit = min(most, (1 - 1e-9) / max(scales))
-    return float(minimize_scalar(bound, bounds=(limit * 1e-6, limit), method="bounded").fun)
+    return float(
+        minimize_scalar(bound, bounds=(limit * 1e-6, limit), method="bounded", options={"xatol": 1e-9 * limit}).fun
+    )
 
 
 def rounding(total: int, floors: int) -> float:

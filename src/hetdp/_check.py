@@ -116,7 +116,8 @@ def check(
 
 
 def _kinds(batch: Batch, interval: Interval) -> dict[str, NDArray[np.bool_]]:
-    values = np.asarray(batch.values).astype(np.float64)
+    with np.errstate(over="ignore"):
+        values = np.asarray(batch.values).astype(np.float64)
     nan = np.isnan(values)
     missing = np.zeros_like(nan) if batch.missing is None else batch.missing
     return {

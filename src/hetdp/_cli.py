@@ -39,6 +39,25 @@ Tier = Annotated[
     list[str] | None,
     typer.Option("--tier", help="A tier by name, when the ε column holds names; repeat.", metavar="NAME=ε"),
 ]
+PublicFile = Annotated[
+    str | None,
+    typer.Argument(help="A file with everybody's ε; no value is used.", metavar="[FILE]", show_default=False),
+]
+TierPeople = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--tier",
+        help="NAME=ε:PEOPLE without a file; NAME=ε if the file's ε column holds names; repeat.",
+        metavar="NAME=ε[:PEOPLE]",
+    ),
+]
+EpsilonColumn = Annotated[
+    str | None, typer.Option("--epsilon", help="The file's column with everybody's ε.", metavar="COL")
+]
+PrivateColumn = Annotated[
+    str | None,
+    typer.Option("--value", help="The private column, so that ragged lines can be read around it.", metavar="COL"),
+]
 MethodName = Annotated[str, typer.Option("--method", help="The estimator; `hetdp methods` lists them.")]
 Variance = Annotated[
     float | None,
@@ -89,19 +108,11 @@ def mean(  # noqa: PLR0913  one parameter an option
 
 @app.command()
 def plan(  # noqa: PLR0913  one parameter an option
-    file: Annotated[str | None, typer.Argument(help="A file with everybody's ε; values are not read.")] = None,
+    file: PublicFile = None,
     *,
-    tier: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--tier", help="NAME=ε:PEOPLE without a file; NAME=ε if the file's ε column holds names; repeat.",
-            metavar="NAME=ε[:PEOPLE]",
-        ),
-    ] = None,
-    epsilon: Annotated[str | None, typer.Option("--epsilon", help="The column with everybody's ε.")] = None,
-    value: Annotated[
-        str | None, typer.Option("--value", help="The private column, so that ragged lines can be read around it.")
-    ] = None,
+    tier: TierPeople = None,
+    epsilon: EpsilonColumn = None,
+    value: PrivateColumn = None,
     bounds: Bounds = (-0.5, 0.5),
     method: MethodName = "adpm",
     variance: Variance = None,
@@ -131,6 +142,65 @@ def plan(  # noqa: PLR0913  one parameter an option
         _show(facts if as_json else body)
         return
     _write(output, facts, as_json=as_json, html=lambda: _report.plan_html(planned), text=lambda: _report.text(body))
+
+
+@app.command()
+def compare(
+    file: PublicFile = None,
+    *,
+    tier: TierPeople = None,
+    epsilon: EpsilonColumn = None,
+    value: PrivateColumn = None,
+    bounds: Bounds = (-0.5, 0.5),
+    variance: Annotated[
+        float | None,
+        typer.Option("--variance", help="Also the error for data of this variance (default: even spread)."),
+    ] = None,
+    plot: Annotated[Path | None, typer.Option("--plot", help="Write a picture: .png, .svg or .pdf.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Show every method side by side: error, who spends what, and what no method can beat."""
+    from ._compare import compare as run_compare
+
+    compared = run_compare(_levels(file, epsilon, value, tier), bounds=bounds, variance=variance)
+    if plot is not None:
+        _picture(plot)
+        compared.plot(plot)
+    _show(compared.to_dict() if as_json else compared.body())
+
+
+@app.command()
+def reproduce(
+    *,
+    only: Annotated[
+        list[str] | None, typer.Option("--only", help="One experiment by name, as table-2; repeat.", metavar="NAME")
+    ] = None,
+    runs: Annotated[int | None, typer.Option("--runs", help="Simulated runs per point.", min=2)] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="Fewer runs and coarser grids.")] = False,
+    out: Annotated[Path, typer.Option("--out", help="The folder to write.")] = Path("reproduction"),
+    as_json: Json = False,
+) -> None:
+    """Reproduce the paper: every figure, table and example, with pictures, numbers and verdicts."""
+    from . import experiments
+
+    names = only or list(experiments.EXPERIMENTS)
+    for name in names:
+        if name not in experiments.EXPERIMENTS:
+            raise InputError(f"unknown experiment {name!r}; choose one of {', '.join(experiments.EXPERIMENTS)}")
+    if out.exists() and not out.is_dir():
+        raise InputError(f"{out} is a file; name a folder")
+    chosen = [experiments.EXPERIMENTS[name] for name in names]
+    settings = experiments.Settings(runs, quick)
+    done = experiments.reproduce(chosen, out, settings, lambda line: print(line, file=sys.stderr))
+    verdicts = [
+        {"experiment": item.experiment.name, "claim": v.claim, "found": v.found, "holds": v.holds}
+        for item in done
+        for v in item.result.verdicts
+    ]
+    lines = [
+        f"{'holds  ' if v['holds'] else 'DIFFERS'}  {v['experiment']:12} {v['claim']}: {v['found']}" for v in verdicts
+    ]
+    _show(verdicts if as_json else "\n".join([*lines, f"see {out / 'index.html'}"]))
 
 
 @app.command()
@@ -231,6 +301,11 @@ def _writable(output: Path | None, *, force: bool) -> None:
             pass
     except OSError:
         raise InputError(f"{output} cannot be written by this user") from None
+
+
+def _picture(path: Path) -> None:
+    if path.suffix.lower() not in {".png", ".svg", ".pdf"} or not path.parent.is_dir():
+        raise InputError(f"a picture needs a name in an existing folder that ends in .png, .svg or .pdf (got {path})")
 
 
 def _write(output: Path, facts: Any, *, as_json: bool, html: Any, text: Any) -> None:

@@ -20,7 +20,6 @@ from __future__ import annotations
 import math
 import operator
 from dataclasses import dataclass
-from fractions import Fraction
 
 import numpy as np
 from numpy.typing import NDArray
@@ -70,23 +69,29 @@ def lattice(weight: Floats, people: int) -> Ints:
 def scale_for(units: Ints, epsilon: Floats) -> float:
     """Return the smallest usable noise scale with W/scale ≤ ε⁻ everywhere: 0 if none is needed, inf if none will do.
 
-    The level that decides is looked for in floats; its scale is a `Fraction`, rounded up to a double.
+    The level that decides is looked for in floats; its scale is an exact quotient, rounded up to a double.
     """
     private = (units > 0) & np.isfinite(epsilon)
     if not private.any():
         return 0.0
     weight, limit = units[private], below(epsilon[private])
-    if not limit.all():
-        return math.inf
-    with np.errstate(over="ignore"):
+    with np.errstate(over="ignore", divide="ignore"):
         ratio = weight / limit
     close = ratio >= ratio.max() * (1 - 2.0**-40)
-    exact = max(Fraction(int(w)) / Fraction(e) for w, e in zip(weight[close], limit[close].tolist(), strict=True))
-    return max(_round_up(exact), SMALLEST_SCALE)
+    return max(SMALLEST_SCALE, *map(_quotient_up, weight[close].tolist(), limit[close].tolist()))
+
+
+def scales_apart(units: Ints, epsilon: Floats) -> list[float]:
+    """Return `scale_for` of every level by itself."""
+    needed = ((units > 0) & np.isfinite(epsilon)).tolist()
+    columns = zip(units.tolist(), below(epsilon).tolist(), needed, strict=True)
+    return [max(SMALLEST_SCALE, _quotient_up(w, limit)) if need else 0.0 for w, limit, need in columns]
 
 
 def check(units: Ints, epsilon: Floats, count: Ints, noise: tuple[NoiseTerm, ...]) -> None:
     """Raise unless W/scale ≤ ε⁻ holds, in integers, at every level with weight; see the claim above."""
+    if units.shape != epsilon.shape or units.dtype != np.int64:
+        raise PrivacyError("this plan does not have one whole weight for every level; nothing was released")
     if (units < 0).any() or weigh(units, count) >= 2**62:
         raise PrivacyError("the integer weights of this plan do not fit their 62 bits; nothing was released")
     bare = (units > 0) & np.isfinite(epsilon)  # private levels with weight that no noise covers yet
@@ -121,9 +126,12 @@ def _respected(units: list[int], limits: list[float], scale: float) -> bool:
     )
 
 
-def _round_up(exact: Fraction) -> float:
+def _quotient_up(w: int, limit: float) -> float:
+    """Return w/limit, rounded up to a double: exact integers decide."""
+    up, down = limit.as_integer_ratio()
     try:
-        nearest = float(exact)
-    except OverflowError:
+        nearest = w * down / up  # Python divides integers with one correct rounding
+    except (OverflowError, ZeroDivisionError):
         return math.inf
-    return nearest if Fraction(nearest) >= exact else math.nextafter(nearest, math.inf)
+    numerator, denominator = nearest.as_integer_ratio()
+    return nearest if numerator * up >= w * down * denominator else math.nextafter(nearest, math.inf)

@@ -5,14 +5,17 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ._certificate import certificate
 from ._interval import GRID
 from ._plan import Plan, plan
-from ._release import Release
 from .estimators import find
+
+if TYPE_CHECKING:
+    from ._release import Release
 
 ASSUMPTIONS = (
     "ε is treated as public and must not depend on the value; so are the number of people, the bounds, "
@@ -74,8 +77,17 @@ def alternatives(p: Plan) -> dict[str, dict[str, float]]:
         if name != p.method:
             bound = p.variance_bound * p.interval.width**2
             other = plan(p.levels, bounds=p.interval, method=name, variance=bound).worst_case_error
-            found[name] = {"worst_case_error": other, "times": other / p.worst_case_error}
+            times = other / p.worst_case_error if p.worst_case_error else math.inf
+            found[name] = {"worst_case_error": other, "times": times}
     return found
+
+
+def certified(p: Plan) -> dict[str, Any] | None:
+    """Return how far the plan's worst case is from the best possible; None if a bound on the variance was assumed."""
+    if p.variance_bound < 0.25:
+        return None
+    found = certificate(p.levels, bounds=p.interval)
+    return {**found.to_dict(), "ratio": p.worst_case_mse / found.lower, "sentence": found.sentence(p.worst_case_mse)}
 
 
 def even_spread_error(p: Plan) -> float:
@@ -112,6 +124,7 @@ def plan_facts(p: Plan) -> dict[str, Any]:
             ],
             "levels_rounded_down": p.levels.rounded,
             "alternatives": alternatives(p),
+            "certificate": certified(p),
             "frontier": [{"more_mse": tolerance, "cap": p.frontier(tolerance)} for tolerance in TOLERANCES],
             "exact": {
                 "grid": GRID,

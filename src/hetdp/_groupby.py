@@ -52,7 +52,7 @@ class Table:
 
 
 def round_down(epsilon: Floats) -> Floats:
-    """Return ε cut to 12 significant bits: never up, at most one part in 2¹¹ down; 0 and inf stay.
+    """Return ε cut to 12 significant bits: never up, at most one part in 2¹¹ down; 0 and inf stay, subnormals become 0.
 
     The bit pattern of a positive double is its exponent followed by its fraction, so clearing low bits
     rounds towards zero exactly, at powers of two as everywhere.

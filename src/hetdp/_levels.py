@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from ._cells import epsilon_of
 from ._errors import InputError
-from ._groupby import Table, merge, tabulate
+from ._groupby import MOST_PEOPLE, Table, merge, tabulate
 
 
 class Levels:
@@ -44,6 +44,8 @@ class Levels:
     def __init__(self, counts: Mapping[Any, int], names: Mapping[float, str] | None = None) -> None:
         pairs = [(epsilon_of(level), _people(level, count)) for level, count in counts.items()]
         kept = [(level, count) for level, count in pairs if count]
+        if sum(count for _, count in kept) > MOST_PEOPLE:
+            raise InputError(f"at most {MOST_PEOPLE:,} people fit in one plan; plan in parts")
         epsilon = np.array([level for level, _ in kept], dtype=np.float64)
         count = np.array([count for _, count in kept], dtype=np.int64)
         self._fill(merge([Table(epsilon, count, np.zeros_like(count))]), names or {})
@@ -108,8 +110,10 @@ def epsilon_array(epsilons: Any) -> NDArray[np.float64]:
     """
     if isinstance(epsilons, np.ma.MaskedArray):
         raise InputError("epsilon is a masked array; give every person an epsilon (0 to leave them out)")
-    array = epsilons if hasattr(epsilons, "__array__") else None
-    if array is not None:
+    if isinstance(epsilons, (str, bytes)) or not isinstance(epsilons, Iterable):
+        raise InputError(f"epsilon must be a sequence with one entry a person (got {type(epsilons).__name__})")
+    array = None
+    if hasattr(epsilons, "__array__"):
         array = np.asarray(epsilons)
         if array.ndim != 1:
             raise InputError(f"epsilon must have one dimension, one entry a person (got {array.ndim} dimensions)")

@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from ._plan import plan
-from ._release import Release, release
-from .sources import read
+from ._release import Release, release, release_records
+from .estimators import find
+from .sources import read, records
 
 
 def mean(
@@ -38,7 +39,10 @@ def mean(
     >>> privacy = [0.05, 0.2, 1, float("inf")] * 250
     >>> result = mean(incomes, epsilon=privacy, bounds=(0, 250_000))
     >>> result.plan.n, round(result.plan.threshold, 3)
-    (1000, 0.223)
+    (1000, 0.298)
     """
+    if find(method).needs_records:
+        values, levels = records(source, value=value, epsilon=epsilon, method=method, tiers=tiers)
+        return release_records(values, levels, plan(levels, bounds=bounds, method=method, variance=variance))
     tally = read(source, value=value, epsilon=epsilon, bounds=bounds, tiers=tiers)
     return release(tally, plan(tally.levels, bounds=tally.interval, method=method, variance=variance))

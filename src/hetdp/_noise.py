@@ -1,12 +1,16 @@
-"""The one door for randomness: exact discrete Laplace noise, by OpenDP's sampler, from the operating system.
+"""The one door for randomness: exact discrete Laplace noise by OpenDP's sampler, and coins; from the operating system.
 
 There is no seed. Nothing else in the package that releases draws random numbers.
 """
 
 from __future__ import annotations
 
+import secrets
 from functools import lru_cache
 from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from ._errors import PrivacyError
 from ._exact import LARGEST_SCALE, SMALLEST_SCALE
@@ -19,6 +23,12 @@ def noisy(total: int, scale: float) -> int:
     noise is added, which is post-processing; adding a saturated draw to the sum would not be.
     """
     return int(_sampler(scale)(total))
+
+
+def coins(keep: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Return independent coins: the i-th is true with probability exactly keep[i]/2⁵³."""
+    draws = np.frombuffer(secrets.token_bytes(8 * keep.size), dtype=np.uint64) >> np.uint64(11)
+    return np.asarray(draws.astype(np.int64) < keep)
 
 
 @lru_cache(maxsize=4096)

@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 
 from . import _accuracy
 from ._errors import InputError
-from ._exact import LARGEST_SCALE, NoiseTerm, check, lattice, scale_for, weigh
+from ._exact import LARGEST_SCALE, SMALLEST_SCALE, NoiseTerm, check, lattice, scale_for, scales_apart, weigh
+from ._exact_sampling import KEEP_ONE, check_sampled, keep_for, sampling_scale, spent_sampled
 from ._groupby import round_down
 from ._interval import Interval
 from ._levels import Levels, epsilon_array
@@ -71,6 +72,8 @@ class Plan:
         The bound on the variance of one value, for an interval of length 1; 1/4 always holds.
     shrink
         The factor by which the estimate is drawn towards the midpoint, after the noise; 1 is unbiased.
+    keep
+        For a method that samples: the probability, in units of 2⁻⁵³, with which one person at each level is kept.
     """
 
     method: str
@@ -82,9 +85,14 @@ class Plan:
     abstains: bool
     variance_bound: float = 0.25
     shrink: float = 1.0
+    keep: NDArray[np.int64] | None = None
 
     def __post_init__(self) -> None:
-        check(self.units, self.levels.epsilon, self.levels.count, self.noise)
+        if self.keep is None:
+            check(self.units, self.levels.epsilon, self.levels.count, self.noise)
+        else:
+            check_sampled(self.units, self.levels.epsilon, self.levels.count, self.noise, self.keep)
+            self.keep.flags.writeable = False
         self.units.flags.writeable = False
 
     @property
@@ -99,7 +107,9 @@ class Plan:
 
     @cached_property
     def total(self) -> int:
-        """The weight of all people together, in weight units."""
+        """The weight of all people together, in weight units; with sampling, of those expected to be kept."""
+        if self.keep is not None:
+            return weigh(self.keep, self.levels.count) * int(self.units.max()) // KEEP_ONE
         return weigh(self.units, self.levels.count)
 
     @property
@@ -117,6 +127,8 @@ class Plan:
     @cached_property
     def spent(self) -> NDArray[np.float64]:
         """What one person at each level spends, W/scale, rounded up to the next double; never above ε."""
+        if self.keep is not None:
+            return np.minimum(spent_sampled(self.units, self.keep, self.noise), self.levels.epsilon)
         spent = np.where(self.units > 0, np.inf, 0.0)
         for term in self.noise:
             part = slice(term.first, term.last)
@@ -126,52 +138,55 @@ class Plan:
     @cached_property
     def person_weight(self) -> NDArray[np.float64]:
         """The weight of one person at each level; over all people the weights sum to `shrink`."""
-        return np.asarray(self.units * (self.shrink / max(self.total, 1)), dtype=np.float64)
+        units = self.units if self.keep is None else self.units * (self.keep / KEEP_ONE)
+        return np.asarray(units * (self.shrink / max(self.total, 1)), dtype=np.float64)
 
     @property
     def noise_scale(self) -> float:
         """The scale of the Laplace noise in units of the values (of several: the root of their squares)."""
-        return math.hypot(*self._scales) * self.interval.width
+        return math.hypot(*self.errors.scales) * self.interval.width
 
     @cached_property
-    def _scales(self) -> tuple[float, ...]:
-        return tuple(self.shrink * term.scale / self.total for term in self.noise)
-
-    @cached_property
-    def _squares(self) -> float:
-        """Σw² over all people."""
-        return float(np.sum(self.levels.count * self.person_weight**2))
-
-    @cached_property
-    def _noise_variance(self) -> float:
-        return sum(_accuracy.noise_variance(term.scale) * (self.shrink / self.total) ** 2 for term in self.noise)
+    def errors(self) -> _accuracy.Errors:
+        """What the mean squared error is made of, for an interval of length 1."""
+        if self.abstains:
+            return _accuracy.MIDPOINT
+        scales = tuple(self.shrink * term.scale / self.total for term in self.noise)
+        if self.keep is not None:
+            return _accuracy.sampling_errors(self.levels, self.keep / KEEP_ONE, sum(scales))
+        squares = float(np.sum(self.levels.count * self.person_weight**2))
+        return _accuracy.Errors(
+            spread=squares,
+            pull=(1 - self.shrink) ** 2,
+            noise=sum(_accuracy.noise_variance(term.scale) * (self.shrink / self.total) ** 2 for term in self.noise),
+            ranges=squares,
+            scales=scales,
+            bias=(1 - self.shrink) / 2,
+        )
 
     @property
     def worst_case_mse(self) -> float:
-        """The mean squared error for the worst distribution on the interval, in squared units of the values."""
-        return self._worst_mse * self.interval.width**2
+        """The mean squared error for the worst distribution on the interval, in squared units of the values.
+
+        Rounding values to the grid can add a bias of (hi − lo)/2²¹, which is left out: it matters beyond 10¹⁰ people.
+        """
+        return self.errors.worst(self.variance_bound) * self.interval.width * self.interval.width
 
     @property
     def worst_case_error(self) -> float:
         """The root of `worst_case_mse`, in units of the values."""
-        return math.sqrt(self._worst_mse) * self.interval.width
-
-    @cached_property
-    def _worst_mse(self) -> float:
-        if self.abstains:
-            return 0.25
-        return self._noise_variance + _accuracy.worst_spread(self._squares, self.shrink, self.variance_bound)
+        return math.sqrt(self.errors.worst(self.variance_bound)) * self.interval.width
 
     def mse(self, variance: float, mean: float | None = None) -> float:
         """Return the mean squared error for data of this variance, both in squared units of the values.
 
-        Where the estimate is biased (a method that shrinks, or a plan that abstains) the error also depends on
-        the mean of the data; without `mean` the one that is worst for this variance is taken.
+        Where the error also depends on the mean of the data (a method that shrinks or samples, a plan that
+        abstains) the mean that is worst for this variance is taken unless `mean` says which it is.
         """
-        spread = unit_variance(variance, self.interval)
-        offset = 0.25 - spread if mean is None else ((mean - self.interval.mid) / self.interval.width) ** 2
-        bias = 1.0 if self.abstains else (1 - self.shrink) ** 2
-        return (spread * self._squares + self._noise_variance + bias * offset) * self.interval.width**2
+        v = unit_variance(variance, self.interval)
+        offset = 0.25 - v if mean is None else ((mean - self.interval.mid) / self.interval.width) ** 2
+        errors = self.errors
+        return (errors.spread * v + errors.pull * offset + errors.noise) * self.interval.width * self.interval.width
 
     def weights(self, epsilons: Any) -> NDArray[np.float64]:
         """Return the weight of each person of a sequence of ε; every ε must be a level of this plan."""
@@ -194,13 +209,16 @@ class Plan:
             raise InputError(f"the kind of an interval is 'guaranteed' or 'normal' (got {kind!r})")
         if self.abstains:
             return self.interval.width / 2
+        errors = self.errors
         if kind == "normal":
-            spread = self.variance_bound * self._squares + self._noise_variance
-            radius = _accuracy.normal_radius(spread, level)
+            pull = 0.0 if self.keep is None else errors.pull  # variance where people are sampled, bias elsewhere
+            variance = errors.noise + _accuracy.worst_corner(errors.spread, pull, self.variance_bound)
+            radius = _accuracy.normal_radius(variance, level)
         else:
-            radius = _accuracy.guaranteed_radius(self._squares, self._scales, level)
-        bias = (1 - self.shrink) / 2
-        return (radius + bias + _accuracy.rounding(self.total, len(self.noise) + 1)) * self.interval.width
+            radius = _accuracy.guaranteed_radius(errors.ranges, errors.scales, level)
+        radius += errors.bias + _accuracy.rounding(self.total, len(self.noise) + 1)
+        precision = math.ulp(max(map(abs, self.bounds)))  # the estimate and the ends of an interval are doubles
+        return radius * self.interval.width + 2 * precision
 
     def frontier(self, tolerance: float = 0.01) -> float:
         """Return the smallest cap τ: giving everybody min(ε, τ) keeps the worst-case MSE within (1 + tolerance) times.
@@ -208,20 +226,26 @@ class Plan:
         How much more privacy can be advertised almost free. An abstaining plan uses nobody's data: 0.
 
         >>> round(plan({0.1: 700, float("inf"): 300}).frontier(0.01), 3)
-        0.167
+        0.175
         """
         if not tolerance > 0:
             raise InputError(f"the tolerance must be positive (got {tolerance:g}); 0.01 is one per cent")
         if self.abstains:
             return 0.0
-        shape = find(self.method).shape
+        rule = find(self.method)
 
         def error(cap: float) -> float:
             capped = self.levels.capped(cap)
-            return _accuracy.objective(capped, shape(capped, self.variance_bound), self.variance_bound)
+            return _accuracy.objective(capped, rule.shape(capped, self.variance_bound), self.variance_bound)
 
         goal = error(math.inf) * (1 + tolerance)
-        return _accuracy.least(lambda cap: error(cap) <= goal, start=self._largest_spent())
+        if rule.abstains and goal >= 0.25:  # the midpoint is as good
+            return 0.0
+        start = self._largest_spent()
+        if rule.shape(self.levels, self.variance_bound).apart:  # a cap at a level merges groups: the error jumps there
+            private = self.levels.epsilon[self.levels.epsilon > 0].tolist()
+            start = next((level for level in private if level < math.inf and error(level) <= goal), start)
+        return _accuracy.least(lambda cap: error(cap) <= goal, start)
 
     def _largest_spent(self) -> float:
         spent = float(self.spent.max())
@@ -294,7 +318,7 @@ def plan(
     rule = find(method)
     shape = rule.shape(levels, bound)
     drawn = _drawn(rule.name, levels, interval, shape, bound)
-    if drawn is not None and not (rule.abstains and drawn._worst_mse > 0.25):
+    if drawn is not None and not (rule.abstains and drawn.errors.worst(bound) > 0.25):
         return drawn
     nothing = np.zeros(len(levels), np.int64)
     return Plan(rule.name, levels, interval, nothing, (), shape.threshold, abstains=True, variance_bound=bound)
@@ -302,18 +326,22 @@ def plan(
 
 def _drawn(method: str, levels: Levels, interval: Interval, shape: Shape, bound: float) -> Plan | None:
     """Return the plan with its noise; None if nobody has weight or the noise could not be drawn."""
-    units = lattice(shape.weight, levels.active)
-    if not units.any():
+    if shape.kept:
+        return _sampled(method, levels, interval, shape, bound)
+    largest = float(shape.weight.max())
+    if not 0 < largest < math.inf:
         return None
-    least = shape.noise / float(shape.weight.max()) * int(units.max())
-    edges = list(range(len(levels) + 1)) if shape.apart else [0, len(levels)]
-    noise = []
-    for first, last in pairwise(edges):
-        scale = max(scale_for(units[first:last], levels.epsilon[first:last]), least)
-        if scale > LARGEST_SCALE:
-            return None
-        if scale:
-            noise.append(NoiseTerm(scale, first, last))
+    units = lattice(shape.weight, math.ceil(float(levels.count @ (shape.weight / largest))))
+    least = shape.noise / largest * int(units.max())
+    if shape.apart:
+        scales, edges = scales_apart(units, levels.epsilon), list(range(len(levels) + 1))
+    else:
+        scales, edges = [scale_for(units, levels.epsilon)], [0, len(levels)]
+    scales = [max(scale, least) for scale in scales]
+    if max(scales) > LARGEST_SCALE:
+        return None
+    spans = zip(scales, pairwise(edges), strict=True)
+    noise = [NoiseTerm(max(scale, SMALLEST_SCALE), first, last) for scale, (first, last) in spans if scale]
     return Plan(
         method,
         levels,
@@ -327,8 +355,23 @@ def _drawn(method: str, levels: Levels, interval: Interval, shape: Shape, bound:
     )
 
 
+def _sampled(method: str, levels: Levels, interval: Interval, shape: Shape, bound: float) -> Plan | None:
+    """Return the plan of a plain mean of people kept with the probabilities `shape.weight`."""
+    units = lattice((shape.weight > 0).astype(np.float64), levels.active)
+    scale = sampling_scale(units, levels.epsilon)
+    if not units.any() or scale > LARGEST_SCALE:
+        return None
+    noise = (NoiseTerm(scale, 0, len(levels)),) if scale else ()
+    keep = keep_for(units, levels.epsilon, noise)
+    return Plan(method, levels, interval, units, noise, None, abstains=False, variance_bound=bound, keep=keep)
+
+
 def unit_variance(variance: Any, interval: Interval) -> float:
     """Return a variance as it would be on an interval of length 1, where it is at most 1/4."""
-    if isinstance(variance, bool) or not isinstance(variance, numbers.Real) or not float(variance) >= 0:
+    try:
+        bound = math.nan if isinstance(variance, bool) or not isinstance(variance, numbers.Real) else float(variance)
+    except OverflowError:
+        bound = math.inf
+    if not bound >= 0:
         raise InputError(f"a variance must be a number, 0 or more (got {variance!r}), in squared units of the values")
-    return min(float(variance) / interval.width / interval.width, 0.25)
+    return min(bound / interval.width / interval.width, 0.25)

@@ -11,9 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ._errors import InputError, PrivacyError
-from ._exact import NoiseTerm
+from ._exact import NoiseTerm, weigh
+from ._exact_sampling import KEEP_ONE
+from ._groupby import round_down, tabulate
 from ._interval import GRID
-from ._noise import loss, noisy
+from ._levels import Levels
+from ._noise import coins, loss, noisy
 from ._plan import IntervalKind, Plan
 from ._tally import Tally
 
@@ -95,6 +98,11 @@ def release(tally: Tally, plan: Plan) -> Release:
         raise InputError(f"the tally is on {tally.interval}, the plan on {plan.interval}; use the same bounds for both")
     if tally.levels != plan.levels:
         raise InputError("the plan was made for other people than the tally has; use plan(tally.levels, …)")
+    if plan.keep is not None:
+        raise InputError(
+            f"{plan.method} keeps people one by one, which sums per level cannot tell; "
+            f"give arrays: hetdp.mean(values, epsilon=…, bounds=…, method={plan.method!r})"
+        )
     if plan.abstains:
         return Release(plan, plan.interval.mid)
     for term in plan.noise:
@@ -109,6 +117,35 @@ def release(tally: Tally, plan: Plan) -> Release:
     return Release(plan, plan.interval.at(share))
 
 
+def release_records(values: NDArray[Any], epsilon: NDArray[np.float64], plan: Plan) -> Release:
+    """Release by a method that keeps people one by one; the claim and its argument are in `_exact_sampling`.
+
+    Parameters
+    ----------
+    values, epsilon
+        One entry a person, as the array source gives them.
+    plan
+        A plan for these people with `keep`.
+    """
+    levels = round_down(epsilon) if plan.levels.rounded else epsilon
+    if Levels.of(levels) != plan.levels:
+        raise InputError("the plan was made for other people; plan again for these")
+    if plan.abstains:
+        return Release(plan, plan.interval.mid)
+    if plan.keep is None:
+        raise InputError(f"{plan.method} does not keep people one by one; use release(tally, plan)")
+    for term in plan.noise:
+        _sampler_agrees(plan, term)
+    kept = coins(plan.keep[np.searchsorted(plan.levels.epsilon, levels)])
+    total = sum(tabulate(levels[kept], values[kept], plan.interval).total.tolist())
+    unit = int(plan.units.max())
+    answer = unit * (2 * total - int(np.count_nonzero(kept)) * GRID) // (2 * GRID)
+    for term in plan.noise:
+        answer = noisy(answer, term.scale)
+    expected = Fraction(weigh(plan.keep, plan.levels.count), KEEP_ONE)
+    return Release(plan, plan.interval.at(Fraction(1, 2) + answer / (unit * expected)))
+
+
 def _floored_sum(tally: Tally, plan: Plan, part: slice | NDArray[np.bool_]) -> int:
     """T = ⌊Σ W·S / Q⌋ in Python's integers: a person moves it by at most their W."""
     units, sums = plan.units[part].tolist(), tally.table.total[part].tolist()
@@ -117,9 +154,13 @@ def _floored_sum(tally: Tally, plan: Plan, part: slice | NDArray[np.bool_]) -> i
 
 def _sampler_agrees(plan: Plan, term: NoiseTerm) -> None:
     """Raise if OpenDP's privacy map claims more loss than somebody allows, at the levels that come nearest to it."""
-    part = slice(term.first, term.last)
-    units, epsilon = plan.units[part], plan.levels.epsilon[part]
-    tightest = np.argsort(-(units / np.maximum(epsilon, np.finfo(float).tiny)))[:_ASKED]
-    for i in tightest:
-        if units[i] and loss(int(units[i]), term.scale) > epsilon[i]:
+    units, epsilon = plan.units[term.first : term.last], plan.levels.epsilon[term.first : term.last]
+    surely = units > 0
+    if plan.keep is not None:  # others spend less than the sampler's map knows
+        surely &= plan.keep[term.first : term.last] == KEEP_ONE
+    units, epsilon = units[surely], epsilon[surely]
+    with np.errstate(over="ignore"):
+        tightest = np.argsort(-(units / epsilon))[:_ASKED]
+    for w, limit in zip(units[tightest].tolist(), epsilon[tightest].tolist(), strict=True):
+        if loss(w, term.scale) > limit:
             raise PrivacyError("the noise sampler's own privacy map does not agree with the plan; nothing was released")

@@ -8,19 +8,18 @@ import math
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from ._facts import ASSUMPTIONS, TOLERANCES, Band, alternatives, bands, even_spread_error
+from ._facts import ASSUMPTIONS, TOLERANCES, Band, alternatives, bands, certified, even_spread_error
 from ._plan import Plan
-from ._release import Release
 from .estimators import find
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
+    from ._release import Release
     from ._target import Target
 
 WIDTH = 100
 _BAR = 28
-_MOST_TARGETS = 12
 _HEADINGS = ("Tier", "ε asked", "People", "ε spent", "ε free", "Weight each", "Share")
 _PLAIN = {"uniform": "everybody at the smallest ε", "proportional": "weights proportional to ε"}
 
@@ -73,7 +72,7 @@ def _saturation(p: Plan) -> str:
     if p.threshold is None:
         return "this method has no saturation level"
     if math.isinf(p.threshold):
-        return "none: everybody spends all they allow"
+        return "none: only public people count" if p.noiseless else "none: everybody spends all they allow"
     above = int(p.levels.count[p.levels.epsilon > p.threshold].sum())
     if not above:
         return f"t = {epsilon(p.threshold)}: nobody is above it, so everybody's ε is used in full"
@@ -150,14 +149,22 @@ def renderable(lines: list[tuple[str, str]], p: Plan, *, chart: bool) -> Rendera
     parts: list[RenderableType] = [facts(lines), Padding(tiers, (1, 0)), facts(plan_lines(p))]
     if chart and not p.abstains:
         parts.append(Padding(_chart(p), (1, 0, 0, 0)))
-    parts.append(Padding(facts(zip(("Assumed", "", ""), ASSUMPTIONS, strict=True)), (1, 0, 0, 0)))
+    last = [*zip(("Assumed", "", ""), ASSUMPTIONS, strict=True), ("Best", _best(p))]
+    parts.append(Padding(facts(last), (1, 0, 0, 0)))
     return Group(*parts)
+
+
+def _best(p: Plan) -> str:
+    found = certified(p)
+    if found is None:
+        return "how far this is from the best possible is not certified when a bound on the variance is assumed"
+    return str(found["sentence"])
 
 
 def _chart(p: Plan) -> str:
     """Return bars: the dark part of what people allow is spent, the light part is free."""
     rows = [band for band in bands(p) if band.epsilon[1] > 0]
-    top = 3 * max((band.spent[1] for band in rows if math.isfinite(band.spent[1])), default=1.0)
+    top = 3 * max((band.spent[1] for band in rows if math.isfinite(band.spent[1])), default=0.0) or 1.0
     named = [cells(band)[0] or cells(band)[1] for band in rows]
     width = max(map(len, named))
     lines = [f"{'':{width}}  █ spent  ░ free  (up to ε = {epsilon(top)})"]
@@ -190,7 +197,7 @@ def with_target(body: RenderableType, p: Plan, answer: Target) -> RenderableType
         lines.append("  no number of people at this mix of ε can do it")
     else:
         lines.append(f"  {answer.people:,} people at this mix of ε ({answer.people / p.n:.2f} × as many)")
-    for level, needs in list(answer.epsilon.items())[:_MOST_TARGETS]:
+    for level, needs in answer.epsilon.items():
         name = p.levels.names.get(level, f"ε = {epsilon(level)}")
         lines.append(f"  {name}: " + (f"ε = {epsilon(needs)}" if needs is not None else "no ε can do it"))
     return Group(body, "\n".join(lines))
@@ -244,6 +251,7 @@ def _html(lines: list[tuple[str, str]], p: Plan) -> str:
     assumed = "".join(f"<li>{html.escape(sentence)}</li>" for sentence in ASSUMPTIONS)
     return (
         f'<div class="hetdp">{facts(lines)}<table style="margin:8px 0;border-collapse:collapse">{table}</table>'
-        f'{facts(plan_lines(p))}<details style="margin-top:6px"><summary>What is assumed</summary><ul>{assumed}</ul>'
+        f"{facts([*plan_lines(p), ('Best', _best(p))])}"
+        f'<details style="margin-top:6px"><summary>What is assumed</summary><ul>{assumed}</ul>'
         "</details></div>"
     )

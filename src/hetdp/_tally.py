@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import operator
 import os
 import tempfile
 from collections.abc import Mapping
@@ -73,6 +74,8 @@ class Tally:
         target = Path(path)
         body = json.dumps(self._fields(), indent=1)
         text = json.dumps({"warning": _WARNING, "sha256": _digest(body), "body": body}, indent=1)
+        if not target.parent.is_dir():
+            raise InputError(f"{target} cannot be written: its folder does not exist")
         handle, name = tempfile.mkstemp(dir=target.parent, prefix=target.name)  # made with mode 600
         try:
             with os.fdopen(handle, "w") as file:
@@ -80,7 +83,7 @@ class Tally:
                 file.flush()
                 os.fsync(file.fileno())
             Path(name).replace(target)
-        except BaseException:
+        except BaseException:  # an interrupt too leaves no half-written file
             Path(name).unlink(missing_ok=True)
             raise
 
@@ -96,9 +99,16 @@ class Tally:
             raise InputError(f"{path} is not a tally file that can be read") from None
         if not intact:
             raise InputError(f"{path} is damaged: its checksum does not fit")
+        if not isinstance(fields, dict):
+            raise InputError(f"{path} is not a tally file that can be read")
         if fields.get("format") != _FORMAT or fields.get("grid") != GRID:
             raise InputError(f"{path} was written by another version of hetdp; make the tally again")
-        return cls._of_fields(fields)
+        try:
+            return cls._of_fields(fields)
+        except (KeyError, TypeError, ValueError, AttributeError, OverflowError, IndexError) as error:
+            if isinstance(error, InputError):
+                raise
+            raise InputError(f"{path} is not a tally file that can be read") from None
 
     def _fields(self) -> dict[str, Any]:
         return {
@@ -115,8 +125,10 @@ class Tally:
     @classmethod
     def _of_fields(cls, fields: Mapping[str, Any]) -> Tally:
         epsilon = np.array([float.fromhex(level) for level in fields["epsilon"]])
-        count, total = np.array(fields["count"], np.int64), np.array(fields["total"], np.int64)
-        if (count < 0).any() or (total < 0).any() or (total // GRID > count).any():
+        exact = [*map(operator.index, fields["count"])], [*map(operator.index, fields["total"])]
+        count, total = (np.array(column, np.int64) for column in exact)
+        fits = [e >= 0 and c > 0 and 0 <= t <= c * GRID for e, c, t in zip(epsilon.tolist(), *exact, strict=True)]
+        if not all(fits):
             raise InputError("this tally has sums that no values can give")
         table = merge([Table(epsilon, count, total, fields["rounded"])])
         names = {float.fromhex(level): name for level, name in fields["names"].items()}

@@ -16,6 +16,8 @@ from ._levels import Levels
 from ._plan import Plan
 from .estimators import find
 
+MOST_TIERS = 12
+
 
 @dataclass(frozen=True)
 class Target:
@@ -31,6 +33,7 @@ class Target:
         How many people it takes at the same mix of ε; None if no number will do.
     epsilon
         For each level of the plan, the ε that its people would have to choose, all else equal; None if no ε can.
+        Empty where there are more than twelve levels, which no policy sets one by one.
     """
 
     error: float
@@ -63,11 +66,12 @@ def target(plan: Plan, error: float) -> Target:
     def enough(levels: Levels) -> bool:
         return objective(levels, shape(levels, plan.variance_bound), plan.variance_bound) <= goal
 
+    tiers = plan.levels.epsilon.tolist() if len(plan.levels) <= MOST_TIERS else []
     return Target(
         error,
         reached=plan.worst_case_error <= error,
         people=_people(plan.levels, enough),
-        epsilon={level: _epsilon(plan.levels, i, enough) for i, level in enumerate(plan.levels.epsilon.tolist())},
+        epsilon={level: _epsilon(plan.levels, i, enough) for i, level in enumerate(tiers)},
     )
 
 

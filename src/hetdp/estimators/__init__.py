@@ -5,10 +5,21 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from .._errors import InputError
-from . import adpm, proportional, uniform
+from . import adpm, fme, local, minimax, proportional, sampling, stretch, threshold, uniform
 from ._shape import Method, Shape
 
-_REGISTRY = {method.name: method for method in (adpm.METHOD, proportional.METHOD, uniform.METHOD)}
+_METHODS = (
+    adpm.METHOD,
+    minimax.METHOD,
+    proportional.METHOD,
+    uniform.METHOD,
+    local.METHOD,
+    fme.METHOD,
+    sampling.METHOD,
+    stretch.METHOD,
+    threshold.METHOD,
+)
+_REGISTRY = {method.name: method for method in _METHODS}
 
 __all__ = ["Method", "Shape", "find", "methods"]
 
@@ -17,7 +28,7 @@ def methods() -> Mapping[str, Method]:
     """Return every method by its name.
 
     >>> list(methods())
-    ['adpm', 'proportional', 'uniform']
+    ['adpm', 'minimax', 'proportional', 'uniform', 'local', 'fme', 'sampling', 'stretch', 'threshold']
     """
     return dict(_REGISTRY)
 

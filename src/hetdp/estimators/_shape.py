@@ -28,6 +28,8 @@ class Shape:
     noise
         A noise scale, in the unit of the weights, below which the method does not go; the privacy of
         everybody may ask for more, and then gets it.
+    kept
+        Whether the weights are probabilities with which people are kept, one by one, for a plain mean.
     """
 
     weight: NDArray[np.float64]
@@ -35,6 +37,7 @@ class Shape:
     shrink: float = 1.0
     apart: bool = False
     noise: float = 0.0
+    kept: bool = False
 
 
 @dataclass(frozen=True)
@@ -47,6 +50,8 @@ class Method:
         From levels and a bound on the variance (both for an interval of length 1) to a `Shape`.
     abstains
         Whether its paper returns the midpoint when the worst-case error would exceed the midpoint's.
+    needs_records
+        Whether a release draws people one by one, so that it needs arrays in memory instead of a tally.
     """
 
     name: str
@@ -54,6 +59,12 @@ class Method:
     citation: str
     shape: Callable[[Levels, float], Shape]
     abstains: bool = False
+    needs_records: bool = False
+
+    @property
+    def label(self) -> str:
+        """The short name that the literature uses, as in a legend."""
+        return self.title.partition(":")[0]
 
 
 def capped(epsilon: NDArray[np.float64], cap: float) -> NDArray[np.float64]:

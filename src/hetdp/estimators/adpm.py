@@ -40,7 +40,7 @@ def saturation(epsilon: NDArray[np.float64], count: NDArray[np.int64], rho: floa
     """
     used = epsilon > 0
     level, people = epsilon[used], count[used]
-    if not level.size or np.isinf(level[0]):
+    if not level.size or np.isinf(level[0]) or np.isinf(rho):
         return np.inf
     with np.errstate(over="ignore"):
         slope = np.cumsum(people * level)

@@ -9,6 +9,9 @@ import os
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from .._errors import InputError
 from .._groupby import merge, tabulate
 from .._interval import Interval
@@ -17,7 +20,7 @@ from .._tally import Tally
 from . import arrays, files
 from ._batch import Batch, Tiers
 
-__all__ = ["Batch", "batches", "read", "read_levels"]
+__all__ = ["Batch", "batches", "read", "read_levels", "records"]
 
 
 def read(
@@ -60,6 +63,17 @@ def read_levels(
     if not parts:
         raise InputError("there is nobody here (n = 0); a plan needs at least one person")
     return Levels.from_table(merge(parts), names.shown)
+
+
+def records(
+    source: Any, *, value: str | None, epsilon: Any, method: str, tiers: Mapping[str, Any] | None = None
+) -> tuple[NDArray[Any], NDArray[np.float64]]:
+    """Return everybody's value and ε as arrays, for a method that needs them one by one; from memory only."""
+    if isinstance(source, (str, os.PathLike)):
+        raise InputError(f"{method} keeps people one by one and works on arrays in memory only; load the file first")
+    for batch in batches(source, value, epsilon, Tiers(tiers or {})):
+        return np.asarray(batch.values), batch.epsilon
+    raise InputError("there is nobody here (n = 0); a mean needs at least one person")
 
 
 def batches(source: Any, value: str | None, epsilon: Any, tiers: Tiers, *, owner: bool = False) -> Iterator[Batch]:

@@ -45,6 +45,9 @@ def epsilons_of(cells: pl.Series, places: pl.Series, place: str, tiers: Tiers) -
         numbers = cells.cast(pl.Float64)
         if numbers.null_count():
             _raise_missing(cells, places, place)
+        bad = (numbers.is_nan() | (numbers < 0)).arg_true()
+        if bad.len():
+            tiers.epsilon_of(numbers[bad[0]], f" in {place} {places[bad[0]]}")
         return numbers.to_numpy()
     if cells.null_count():
         _raise_missing(cells, places, place)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import decimal
 import numbers
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping, Set
 from typing import Any
 
 import numpy as np
@@ -29,8 +30,10 @@ def batches(values: Any, epsilon: Any, tiers: Tiers, *, owner: bool = False) -> 
 
 
 def _epsilons(epsilon: Any, tiers: Tiers, n: int) -> NDArray[np.float64]:
-    if isinstance(epsilon, numbers.Real):
+    if isinstance(epsilon, (numbers.Real, decimal.Decimal)):
         return np.full(n, epsilon_of(epsilon))
+    if isinstance(epsilon, (Set, Mapping)) or not isinstance(epsilon, Iterable):
+        raise InputError(f"epsilon must be one number or a sequence with one a person (got {type(epsilon).__name__})")
     if tiers:
         return np.array([tiers.epsilon_of(cell, f" at index {i}") for i, cell in enumerate(epsilon)], dtype=np.float64)
     return epsilon_array(epsilon)

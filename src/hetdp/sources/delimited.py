@@ -33,7 +33,7 @@ def batches(path: Path, value: str | None, epsilon: str, tiers: Tiers, *, owner:
         for block in _blocks(file, layout.carriage, path):
             lines = _lines(block, line)
             line += lines.height
-            people = layout.people(lines)
+            people = layout.people(lines, tiers)
             if people.height:
                 yield _batch(people, tiers, has_values=value is not None, owner=owner)
 
@@ -60,7 +60,7 @@ class _Layout:
     @classmethod
     def of(cls, file: BinaryIO, path: Path, value: str | None, epsilon: str) -> _Layout:
         head = file.read(2**16)
-        carriage = b"\n" not in head and b"\r" in head
+        carriage = b"\r" in head.split(b"\n", 1)[0].removesuffix(b"\r")
         first = head.split(b"\r" if carriage else b"\n", 1)[0]
         file.seek(min(len(first) + 1, len(head)))
         try:
@@ -76,11 +76,11 @@ class _Layout:
         layout.carriage = carriage
         return layout
 
-    def people(self, lines: pl.DataFrame) -> pl.DataFrame:
+    def people(self, lines: pl.DataFrame, tiers: Tiers) -> pl.DataFrame:
         """Return line number, value cell and ε cell of every line that is not blank."""
         import polars as pl
 
-        filled = lines.filter(pl.col("text").str.strip_chars() != "")
+        filled = lines.filter(pl.col("text").str.strip_chars(" \r" if self.delimiter == "\t" else " \t\r") != "")
         fields = pl.col("text").str.split(self.delimiter)
         odd = filled.select(
             (fields.list.len() != self.width) | pl.col("text").str.contains('"', literal=True)
@@ -93,6 +93,8 @@ class _Layout:
         if not odd.any():
             return plain
         mended = [(line, *self._outside_in(text, line)) for line, text in filled.filter(odd).iter_rows()]
+        for line, _, cell in mended:
+            _readable(cell, line, tiers)
         return pl.concat([plain, pl.DataFrame(mended, schema=plain.schema, orient="row")])
 
     def _outside_in(self, text: str, line: int) -> tuple[str | None, str]:
@@ -106,13 +108,26 @@ class _Layout:
                 )
             return None, _unquoted(cells[self.epsilon])
         left = _from_left(text, self.value + 1, self.delimiter)
-        rest = left.pop() if len(left) > self.value else ""
-        right = _from_left(rest[::-1], self.width - self.value, self.delimiter)
-        value = right.pop()[::-1] if len(right) == self.width - self.value else ""
-        cells = [*left, value, *(cell[::-1] for cell in reversed(right))]
-        if len(cells) != self.width:
+        rest = left.pop() if len(left) > self.value else None
+        right = _from_left((rest or "")[::-1], self.width - self.value, self.delimiter)
+        if rest is None or len(right) < self.width - self.value:
+            # A short line: which cell is missing cannot be told, so what stands right of the value may be the value.
+            if self.epsilon < min(self.value, len(left)):
+                return "", _unquoted(left[self.epsilon])
             raise InputError(f"line {line} is too short to tell its epsilon; a line needs {self.width} fields")
+        value = right.pop()[::-1]
+        cells = [*left, value, *(cell[::-1] for cell in reversed(right))]
         return _unquoted(value), _unquoted(cells[self.epsilon])
+
+
+def _readable(cell: str, line: int, tiers: Tiers) -> None:
+    """Raise without quoting the cell: on a line that is not plain it might be a private one."""
+    try:
+        tiers.epsilon_of(cell, "")
+    except InputError:
+        raise InputError(
+            f"the epsilon in line {line} cannot be read; the line is not plain (fields or quotes)"
+        ) from None
 
 
 def _from_left(text: str, most: int, delimiter: str) -> list[str]:
@@ -166,7 +181,8 @@ def _lines(block: bytes, first: int) -> pl.DataFrame:
 
     if not block.isascii():
         block = block.decode("utf-8", "replace").encode()
-    return pl.read_lines(block, name="text").with_row_index("line", offset=first)
+    lines = pl.read_lines(b"\n" + block, name="text").slice(1)
+    return lines.with_row_index("line", offset=first)
 
 
 def _find(columns: list[str], name: str, path: Path) -> int:

@@ -36,6 +36,8 @@ def batches(
 def _local(source: str | os.PathLike[str]) -> Path:
     if "://" in str(source):
         raise InputError(f"only files on this machine are read (got {source}); copy it here first")
+    if "\n" in str(source) or len(str(source)) > 4096:
+        raise InputError("the source is no name of a file; give the name of a file, or values as a list or array")
     path = Path(source)
     if path.is_dir():
         raise InputError(f"{path} is a folder; name the file in it")

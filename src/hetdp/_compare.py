@@ -1,0 +1,163 @@
+"""Every method side by side for the same people."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ._certificate import Certificate, certificate
+from ._errors import InputError
+from ._interval import Interval
+from ._levels import Levels
+from ._plan import Plan, plan
+from .estimators import methods
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One method: its plan, or why it refuses these people.
+
+    Attributes
+    ----------
+    worst_case_error
+        The root of the worst-case mean squared error, in units of the values.
+    data_error
+        The same for data of the variance asked for, at the mean that is worst for it.
+    """
+
+    method: str
+    label: str
+    plan: Plan | None
+    refusal: str | None
+    worst_case_error: float
+    data_error: float
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """All methods for one population, best first, and the certificate: what no method can beat."""
+
+    entries: tuple[Entry, ...]
+    certificate: Certificate
+    variance: float
+
+    @property
+    def floor(self) -> float:
+        """The error, in units of the values, below which no ε-DP method can be in the worst case."""
+        return math.sqrt(self.certificate.lower)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the comparison as plain data."""
+        return {
+            "variance": self.variance,
+            "methods": [_entry_dict(entry) for entry in self.entries],
+            "certificate": self.certificate.to_dict(),
+        }
+
+    def report(self) -> str:
+        """Return the comparison as text."""
+        from ._report import text
+
+        return text(self.body())
+
+    def body(self) -> RenderableType:
+        """Return the comparison for a rich console."""
+        from rich.console import Group
+        from rich.table import Table
+
+        table = Table(box=None, header_style="bold", padding=(0, 2, 0, 0))
+        headings = ("Method", "Worst case ±", "× best", "± at variance", "Least spent", "Most spent", "Mean spent")
+        for i, heading in enumerate(headings):
+            table.add_column(heading, justify="left" if i == 0 else "right", no_wrap=True)
+        best = self.entries[0].worst_case_error
+        for entry in self.entries:
+            table.add_row(*_cells(entry, best))
+        notes = [f"\nError at variance {self.variance:.6g}; spent: the ε of people with weight."]
+        notes += [f"{entry.label} refuses: {entry.refusal}" for entry in self.entries if entry.refusal]
+        return Group(table, "\n".join([*notes, f"Of ADPM: {self.certificate.sentence()}."]))
+
+    def plot(self, path: str | Path) -> None:
+        """Write a picture: errors beside the floor, and who spends what."""
+        from . import _plots
+
+        _plots.save(_plots.comparison(self), Path(path))
+
+    def __str__(self) -> str:
+        return self.report()
+
+
+def compare(levels: Levels | Mapping[Any, int] | Any, *, bounds: Any, variance: float | None = None) -> Comparison:
+    """Return every method side by side: worst case, error at one variance, who spends what, the certificate.
+
+    Parameters
+    ----------
+    levels, bounds
+        As for `plan`.
+    variance
+        The variance of the data for the second column of errors; by default that of values spread evenly over the
+        interval, (hi − lo)²/12.
+
+    Examples
+    --------
+    >>> [entry.method for entry in compare({0.1: 700, float("inf"): 300}, bounds=(0, 1)).entries[:2]]
+    ['minimax', 'adpm']
+    """
+    if not isinstance(levels, Levels):
+        levels = Levels(levels) if isinstance(levels, Mapping) else Levels.of(levels)
+    interval = Interval.of(bounds)
+    at = interval.width**2 / 12 if variance is None else variance
+    entries = [_entry(levels, interval, name, at) for name in methods()]
+    entries.sort(key=lambda entry: entry.worst_case_error)
+    return Comparison(tuple(entries), certificate(levels, bounds=interval), at)
+
+
+def _entry(levels: Levels, interval: Interval, name: str, variance: float) -> Entry:
+    label = methods()[name].label
+    try:
+        planned = plan(levels, bounds=interval, method=name)
+    except InputError as refusal:
+        return Entry(name, label, None, str(refusal), math.inf, math.inf)
+    return Entry(name, label, planned, None, planned.worst_case_error, math.sqrt(planned.mse(variance)))
+
+
+def _spends(planned: Plan) -> tuple[float, float, float]:
+    used = planned.units > 0
+    if not used.any():
+        return 0.0, 0.0, 0.0
+    spent, count = planned.spent[used], planned.levels.count[used]
+    return float(spent.min()), float(spent.max()), float((spent * count).sum() / count.sum())
+
+
+def _cells(entry: Entry, best: float) -> tuple[str, ...]:
+    from ._report import epsilon, number
+
+    if entry.plan is None:
+        return (entry.label, *["–"] * 6)
+    errors = (
+        number(entry.worst_case_error, best),
+        f"{entry.worst_case_error / best:.2f}",
+        number(entry.data_error, best),
+    )
+    note = " (midpoint)" if entry.plan.abstains else ""
+    return (entry.label + note, *errors, *map(epsilon, _spends(entry.plan)))
+
+
+def _entry_dict(entry: Entry) -> dict[str, Any]:
+    if entry.plan is None:
+        return {"method": entry.method, "label": entry.label, "refusal": entry.refusal}
+    least, most, mean = ("inf" if math.isinf(x) else x for x in _spends(entry.plan))
+    return {
+        "method": entry.method,
+        "label": entry.label,
+        "abstains": entry.plan.abstains,
+        "worst_case_mse": entry.plan.worst_case_mse,
+        "worst_case_error": entry.worst_case_error,
+        "error_at_variance": entry.data_error,
+        "spent": {"least": least, "most": most, "mean": mean},
+    }

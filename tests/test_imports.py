@@ -1,0 +1,286 @@
+"""Dependencies point one way, and that carries the privacy argument: what plans cannot see data, only a release draws.
+
+The rules are read from the source text; nothing is executed for them. An import inside a function counts; one for
+type checkers alone (`if TYPE_CHECKING:`) does not exist at run time and does not count.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import io
+import re
+import subprocess
+import sys
+import tokenize
+import types
+from pathlib import Path
+
+import pytest
+
+import hetdp
+
+PURE = re.compile(r"hetdp\.(_plan|_exact\w*|_accuracy|_levels|_target|_bounds|bounds|_certificate|estimators(\..+)?)")
+"""Modules that decide from public facts alone."""
+
+PRIVATE = re.compile(r"hetdp\.(_tally|_release|_noise|sources(\..+)?)")
+"""Modules that hold, read or release values."""
+
+MAY_DRAW = {"hetdp._release", "hetdp._doctor"}
+FRAMES = {"polars", "pandas", "pyarrow", "narwhals"}
+HEAVY = {"polars", "scipy", "matplotlib", "opendp"}
+BROAD = {"Exception", "BaseException"}
+
+
+# ---------------------------------------------------------------------------------------------------------
+# The checker
+
+
+def package_sources():
+    """{module name: source text} of the whole package."""
+    root = Path(importlib.util.find_spec("hetdp").origin).parent
+    found = {}
+    for path in sorted(root.rglob("*.py")):
+        parts = ["hetdp", *path.relative_to(root).with_suffix("").parts]
+        found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path.read_text(encoding="utf-8")
+    return found
+
+
+def run_time_nodes(tree):
+    """Every node of a module but those for type checkers alone."""
+    for node in ast.iter_child_nodes(tree):
+        if isinstance(node, ast.If) and ast.unparse(node.test).endswith("TYPE_CHECKING"):
+            for other in node.orelse:
+                yield from (other, *run_time_nodes(other))
+            continue
+        yield node
+        yield from run_time_nodes(node)
+
+
+def imported(module, tree, modules):
+    """The full names of what a module imports: own modules as such, of other packages every dotted prefix."""
+    package = module if any(name.startswith(module + ".") for name in modules) else module.rpartition(".")[0]
+    names = set()
+    for node in run_time_nodes(tree):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            up = package.split(".")[: len(package.split(".")) - node.level + 1] if node.level else []
+            base = ".".join([*up, *([node.module] if node.module else [])])
+            members = {f"{base}.{alias.name}" for alias in node.names}
+            inside = {name for name in members if name in modules or not base.startswith("hetdp")}
+            names |= inside | ({base} if base != "hetdp" or inside != members else set())
+    parts = [name.split(".") for name in names]
+    prefixes = {".".join(name[:length]) for name in parts for length in range(1, len(name))}
+    return names | (prefixes - {"hetdp"})
+
+
+def reachable(start, graph):
+    """Every own module that importing `start` can bring in, sooner or later."""
+    seen, todo = set(), [start]
+    while todo:
+        for name in graph.get(todo.pop(), ()):
+            if name in graph and name not in seen:
+                seen.add(name)
+                todo.append(name)
+    return seen
+
+
+def explained(text):
+    """The lines of a source with a comment in words; a bare noqa explains nothing."""
+    tokens = tokenize.generate_tokens(io.StringIO(text).readline)
+    comments = {token.start[0]: token.string for token in tokens if token.type == tokenize.COMMENT}
+    words = {line: re.sub(r"# noqa(: [A-Z0-9, ]+)?|# type: ignore\S*", "", text) for line, text in comments.items()}
+    return {line for line, text in words.items() if re.search(r"[a-z]{3}", text)}
+
+
+def careless(text, tree):
+    """Lines with an assert, or that catch or suppress everything, and say no word about it."""
+    lines = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Assert):
+            lines.append(node.lineno)
+        elif isinstance(node, ast.ExceptHandler):
+            caught = {name.id for name in ast.walk(node.type) if isinstance(name, ast.Name)} if node.type else BROAD
+            lines += [node.lineno] if caught & BROAD else []
+        elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith("suppress"):
+            lines += [node.lineno] if {ast.unparse(argument) for argument in node.args} & BROAD else []
+    return sorted(set(lines) - explained(text))
+
+
+def names_random(tree):
+    """Whether a module speaks of numpy.random, random or a seed."""
+    attributes = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
+    return "random" in attributes or "seed" in attributes
+
+
+def violations(sources):
+    """Every breach of the import rules in {module: source}, as sentences."""
+    trees = {module: ast.parse(text) for module, text in sources.items()}
+    graph = {module: imported(module, tree, set(sources)) for module, tree in trees.items()}
+    found = []
+    for module, names in graph.items():
+        tops = {name.partition(".")[0] for name in names}
+        reached = reachable(module, graph)
+        if PURE.fullmatch(module):
+            found += [f"{module} can reach {name}" for name in sorted(reached) if PRIVATE.fullmatch(name)]
+        if "hetdp._noise" in names and module not in MAY_DRAW:
+            found.append(f"{module} imports the noise")
+        if tops & FRAMES and not module.startswith("hetdp.sources"):
+            found.append(f"{module} imports a frame library")
+        if "opendp" in tops and module != "hetdp._noise":
+            found.append(f"{module} imports opendp")
+        if re.search(r"\b(import_module|__import__)\(", sources[module]):
+            found.append(f"{module} imports by a name that cannot be read from its source")
+        found += [f"{module}:{line} is careless" for line in careless(sources[module], trees[module])]
+    for module in {"hetdp._release", *reachable("hetdp._release", graph)} & graph.keys():
+        if {"random", "numpy.random", "hetdp._simulate", "hetdp.simulate"} & graph[module] or names_random(
+            trees[module]
+        ):
+            found.append(f"{module} is part of a release and draws random numbers of its own")
+    return found
+
+
+# ---------------------------------------------------------------------------------------------------------
+# The package, and planted faults
+
+
+def test_the_package_keeps_its_import_rules():
+    assert "\n".join(violations(package_sources())) == ""
+
+
+def test_the_checker_sees_the_whole_package():
+    sources = package_sources()
+    assert {"hetdp", "hetdp._plan", "hetdp.sources", "hetdp.sources.delimited", "hetdp.estimators.adpm"} <= set(sources)
+    graph = {module: imported(module, ast.parse(text), set(sources)) for module, text in sources.items()}
+    assert {"hetdp._tally", "hetdp._noise", "hetdp._plan", "hetdp.estimators.adpm"} <= reachable(
+        "hetdp._release", graph
+    )
+    assert {"hetdp.sources.parquet", "hetdp._release"} <= reachable("hetdp._mean", graph)
+    assert "polars" in graph["hetdp.sources.parquet"]
+    assert "opendp.prelude" in graph["hetdp._noise"]
+
+
+PLANTED = [
+    ("_plan", "from ._tally import Tally", "hetdp._plan can reach hetdp._tally"),
+    ("_plan", "def f():\n    from . import sources", "hetdp._plan can reach hetdp.sources"),
+    ("_plan", "from . import _middle", "hetdp._plan can reach hetdp._noise"),
+    ("_plan", "from . import mean", "hetdp._plan can reach hetdp._release"),
+    ("_exact", "import hetdp._release as r", "hetdp._exact can reach hetdp._release"),
+    ("estimators.new", "from .._tally import Tally", "hetdp.estimators.new can reach hetdp._tally"),
+    (
+        "estimators.new",
+        "from ..sources.arrays import value_array",
+        "hetdp.estimators.new can reach hetdp.sources.arrays",
+    ),
+    ("_mean", "from ._noise import noisy", "hetdp._mean imports the noise"),
+    ("_release", "import random", "hetdp._release is part of a release and draws random numbers of its own"),
+    ("_release", "from numpy.random import default_rng", "hetdp._release is part of a release and draws"),
+    ("_release", "import numpy as np\nx = np.random.rand()", "hetdp._release is part of a release and draws"),
+    ("_middle", "from ._noise import noisy\nimport random", "hetdp._middle is part of a release and draws"),
+    ("_release", "from . import _simulate", "hetdp._release is part of a release and draws"),
+    ("_tally", "import polars", "hetdp._tally imports a frame library"),
+    ("_tally", "def f():\n    import pyarrow.parquet as pq", "hetdp._tally imports a frame library"),
+    ("_doctor", "from opendp import prelude", "hetdp._doctor imports opendp"),
+    ("_plan", "import importlib\nimportlib.import_module('hetdp._tally')", "hetdp._plan imports by a name"),
+    ("_mean", "assert 1 + 1 == 2", "hetdp._mean:1 is careless"),
+    ("_mean", "try:\n    pass\nexcept:\n    pass", "hetdp._mean:3 is careless"),
+    ("_mean", "try:\n    pass\nexcept (ValueError, Exception):\n    pass", "hetdp._mean:3 is careless"),
+    ("_mean", "try:\n    pass\nexcept BaseException:  # noqa: BLE001\n    raise", "hetdp._mean:3 is careless"),
+    ("_mean", "import contextlib\nwith contextlib.suppress(Exception):\n    pass", "hetdp._mean:2 is careless"),
+]
+SKELETON = {
+    "hetdp": "from ._mean import mean\nfrom ._release import release",
+    "hetdp._mean": "",
+    "hetdp._plan": "",
+    "hetdp._noise": "def f():\n    import opendp.prelude",
+    "hetdp._tally": "",
+    "hetdp._middle": "from ._release import release",
+    "hetdp._simulate": "import numpy.random",
+    "hetdp._release": "from ._noise import noisy",
+    "hetdp.sources": "from . import arrays",
+    "hetdp.sources.arrays": "import polars",
+    "hetdp.estimators": "",
+    "hetdp.estimators.new": "",
+}
+
+
+@pytest.mark.parametrize(("module", "text", "sentence"), PLANTED, ids=[f"{m}: {t[:40]!r}" for m, t, _ in PLANTED])
+def test_control_a_planted_fault_is_found(module, text, sentence):
+    release = {"hetdp._release": "from ._middle import x"} if module == "_middle" else {}
+    found = violations({**SKELETON, **release, f"hetdp.{module}": text})
+    assert any(line.startswith(sentence) for line in found), found
+
+
+HARMLESS = [
+    ("_plan", "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from ._tally import Tally"),
+    ("_plan", "'''from ._tally import Tally'''  # import polars"),
+    (
+        "_mean",
+        "try:\n    pass\nexcept Exception:  # noqa: BLE001  a foreign message may quote a private cell\n    pass",
+    ),
+    ("_doctor", "from ._noise import noisy"),
+    ("sources.new", "import polars, pyarrow"),
+]
+
+
+@pytest.mark.parametrize(("module", "text"), HARMLESS, ids=[f"{m}: {t[:40]!r}" for m, t in HARMLESS])
+def test_control_what_is_allowed_is_not_flagged(module, text):
+    assert violations({**SKELETON, f"hetdp.{module}": text}) == []
+
+
+# ---------------------------------------------------------------------------------------------------------
+# The public door
+
+
+def exposed(module):
+    """The public names of a module; of the modules in it only those that it declares."""
+    public = (name for name in dir(module) if not name.startswith("_"))
+    return [n for n in public if n in module.__all__ or not isinstance(getattr(module, n), types.ModuleType)]
+
+
+def test_all_names_are_sorted_and_are_what_the_package_exposes():
+    declared = [name for name in hetdp.__all__ if not name.startswith("_")]
+    assert hetdp.__all__ == sorted(set(hetdp.__all__))
+    assert exposed(hetdp) == declared
+    assert all(getattr(hetdp, name) is not None for name in hetdp.__all__)
+
+
+def test_control_a_name_that_was_forgotten_is_noticed():
+    module = types.ModuleType("door")
+    module.__all__, module.plan, module.helper, module.ast = ["plan"], len, len, ast
+    assert exposed(module) == ["helper", "plan"]
+
+
+# ---------------------------------------------------------------------------------------------------------
+# What a fresh interpreter loads
+
+
+def loaded(*arguments):
+    """The top-level packages that a fresh interpreter imports, and what it printed."""
+    run = subprocess.run(
+        [sys.executable, "-X", "importtime", *arguments], capture_output=True, text=True, encoding="utf-8", check=True
+    )
+    names = re.findall(r"^import time:[^|]*\|[^|]*\|\s*(\S+)$", run.stderr, re.MULTILINE)
+    return {name.partition(".")[0] for name in names}, run.stdout
+
+
+def test_import_hetdp_loads_no_heavy_library():
+    packages, _ = loaded("-c", "import hetdp")
+    assert {"hetdp", "numpy"} <= packages
+    assert packages & (HEAVY | FRAMES | {"rich", "typer"}) == set()
+
+
+HELP = [("-m", "hetdp", "--help"), ("-c", "import sys; sys.argv[1:] = ['--help']; from hetdp._cli import main; main()")]
+
+
+@pytest.mark.parametrize("arguments", HELP, ids=["python -m hetdp", "main()"])
+def test_help_loads_no_heavy_library(arguments):
+    packages, printed = loaded(*arguments)
+    assert "mean" in printed
+    assert packages & (HEAVY | FRAMES) == set()
+
+
+def test_control_a_library_that_is_loaded_is_seen():
+    packages, _ = loaded("-c", "import hetdp.sources.parquet, polars")
+    assert "polars" in packages
