@@ -631,10 +631,11 @@ def test_one_weight_for_two_levels_is_refused():
 
 
 def test_weights_of_public_people_are_held_to_62_bits_too():
-    public = hetdp.plan({INF: 8})
-    assert replace(public, units=np.array([2**58])).total == 2**61
-    with pytest.raises(PrivacyError, match="62 bits"):
-        replace(public, units=np.array([2**59]))
+    public = hetdp.plan({INF: 2**31})
+    assert replace(public, units=np.array([2**30])).total == 2**61
+    for people, weight in ((2**31, 2**31 - 1), (8, 2**31)):
+        with pytest.raises(PrivacyError, match="62 bits"):
+            replace(hetdp.plan({INF: people}), units=np.array([weight]))
 
 
 def test_a_weight_at_epsilon_zero_is_refused():

@@ -108,10 +108,9 @@ def compare(levels: Levels | Mapping[Any, int] | Any, *, bounds: Any, variance: 
     >>> [entry.method for entry in compare({0.1: 700, float("inf"): 300}, bounds=(0, 1)).entries[:2]]
     ['minimax', 'adpm']
     """
-    if not isinstance(levels, Levels):
-        levels = Levels(levels) if isinstance(levels, Mapping) else Levels.of(levels)
+    levels = Levels.given(levels)
     interval = Interval.of(bounds)
-    at = interval.width**2 / 12 if variance is None else variance
+    at = interval.width * interval.width / 12 if variance is None else variance
     entries = [_entry(levels, interval, name, at) for name in methods()]
     entries.sort(key=lambda entry: entry.worst_case_error)
     return Comparison(tuple(entries), certificate(levels, bounds=interval), at)

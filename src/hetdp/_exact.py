@@ -33,6 +33,9 @@ SMALLEST_SCALE = 2.0**-6
 """A needed scale below this is raised to it: such noise is 0 but for odds of e⁻⁶⁴, and no sampler is asked
 for a scale that it might round to none."""
 
+LARGEST_UNIT = 2**31 - 1
+"""The weight of one person is at most this many units; `lattice` gives at most 2³⁰."""
+
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
@@ -92,7 +95,7 @@ def check(units: Ints, epsilon: Floats, count: Ints, noise: tuple[NoiseTerm, ...
     """Raise unless W/scale ≤ ε⁻ holds, in integers, at every level with weight; see the claim above."""
     if units.shape != epsilon.shape or units.dtype != np.int64:
         raise PrivacyError("this plan does not have one whole weight for every level; nothing was released")
-    if (units < 0).any() or weigh(units, count) >= 2**62:
+    if (units < 0).any() or (units > LARGEST_UNIT).any() or units.astype(float) @ count.astype(float) > 2.0**61.9:
         raise PrivacyError("the integer weights of this plan do not fit their 62 bits; nothing was released")
     bare = (units > 0) & np.isfinite(epsilon)  # private levels with weight that no noise covers yet
     limits = below(epsilon)
@@ -104,26 +107,34 @@ def check(units: Ints, epsilon: Floats, count: Ints, noise: tuple[NoiseTerm, ...
             raise PrivacyError("the noise terms of this plan overlap or miss its levels; nothing was released")
         end = term.last
         part = slice(term.first, term.last)
-        private = bare[part].copy()
-        if not _respected(units[part][private].tolist(), limits[part][private].tolist(), term.scale):
+        if not respected(units[part][bare[part]], limits[part][bare[part]], term.scale).all():
             raise PrivacyError("this plan would spend more than somebody's epsilon allows; nothing was released")
         bare[part] = False
     if bare.any():
         raise PrivacyError("this plan gives weight without noise to a private level; nothing was released")
 
 
+def respected(units: Ints, limit: Floats, scale: float) -> NDArray[np.bool_]:
+    """Decide W/scale ≤ limit for weights 0 ≤ W < 2³¹, in 64-bit integers alone.
+
+    Both doubles are exact: limit = m·2^b and scale = M·2^a with whole m, M in [2⁵², 2⁵³). So W/scale ≤ limit says that
+    W ≤ M·m·2^(a+b), and as W is whole, W ≤ ⌊M·m/2^s⌋ with s = −a−b. The product has 105 or 106 bits and is at
+    least 2¹⁰⁴: for s ≤ 73 the right side is at least 2³¹ and the answer is yes. Otherwise the low 54 bits of the
+    product fall away, and what is left of it, ⌊M·m/2⁵⁴⌋ < 2⁵², is put together from halves of 26 and 27 bits.
+    """
+    fraction, exponent = np.frexp(limit)
+    m, M = (fraction * 2.0**53).astype(np.int64), int(math.frexp(scale)[0] * 2.0**53)  # noqa: N806  as in the formula
+    s = 106 - exponent.astype(np.int64) - math.frexp(scale)[1]
+    half = 2**27 - 1
+    middle = (M >> 27) * (m & half) + (M & half) * (m >> 27)  # < 2⁵⁴
+    low = (M & half) * (m & half) + ((middle & half) << 27)  # < 2⁵⁵
+    high = (M >> 27) * (m >> 27) + (middle >> 27) + (low >> 54)  # ⌊M·m/2⁵⁴⌋
+    return np.asarray((m > 0) & ((s <= 73) | (units <= high >> np.clip(s - 54, 0, 63))))
+
+
 def weigh(units: Ints, count: Ints) -> int:
     """Return Σ W·n over the levels, in Python's integers."""
     return sum(map(operator.mul, units.tolist(), count.tolist()))
-
-
-def _respected(units: list[int], limits: list[float], scale: float) -> bool:
-    """Decide W/scale ≤ ε⁻ for all, with both doubles as the ratios of integers that they are, cross-multiplied."""
-    up, down = scale.as_integer_ratio()
-    ratios = map(float.as_integer_ratio, limits)
-    return all(
-        w * down * denominator <= up * numerator for w, (numerator, denominator) in zip(units, ratios, strict=True)
-    )
 
 
 def _quotient_up(w: int, limit: float) -> float:

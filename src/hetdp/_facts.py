@@ -75,7 +75,7 @@ def alternatives(p: Plan) -> dict[str, dict[str, float]]:
     found = {}
     for name in PLAIN:
         if name != p.method:
-            bound = p.variance_bound * p.interval.width**2
+            bound = p.variance_bound * p.interval.width * p.interval.width
             other = plan(p.levels, bounds=p.interval, method=name, variance=bound).worst_case_error
             times = other / p.worst_case_error if p.worst_case_error else math.inf
             found[name] = {"worst_case_error": other, "times": times}
@@ -92,7 +92,7 @@ def certified(p: Plan) -> dict[str, Any] | None:
 
 def even_spread_error(p: Plan) -> float:
     """Return the predicted error when values are spread evenly over the interval (variance (hi − lo)²/12)."""
-    return math.sqrt(p.mse(p.interval.width**2 / 12, mean=p.interval.mid))
+    return math.sqrt(p.mse(p.interval.width * p.interval.width / 12, mean=p.interval.mid))
 
 
 def plan_facts(p: Plan) -> dict[str, Any]:

@@ -28,7 +28,7 @@ MOST_PEOPLE = (2**63 - 1) // GRID
 """With more people a sum of codes could pass 63 bits."""
 
 CHUNK = 2**18
-FEW = 8
+FEW = 12
 _SHIFT = 41  # a double has 53 significant bits: 12 are kept
 _INFINITY = int(np.array(np.inf).view(np.int64)) >> _SHIFT
 
@@ -88,6 +88,9 @@ def tabulate(
     Without values only people are counted and every sum is 0. A bad ε raises and says where it stands:
     `place` and its index counted from `start`.
     """
+    if values is None and epsilon.size <= LIMIT and (epsilon >= 0).all():  # sorting is all it takes
+        levels, counts = np.unique(epsilon + 0.0, return_counts=True)
+        return Table(levels, counts.astype(np.int64), np.zeros(levels.size, np.int64))
     rounds = np.unique(epsilon[: 2 * LIMIT]).size > LIMIT
     threads = min(os.cpu_count() or 1, max(1, epsilon.size // CHUNK))
     edges = [epsilon.size * i // threads for i in range(threads + 1)]
@@ -165,6 +168,7 @@ class _Exact:
 
     def __init__(self) -> None:
         self.known = Table(np.empty(0), np.empty(0, np.int64), np.empty(0, np.int64))
+        self.finder = _Finder(self.known.epsilon)
 
     def add(self, epsilon: Floats, room: _Room) -> None:
         grouped = self._group(epsilon, room)
@@ -188,6 +192,7 @@ class _Exact:
             np.concatenate([self.known.total, zeros]),
             rounded=False,
         )
+        self.finder = _Finder(self.known.epsilon)
 
     def _group(self, epsilon: Floats, room: _Room) -> tuple[Ints, Ints] | None:
         """Return counts and sums at the known levels, or None when somebody has another level."""
@@ -195,11 +200,35 @@ class _Exact:
         if levels.size <= FEW:
             counts, sums = _by_mask(levels, epsilon, room)
             return (counts, sums) if counts.sum() == epsilon.size else None
-        index = np.minimum(np.searchsorted(levels, epsilon), levels.size - 1)
-        if not np.array_equal(levels[index], epsilon):
+        index = self.finder.find(epsilon)
+        if not np.array_equal(levels.take(index), epsilon):
             return None
         counts = np.bincount(index, minlength=levels.size)
         return counts, np.bincount(index, weights=room.codes, minlength=levels.size).astype(np.int64)
+
+
+class _Finder:
+    """Finds the index of a level by the leading bits of its double, as many as tell the levels apart; else by halving.
+
+    What is not a level finds some index; the caller compares.
+    """
+
+    def __init__(self, levels: Floats) -> None:
+        self.levels, self.place = levels, np.empty(0, np.int32)
+        bits = levels[(levels > 0) & np.isfinite(levels)].view(np.int64)
+        for self.shift in (_SHIFT, _SHIFT - 4, _SHIFT - 8):
+            key = bits >> self.shift
+            if key.size and key[0] > 0 and (np.diff(key) > 0).all() and key[-1] - key[0] < 2**23:
+                self.base = int(key[0]) - 1  # the first and the last place are for 0 and inf
+                self.place = np.zeros(int(key[-1]) - self.base + 2, np.int32)
+                self.place[key - self.base] = np.searchsorted(levels, bits.view(np.float64))
+                self.place[-1] = levels.size - 1
+                break
+
+    def find(self, epsilon: Floats) -> NDArray[np.integer[Any]]:
+        if not self.place.size:
+            return np.minimum(np.searchsorted(self.levels, epsilon), self.levels.size - 1)
+        return np.asarray(self.place.take((epsilon.view(np.int64) >> self.shift) - self.base, mode="clip"))
 
 
 def _by_mask(levels: Floats, epsilon: Floats, room: _Room) -> tuple[Ints, Ints]:

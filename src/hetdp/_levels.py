@@ -56,6 +56,13 @@ class Levels:
         return cls.from_table(tabulate(epsilon_array(epsilons)))
 
     @classmethod
+    def given(cls, levels: Levels | Mapping[Any, int] | Any) -> Levels:
+        """Return levels as callers give them: as they are, as a mapping {ε: people}, or as one ε a person."""
+        if isinstance(levels, Levels):
+            return levels
+        return cls(levels) if isinstance(levels, Mapping) else cls.of(levels)
+
+    @classmethod
     def from_table(cls, table: Table, names: Mapping[float, str] | None = None) -> Levels:
         """Return the public half of a table."""
         levels = cls.__new__(cls)

@@ -147,8 +147,7 @@ def optimal(
     >>> best.states, round(best.lower, 4), round(best.mse, 4)
     (36, 0.024, 0.0242)
     """
-    if not isinstance(levels, Levels):
-        levels = Levels(levels) if isinstance(levels, Mapping) else Levels.of(levels)
+    levels = Levels.given(levels)
     interval = Interval.of(bounds)
     used = levels.epsilon > NEGLIGIBLE / levels.count
     epsilon, count = levels.epsilon[used], levels.count[used]
@@ -216,19 +215,20 @@ def _best(epsilon: Floats, count: Ints, y: Floats, p: Floats) -> tuple[Floats, f
     """
     found = []
     for scaled, options in _ATTEMPTS:
-        privacy = _privacy(epsilon, count, y.size, scaled=scaled)
-        table, value = _solve(privacy, _error(count, y, p), y.size, options)
-        found.append((*_mend(table, epsilon, count), value))
-        if found[-1][1] < 0.1 / (y.size - 1) ** 2:
-            break
-    table, share, value = min(found, key=lambda attempt: attempt[1])
+        answer = _solve(_privacy(epsilon, count, y.size, scaled=scaled), _error(count, y, p), y.size, options)
+        if answer is not None:
+            table, share = _mend(answer[0], epsilon, count)
+            found.append((share, table, answer[1]))
+            if share < 0.1 / (y.size - 1) ** 2:
+                break
+    share, table, value = min(found, key=lambda attempt: attempt[0], default=(1.0, y, 0.0))
     if share > 0.01:
         raise HetdpError("the linear program was not solved well enough to be ε-DP; try other outputs= or grid=")
     return table, value
 
 
-def _solve(privacy: Any, risk: Any, outputs: int, options: dict[str, Any]) -> tuple[Floats, float]:
-    """Return the table that minimises the largest risk over p, and that risk.
+def _solve(privacy: Any, risk: Any, outputs: int, options: dict[str, Any]) -> tuple[Floats, float] | None:
+    """Return the table that minimises the largest risk over p, and that risk; None if the solver gave up.
 
     Some best table is its own mirror image under lo ↔ hi: P(y | c) = P(1 − y | n − c). Read as one vector it is
     then the same back to front, so entries i and N − 1 − i are one variable (`fold`), p up to 1/2 is enough, and
@@ -252,7 +252,7 @@ def _solve(privacy: Any, risk: Any, outputs: int, options: dict[str, Any]) -> tu
         **options,
     )
     if result.x is None or result.fun is None:
-        raise HetdpError(f"the linear program was not solved ({result.message}); try other outputs= or grid=")
+        return None
     return (fold @ result.x[:-1]).reshape(-1, outputs), float(result.fun)
 
 

@@ -309,8 +309,7 @@ def plan(
     >>> round(p.threshold, 6), round(p.worst_case_mse * 1e4, 6)
     (0.214286, 3.989362)
     """
-    if not isinstance(levels, Levels):
-        levels = Levels(levels) if isinstance(levels, Mapping) else Levels.of(levels)
+    levels = Levels.given(levels)
     interval = Interval.of(bounds)
     bound = 0.25 if variance is None else unit_variance(variance, interval)
     if bound == 0:

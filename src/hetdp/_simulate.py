@@ -149,13 +149,13 @@ def simulate(  # noqa: PLR0913  the choices of an experiment
     (3.9894, True)
     """
     start = perf_counter()
-    levels, names, runs = _levels(levels), _names(method), _whole(runs)
+    levels, names, runs = Levels.given(levels), _names(method), _whole(runs)
     interval, seed = Interval.of(bounds), _seed(rng)
     law = distribution_of(distribution, interval, _stream(seed, 0))
     mechanisms = [mechanism_of(name, levels, interval, variance, variant) for name in names]
     mse, error = _study(law, levels.count, mechanisms, clamp=clamp).run(runs, seed, progress=progress)
     exact = [m.mse(law) if law.known and not clamp else None for m in mechanisms]
-    area, seconds = interval.width**2, perf_counter() - start
+    area, seconds = interval.width * interval.width, perf_counter() - start
     found = {
         name: Simulation(name, runs, mse[i] * area, error[i] * area, None if e is None else e * area, seconds)
         for i, (name, e) in enumerate(zip(names, exact, strict=True))
@@ -186,7 +186,7 @@ def exact_mse(
     law = distribution_of(distribution, interval, np.random.SeedSequence(0))
     if not law.known:
         raise InputError("there is no exact error for a function alone; give (function, mean, variance)")
-    return mechanism_of(method, _levels(levels), interval, variance, variant).mse(law) * interval.width**2
+    return mechanism_of(method, Levels.given(levels), interval, variance, variant).mse(law) * interval.width * interval.width
 
 
 @dataclass(frozen=True, eq=False)
@@ -291,12 +291,6 @@ def _watched(results: Iterable[Floats], total: int, *, progress: bool | None) ->
     finally:
         if bar is not None:
             bar.stop()
-
-
-def _levels(levels: Any) -> Levels:
-    if isinstance(levels, Levels):
-        return levels
-    return Levels(levels) if isinstance(levels, Mapping) else Levels.of(levels)
 
 
 def _names(method: str | Sequence[str]) -> list[str]:
