@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
 import sys
 
 import pytest
@@ -76,6 +78,47 @@ def test_an_existing_output_is_refused_before_anything_is_drawn(hetdp_command, p
         code, out, err = hetdp_command("mean", people, *MEAN, "--output", target)
         assert (code, out, err.count("\n")) == (2, "", 1)
     assert taken.read_text() == "mine"
+
+
+def test_the_input_is_never_overwritten(hetdp_command, people):
+    code, _, err = hetdp_command("mean", people, *MEAN, "--output", people, "--force")
+    assert code == 2
+    assert "input file" in err
+    assert people.read_text() == PEOPLE
+
+
+def test_a_page_is_whole_and_has_the_target(hetdp_command, tmp_path):
+    page = tmp_path / "plan.html"
+    assert hetdp_command("plan", "--tier", "a=0.1:700", "--target-error", "0.001", "-o", page)[0] == 0
+    text = page.read_text(encoding="utf-8")
+    assert text.startswith("<!doctype html>")
+    assert 'charset="utf-8"' in text
+    assert "Target" in text
+
+
+def test_a_terminal_that_cannot_show_epsilon_does_not_lose_the_release(people):
+    for encoding in ("cp1252", "ascii"):
+        for extra in ((), ("--json",)):
+            words = [sys.executable, "-m", "hetdp", "mean", str(people), *MEAN, *extra]
+            run = subprocess.run(
+                words, env={**os.environ, "PYTHONIOENCODING": encoding}, capture_output=True, check=False
+            )
+            assert run.returncode == 0, run.stderr
+            assert b"stimate" in run.stdout
+
+
+def test_a_bound_on_the_variance_is_said_wherever_it_matters(hetdp_command):
+    out = hetdp_command("plan", "--tier", "a=0.1:700", "--bounds", "0", "100", "--variance", "25")[1]
+    assert "if the standard deviation of a value is at most 5" in " ".join(out.split())
+    assert "The variance of a value is at most what was stated" in " ".join(out.split())
+    assert "for any distribution" not in out
+
+
+def test_an_answer_without_data_says_so_first(hetdp_command, tmp_path):
+    path = tmp_path / "one.csv"
+    path.write_text("x,eps\n3,0.1\n")
+    out = hetdp_command("mean", path, "--value", "x", "--epsilon", "eps", "--bounds", "0", "5")[1]
+    assert "NOT from the data" in " ".join(out.splitlines()[:2])
 
 
 def cells(bounds=(0, 100000)):

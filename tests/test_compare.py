@@ -41,7 +41,7 @@ def test_a_method_that_refuses_says_why_and_the_others_stand():
     compared = hetdp.compare({0.1: 700, math.inf: 300}, bounds=(0, 1))
     (refused,) = [entry for entry in compared.entries if entry.plan is None]
     assert refused.method == "stretch"
-    assert "stretching refuses" in compared.report()
+    assert "stretch refuses" in compared.report()
     assert json.loads(json.dumps(compared.to_dict(), allow_nan=False))["methods"][-1]["refusal"] == refused.refusal
 
 

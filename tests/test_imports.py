@@ -20,7 +20,9 @@ import pytest
 
 import hetdp
 
-PURE = re.compile(r"hetdp\.(_plan|_exact\w*|_accuracy|_levels|_target|_bounds|bounds|_certificate|_optimal|estimators(\..+)?)")
+PURE = re.compile(
+    r"hetdp\.(_plan|_exact\w*|_accuracy|_levels|_target|_bounds|bounds|_certificate|_optimal|estimators(\..+)?)"
+)
 """Modules that decide from public facts alone."""
 
 PRIVATE = re.compile(r"hetdp\.(_tally|_release|_noise|sources(\..+)?)")

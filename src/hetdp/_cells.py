@@ -80,7 +80,8 @@ def _text(cell: str, where: str) -> float:
     if text.lower() in _PUBLIC:
         return math.inf
     if len(text) > LONGEST or not _EPSILON.fullmatch(text):
-        raise InputError(f"epsilon must be a decimal number, inf or public (got {shown}{where})")
+        remedy = "; everybody needs one, 0 leaves a person out" if not text else ""
+        raise InputError(f"epsilon must be a decimal number, inf or public (got {shown}{where}){remedy}")
     value = float(text)
     if math.isinf(value):
         raise InputError(f"epsilon is too large for a number (got {shown}{where}); write inf if the value is public")

@@ -58,8 +58,10 @@ class Check:
             where = f"   ({self.place} {', '.join(map(str, places))}{more})" if places else ""
             lines.append(f"{count:>10,} {meaning}{where}")
         if len(self.means) <= 12:
-            lines += ["", "exact mean by ε (if these differ much, ε depends on the value, which it must not):"]
+            lines += ["", "mean by ε, without noise (if these differ much, ε depends on the value, which it must not):"]
             lines += [f"{level:>10.4g}  {mean:,.6g}" for level, mean in self.means.items()]
+        else:
+            lines += ["", "means by ε are shown for at most twelve levels"]
         return "\n".join(lines)
 
     def to_dict(self) -> dict[str, Any]:
@@ -93,7 +95,7 @@ def check(
              0 below the lower bound: counted as the bound
              1 above the upper bound: counted as the bound   (index 3)
     <BLANKLINE>
-    exact mean by ε (if these differ much, ε depends on the value, which it must not):
+    mean by ε, without noise (if these differ much, ε depends on the value, which it must not):
            0.5  5
              1  2
     """

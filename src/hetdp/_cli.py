@@ -5,6 +5,7 @@ Exit codes: 0 done, 2 bad input (one line on stderr), 1 the doctor found a fault
 
 from __future__ import annotations
 
+import io
 import json
 import sys
 from pathlib import Path
@@ -71,6 +72,18 @@ Output = Annotated[
 Force = Annotated[bool, typer.Option("--force", help="Overwrite the output file.")]
 
 
+@app.callback(invoke_without_command=True)
+def root(
+    *, version: Annotated[bool, typer.Option("--version", help="Show the version and exit.", is_eager=True)] = False
+) -> None:
+    """Differentially private means when every person chooses their own privacy level ε."""
+    if version:
+        from . import __version__
+
+        print(f"hetdp {__version__}")
+        raise typer.Exit
+
+
 @app.command()
 def mean(  # noqa: PLR0913  one parameter an option
     file: File,
@@ -90,7 +103,7 @@ def mean(  # noqa: PLR0913  one parameter an option
 
     Running it again is another release and spends privacy again.
     """
-    _writable(output, force=force)
+    _writable(output, file, force=force)
     _level(confidence)
     from . import _facts, _report
     from ._mean import mean as release_mean
@@ -103,7 +116,14 @@ def mean(  # noqa: PLR0913  one parameter an option
         _show(facts if as_json else _report.release_body(result, confidence))
         return
     html, text = _report.release_html, _report.release_text
-    _write(output, facts, as_json=as_json, html=lambda: html(result, confidence), text=lambda: text(result, confidence))
+    title = "A private mean"
+    _write(
+        output,
+        facts,
+        as_json=as_json,
+        html=lambda: _report.page(title, html(result, confidence)),
+        text=lambda: text(result, confidence),
+    )
 
 
 @app.command()
@@ -125,27 +145,33 @@ def plan(  # noqa: PLR0913  one parameter an option
     force: Force = False,
 ) -> None:  # fmt: skip
     """Say what a release would do and cost, without touching a value."""
-    _writable(output, force=force)
+    _writable(output, file, force=force)
     from . import _facts, _report
     from ._plan import plan as make_plan
 
     planned = make_plan(_levels(file, epsilon, value, tier), bounds=bounds, method=method, variance=variance)
     facts = _facts.plan_facts(planned)
-    body = _report.plan_body(planned)
+    answer = None
     if target_error is not None:
         from ._target import target
 
         answer = target(planned, target_error)
         facts["target"] = answer.to_dict()
-        body = _report.with_target(body, planned, answer)
+    body = _report.plan_body(planned, answer)
     if output is None:
         _show(facts if as_json else body)
         return
-    _write(output, facts, as_json=as_json, html=lambda: _report.plan_html(planned), text=lambda: _report.text(body))
+    _write(
+        output,
+        facts,
+        as_json=as_json,
+        html=lambda: _report.page("What a private mean would cost", _report.plan_html(planned, answer)),
+        text=lambda: _report.text(body),
+    )
 
 
 @app.command()
-def compare(
+def compare(  # noqa: PLR0913  one parameter an option
     file: PublicFile = None,
     *,
     tier: TierPeople = None,
@@ -157,6 +183,7 @@ def compare(
         typer.Option("--variance", help="Also the error for data of this variance (default: even spread)."),
     ] = None,
     plot: Annotated[Path | None, typer.Option("--plot", help="Write a picture: .png, .svg or .pdf.")] = None,
+    force: Force = False,
     as_json: Json = False,
 ) -> None:
     """Show every method side by side: error, who spends what, and what no method can beat."""
@@ -165,6 +192,7 @@ def compare(
     compared = run_compare(_levels(file, epsilon, value, tier), bounds=bounds, variance=variance)
     if plot is not None:
         _picture(plot)
+        _writable(plot, file, force=force)
         compared.plot(plot)
     _show(compared.to_dict() if as_json else compared.body())
 
@@ -244,6 +272,11 @@ def methods(*, as_json: Json = False) -> None:
 
 def main() -> None:
     """Run the command line; every foreseen error is one line on stderr and exit code 2."""
+    for stream in (sys.stdout, sys.stderr):  # a terminal that cannot show ε must not lose a release
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
+    if len(sys.argv) == 1:
+        sys.argv.append("--help")
     try:
         code = app(standalone_mode=False)
     except (HetdpError, typer.TyperException) as error:
@@ -275,7 +308,8 @@ def _show(what: Any) -> None:
     if isinstance(what, str):
         print(what)
     elif isinstance(what, (dict, list)):
-        print(json.dumps(what, indent=2, ensure_ascii=False, allow_nan=False))
+        plain = (sys.stdout.encoding or "").lower().replace("-", "") != "utf8"
+        print(json.dumps(what, indent=2, ensure_ascii=plain, allow_nan=False))
     else:
         from rich.console import Console
 
@@ -288,10 +322,12 @@ def _show(what: Any) -> None:
             print(text(what))
 
 
-def _writable(output: Path | None, *, force: bool) -> None:
-    """All that can be wrong with the output is found before any privacy is spent."""
+def _writable(output: Path | None, source: str | None, *, force: bool) -> None:
+    """Raise for all that can be wrong with the output, before any privacy is spent."""
     if output is None:
         return
+    if source is not None and output.exists() and Path(source).exists() and output.samefile(source):
+        raise InputError(f"{output} is the input file; choose another name for the output")
     if output.exists() and not force:
         raise InputError(f"{output} exists already; choose another name or add --force")
     if output.is_dir() or not output.parent.is_dir():

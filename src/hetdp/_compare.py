@@ -28,7 +28,7 @@ class Entry:
     worst_case_error
         The root of the worst-case mean squared error, in units of the values.
     data_error
-        The same for data of the variance asked for, at the mean that is worst for it.
+        The same for the data that was asked about.
     """
 
     method: str
@@ -41,11 +41,15 @@ class Entry:
 
 @dataclass(frozen=True)
 class Comparison:
-    """All methods for one population, best first, and the certificate: what no method can beat."""
+    """All methods for one population, best first, and the certificate: what no method can beat.
+
+    `variance` and `data` say for which data the second column of errors holds, as a number and in words.
+    """
 
     entries: tuple[Entry, ...]
     certificate: Certificate
     variance: float
+    data: str
 
     @property
     def floor(self) -> float:
@@ -56,6 +60,7 @@ class Comparison:
         """Return the comparison as plain data."""
         return {
             "variance": self.variance,
+            "data": self.data,
             "methods": [_entry_dict(entry) for entry in self.entries],
             "certificate": self.certificate.to_dict(),
         }
@@ -72,14 +77,14 @@ class Comparison:
         from rich.table import Table
 
         table = Table(box=None, header_style="bold", padding=(0, 2, 0, 0))
-        headings = ("Method", "Worst case ±", "× best", "± at variance", "Least spent", "Most spent", "Mean spent")
+        headings = ("Method", "Worst ±", "× best", "Data ±", "ε least", "ε most", "ε mean")
         for i, heading in enumerate(headings):
             table.add_column(heading, justify="left" if i == 0 else "right", no_wrap=True)
         best = self.entries[0].worst_case_error
         for entry in self.entries:
             table.add_row(*_cells(entry, best))
-        notes = [f"\nError at variance {self.variance:.6g}; spent: the ε of people with weight."]
-        notes += [f"{entry.label} refuses: {entry.refusal}" for entry in self.entries if entry.refusal]
+        notes = [f"\nWorst: for any distribution. Data: {self.data}. ε: what people with weight spend."]
+        notes += [f"{entry.method} refuses: {entry.refusal}" for entry in self.entries if entry.refusal]
         return Group(table, "\n".join([*notes, f"Of ADPM: {self.certificate.sentence()}."]))
 
     def plot(self, path: str | Path) -> None:
@@ -100,8 +105,8 @@ def compare(levels: Levels | Mapping[Any, int] | Any, *, bounds: Any, variance: 
     levels, bounds
         As for `plan`.
     variance
-        The variance of the data for the second column of errors; by default that of values spread evenly over the
-        interval, (hi − lo)²/12.
+        The variance of the data for the second column of errors, at the mean that is worst for it; by default values
+        spread evenly over the interval.
 
     Examples
     --------
@@ -110,19 +115,26 @@ def compare(levels: Levels | Mapping[Any, int] | Any, *, bounds: Any, variance: 
     """
     levels = Levels.given(levels)
     interval = Interval.of(bounds)
-    at = interval.width * interval.width / 12 if variance is None else variance
-    entries = [_entry(levels, interval, name, at) for name in methods()]
+    if variance is None:
+        at, centre, data = interval.width * interval.width / 12, interval.mid, "values spread evenly over the interval"
+    else:
+        at, centre, data = (
+            variance,
+            None,
+            f"standard deviation {math.sqrt(variance):,.4g}, at the least favourable mean",
+        )
+    entries = [_entry(levels, interval, name, at, centre) for name in methods()]
     entries.sort(key=lambda entry: entry.worst_case_error)
-    return Comparison(tuple(entries), certificate(levels, bounds=interval), at)
+    return Comparison(tuple(entries), certificate(levels, bounds=interval), at, data)
 
 
-def _entry(levels: Levels, interval: Interval, name: str, variance: float) -> Entry:
+def _entry(levels: Levels, interval: Interval, name: str, variance: float, mean: float | None) -> Entry:
     label = methods()[name].label
     try:
         planned = plan(levels, bounds=interval, method=name)
     except InputError as refusal:
         return Entry(name, label, None, str(refusal), math.inf, math.inf)
-    return Entry(name, label, planned, None, planned.worst_case_error, math.sqrt(planned.mse(variance)))
+    return Entry(name, label, planned, None, planned.worst_case_error, math.sqrt(planned.mse(variance, mean)))
 
 
 def _spends(planned: Plan) -> tuple[float, float, float]:
@@ -137,14 +149,14 @@ def _cells(entry: Entry, best: float) -> tuple[str, ...]:
     from ._report import epsilon, number
 
     if entry.plan is None:
-        return (entry.label, *["–"] * 6)
+        return (entry.method, *["–"] * 6)
     errors = (
         number(entry.worst_case_error, best),
         f"{entry.worst_case_error / best:.2f}",
         number(entry.data_error, best),
     )
     note = " (midpoint)" if entry.plan.abstains else ""
-    return (entry.label + note, *errors, *map(epsilon, _spends(entry.plan)))
+    return (entry.method + note, *errors, *map(epsilon, _spends(entry.plan)))
 
 
 def _entry_dict(entry: Entry) -> dict[str, Any]:

@@ -25,6 +25,9 @@ ASSUMPTIONS = (
     "The target is the mean μ of the distribution from which these people are drawn independently, with values "
     "clamped to the bounds and missing ones counted as the midpoint; not the average of these particular rows.",
 )
+STATED = (
+    "The variance of a value is at most what was stated; if not, the error is larger. Privacy does not depend on it."
+)
 TOLERANCES = (0.01, 0.05, 0.1)
 PLAIN = ("uniform", "proportional")
 _MOST_BANDS = 12
@@ -82,6 +85,11 @@ def alternatives(p: Plan) -> dict[str, dict[str, float]]:
     return found
 
 
+def assumptions(p: Plan) -> tuple[str, ...]:
+    """Return what the reader has to accept."""
+    return ASSUMPTIONS if p.variance_bound == 0.25 else (*ASSUMPTIONS, STATED)
+
+
 def certified(p: Plan) -> dict[str, Any] | None:
     """Return how far the plan's worst case is from the best possible; None if a bound on the variance was assumed."""
     if p.variance_bound < 0.25:
@@ -132,7 +140,7 @@ def plan_facts(p: Plan) -> dict[str, Any]:
                 "noise": [{"scale": t.scale.hex(), "first": t.first, "last": t.last} for t in p.noise],
                 "shrink": p.shrink,
             },
-            "assumptions": list(ASSUMPTIONS),
+            "assumptions": list(assumptions(p)),
         }
     )
     return facts

@@ -46,6 +46,9 @@ class Interval:
             raise InputError(f"bounds must be a pair of numbers (lo, hi) (got {bounds!r}); they are public")
         return cls(bounds[0], bounds[1])
 
+    def __str__(self) -> str:
+        return f"[{self.lo:,.10g}, {self.hi:,.10g}]"
+
     @property
     def width(self) -> float:
         """The length hi − lo."""
@@ -106,7 +109,7 @@ class Interval:
 
 def _finite(bound: Any) -> float:
     if isinstance(bound, (bool, np.bool_)) or not isinstance(bound, numbers.Real):
-        raise InputError(f"a bound must be a number (got {bound!r}); write 0.5, not '0,5'")
+        raise InputError(f"a bound must be a number (got {bound!r}); text is not read as one")
     try:
         value = float(bound) + 0.0  # −0.0 and 0.0 are the same bound
     except OverflowError:

@@ -83,7 +83,7 @@ def comparison(compared: Comparison) -> Figure:
     left.axvline(compared.floor, color=DASHED, linestyle="--", linewidth=1)
     left.text(compared.floor, len(planned) - 0.5, " no method can be below in the worst case", color=DASHED, fontsize=8)
     left.set_yticks(range(len(planned)), [entry.label for entry in reversed(planned)])
-    left.set(xscale="log", ylim=(-0.6, len(planned)), xlabel="error: filled, worst case; open, at the given variance")
+    left.set(xscale="log", ylim=(-0.6, len(planned)), xlabel=f"error: filled, worst case; open, {compared.data}")
     plain(left.xaxis)
     right.set(xscale="log", yscale="log", xlabel="ε that a person allows", ylabel="ε that the release spends")
     beside(right)

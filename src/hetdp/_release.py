@@ -94,6 +94,8 @@ def release(tally: Tally, plan: Plan) -> Release:
     plan
         From `hetdp.plan(tally.levels, bounds=…)`.
     """
+    if not isinstance(tally, Tally) or not isinstance(plan, Plan):
+        raise InputError("release takes a Tally from hetdp.read and a Plan from hetdp.plan, in this order")
     if tally.interval != plan.interval:
         raise InputError(f"the tally is on {tally.interval}, the plan on {plan.interval}; use the same bounds for both")
     if tally.levels != plan.levels:

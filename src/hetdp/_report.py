@@ -5,10 +5,12 @@ from __future__ import annotations
 import html
 import io
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from ._facts import ASSUMPTIONS, TOLERANCES, Band, alternatives, bands, certified, even_spread_error
+import numpy as np
+
+from ._facts import TOLERANCES, Band, alternatives, assumptions, bands, certified, even_spread_error
 from ._plan import Plan
 from .estimators import find
 
@@ -20,20 +22,34 @@ if TYPE_CHECKING:
 
 WIDTH = 100
 _BAR = 28
+_LONGEST_NAME = 24
 _HEADINGS = ("Tier", "ε asked", "People", "ε spent", "ε free", "Weight each", "Share")
 _PLAIN = {"uniform": "everybody at the smallest ε", "proportional": "weights proportional to ε"}
 
 
 def number(x: float, error: float) -> str:
-    """Return x with as many decimals as its error deserves: the error's second digit is the last one shown.
+    """Return x with as many digits as its error deserves: the error's third digit is the last one shown.
 
     The error is public, so how a number is printed tells nothing about it.
 
-    >>> number(54321.987, 812.0), number(0.123456789, 0.0123)
-    ('54,322', '0.1235')
+    >>> number(54321.987, 812.0), number(0.123456789, 0.0123), number(1.5e-9, 2e-8)
+    ('54,322', '0.1235', '1.5e-09')
     """
-    decimals = 0 if not 0 < error < math.inf else min(12, max(0, 2 - math.floor(math.log10(error))))
-    return f"{x:,.{decimals}f}"
+    if not 0 < error < math.inf:
+        return f"{x:,.6g}"
+    last = math.floor(math.log10(error)) - 2  # the decimal place of the last digit shown
+    if last >= -6 and error < 1e12:
+        return f"{x:,.{max(0, -last)}f}"
+    return f"{x:.{max(1, 1 + math.floor(math.log10(max(abs(x), error))) - last)}g}"
+
+
+def percent(share: float) -> str:
+    """Return a share of the range, three digits of it.
+
+    >>> percent(0.01109), percent(1.4e-9)
+    ('1.11%', '1.4e-07%')
+    """
+    return f"{100 * share:.3g}%"
 
 
 def epsilon(x: float) -> str:
@@ -45,18 +61,14 @@ def plan_lines(p: Plan) -> list[tuple[str, str]]:
     """Return what a plan says besides its table, as pairs of heading and sentence."""
     lines = [("Saturation", _saturation(p))]
     if p.abstains:
-        return lines
-    width, worst = p.interval.width, p.worst_case_error
-    spread = even_spread_error(p)
-    lines += [
-        ("Noise", f"Laplace, scale {number(p.noise_scale, worst)} ({p.noise_scale / width:.3%} of the range)"
-         if p.noise else "none: only public people have weight, so nothing needs protection"),
-        ("Error", f"worst case ± {number(worst, worst)} ({worst / width:.3%} of the range), for any distribution; "
-                  f"± {number(spread, worst)} ({spread / width:.3%}) if values are spread evenly"),
-        ("Instead", "; ".join(f"{_PLAIN[name]}: {fact['times']:.2f} × this error"
-                              for name, fact in alternatives(p).items())),
-        *zip(("Frontier", "", ""), _frontier(p), strict=True),
-    ]  # fmt: skip
+        return [*lines, ("Error", f"at most ± {number(p.interval.width / 2, p.worst_case_error)}: half the range")]
+    lines += [("Noise", _noise(p)), ("Error", _error(p))]
+    others = (f"{_PLAIN[name]}: {fact['times']:.2f} × this error" for name, fact in alternatives(p).items())
+    lines += [("Instead", "; ".join(others)), *zip(("Frontier", "", ""), _frontier(p), strict=True)]
+    most = float(p.spent[np.isfinite(p.spent)].max(initial=0))
+    if 0 < most < 20:
+        odds = f"the odds of any guess about a person's value by at most a factor of {math.exp(most):.3g}"
+        lines.append(("Meaning", f"spending ε = {epsilon(most)} changes {odds}"))
     if any(b.people and b.epsilon[1] > 0 and not b.share for b in bands(p)):
         lines.append(("Left out", "people whose ε is too small to count beside the others have weight 0"))
     if p.levels.rounded:
@@ -64,6 +76,28 @@ def plan_lines(p: Plan) -> list[tuple[str, str]]:
     if any(20 < level < math.inf for level in p.levels.epsilon[-4:].tolist()):
         lines.append(("Remark", "an ε above 20 allows odds to change by a factor of 10⁸ and more: it protects little"))
     return lines
+
+
+def _noise(p: Plan) -> str:
+    if not p.noise:
+        return "none: only public people have weight, so nothing needs protection"
+    share = percent(p.noise_scale / p.interval.width)
+    return f"Laplace, scale {number(p.noise_scale, p.noise_scale)} ({share} of the range)"
+
+
+def _error(p: Plan) -> str:
+    """Errors are root mean squares. Under a stated bound on the variance the worst case is over fewer distributions."""
+    width, worst = p.interval.width, p.worst_case_error
+    size = f"± {number(worst, worst)} ({percent(worst / width)} of the range)"
+    if p.variance_bound < 0.25:
+        deviation = math.sqrt(p.variance_bound) * width
+        limit = f"if the standard deviation of a value is at most {deviation:,.4g}"
+        return f"root mean square {size} in the worst case, {limit}"
+    spread = even_spread_error(p)
+    return (
+        f"root mean square {size} in the worst case, for any distribution; "
+        f"± {number(spread, worst)} ({percent(spread / width)}) if values are spread evenly"
+    )
 
 
 def _saturation(p: Plan) -> str:
@@ -87,10 +121,8 @@ def _frontier(p: Plan) -> list[str]:
     for tolerance in TOLERANCES:
         cap = p.frontier(tolerance)
         people = int(p.levels.count[p.levels.epsilon > cap].sum())
-        lines.append(
-            f"with {tolerance:.0%} more squared error you can offer everyone above it "
-            f"ε = {epsilon(cap)} ({people:,} people)"
-        )
+        offer = f"ε = {epsilon(cap)} to everyone above it ({people:,} people)"
+        lines.append(f"for {tolerance:.0%} more squared error you can offer {offer}")
     return lines
 
 
@@ -98,6 +130,9 @@ def release_lines(r: Release, level: float = 0.95) -> list[tuple[str, str]]:
     """Return what a release says besides its table."""
     p = r.plan
     error = p.worst_case_error
+    if p.abstains:
+        why = "the midpoint of the bounds, NOT from the data (too few people or too little ε)"
+        return [("Estimate", f"{number(r.estimate, error)}: {why}"), *_setting(p)]
     low, high = (number(x, error) for x in r.interval(level))
     narrow = [number(x, error) for x in r.interval(level, "normal")]
     first = []
@@ -116,18 +151,25 @@ def _setting(p: Plan) -> list[tuple[str, str]]:
     return [("People", f"{p.n:,}   values in [{low}, {high}]"), ("Method", find(p.method).title)]
 
 
-def cells(band: Band) -> tuple[str, ...]:
-    """Return one row of the table of tiers."""
+def cells(band: Band, n: int) -> tuple[str, ...]:
+    """Return one row of the table of tiers; weights are shown as multiples of 1/n, that of a plain mean."""
     low, high = band.epsilon
     asked = epsilon(low) if low == high else f"{epsilon(low)} to {epsilon(high)}"
     spent_low, spent_high = (epsilon(x) for x in band.spent)
     spent = spent_low if spent_low == spent_high else f"{spent_low} to {spent_high}"
     free = epsilon(band.free) if math.isinf(band.free) or band.free > 1e-3 * high else "–"
-    name = band.name or ("public" if math.isinf(low) else "never use" if high == 0 else "")
-    return name, asked, f"{band.people:,}", spent, free, f"{band.weight:.3e}", f"{band.share:.1%}"
+    name = shorten(band.name) or ("public" if math.isinf(low) else "never use" if high == 0 else "")
+    return name, asked, f"{band.people:,}", spent, free, f"{band.weight * n:.3g}/n", f"{band.share:.1%}"
 
 
-def renderable(lines: list[tuple[str, str]], p: Plan, *, chart: bool) -> RenderableType:
+def shorten(name: str) -> str:
+    """Return a name that leaves room for the numbers."""
+    return name if len(name) <= _LONGEST_NAME else name[: _LONGEST_NAME - 1] + "…"
+
+
+def renderable(
+    lines: list[tuple[str, str]], p: Plan, *, chart: bool, more: Sequence[tuple[str, str]] = ()
+) -> RenderableType:
     """Return the report for a rich console: facts, table, chart, assumptions."""
     from rich.console import Group
     from rich.padding import Padding
@@ -145,11 +187,12 @@ def renderable(lines: list[tuple[str, str]], p: Plan, *, chart: bool) -> Rendera
     for i, heading in enumerate(_HEADINGS):
         tiers.add_column(heading, justify="left" if i == 0 else "right", no_wrap=True)
     for band in bands(p):
-        tiers.add_row(*cells(band))
-    parts: list[RenderableType] = [facts(lines), Padding(tiers, (1, 0)), facts(plan_lines(p))]
+        tiers.add_row(*cells(band, p.n))
+    parts: list[RenderableType] = [facts(lines), Padding(tiers, (1, 0)), facts([*plan_lines(p), *more])]
     if chart and not p.abstains:
         parts.append(Padding(_chart(p), (1, 0, 0, 0)))
-    last = [*zip(("Assumed", "", ""), ASSUMPTIONS, strict=True), ("Best", _best(p))]
+    said = assumptions(p)
+    last = [*zip(["Assumed", *[""] * (len(said) - 1)], said, strict=True), ("Best", _best(p))]
     parts.append(Padding(facts(last), (1, 0, 0, 0)))
     return Group(*parts)
 
@@ -161,11 +204,15 @@ def _best(p: Plan) -> str:
     return str(found["sentence"])
 
 
+def _chart_top(rows: list[Band]) -> float:
+    return 3 * max((band.spent[1] for band in rows if math.isfinite(band.spent[1])), default=0.0) or 1.0
+
+
 def _chart(p: Plan) -> str:
     """Return bars: the dark part of what people allow is spent, the light part is free."""
     rows = [band for band in bands(p) if band.epsilon[1] > 0]
-    top = 3 * max((band.spent[1] for band in rows if math.isfinite(band.spent[1])), default=0.0) or 1.0
-    named = [cells(band)[0] or cells(band)[1] for band in rows]
+    top = _chart_top(rows)
+    named = [cells(band, p.n)[0] or cells(band, p.n)[1] for band in rows]
     width = max(map(len, named))
     lines = [f"{'':{width}}  █ spent  ░ free  (up to ε = {epsilon(top)})"]
     for name, band in zip(named, rows, strict=True):
@@ -185,27 +232,27 @@ def text(body: RenderableType) -> str:
     return "\n".join(line.rstrip() for line in printed.splitlines())
 
 
-def with_target(body: RenderableType, p: Plan, answer: Target) -> RenderableType:
-    """Return a report on a plan with the answer to `--target-error` below it."""
-    from rich.console import Group
-
+def target_lines(p: Plan, answer: Target) -> list[tuple[str, str]]:
+    """Return the answer to `--target-error`."""
     goal = number(answer.error, answer.error)
     if answer.reached:
-        return Group(body, f"\nTarget: the worst-case error is below {goal} already")
-    lines = [f"\nTarget: a worst-case error of {goal} needs one of these"]
+        return [("Target", f"the worst-case error is below {goal} already")]
+    lines = [("Target", f"a worst-case error of {goal} needs one of these:")]
     if answer.people is None:
-        lines.append("  no number of people at this mix of ε can do it")
+        lines.append(("", "no number of people at this mix of ε can do it"))
     else:
-        lines.append(f"  {answer.people:,} people at this mix of ε ({answer.people / p.n:.2f} × as many)")
+        lines.append(("", f"{answer.people:,} people at this mix of ε ({answer.people / p.n:.2f} × as many)"))
+    if answer.epsilon and not any(answer.epsilon.values()):
+        return [*lines, ("", "raising the ε of one tier: no ε can do it, for any tier")]
     for level, needs in answer.epsilon.items():
-        name = p.levels.names.get(level, f"ε = {epsilon(level)}")
-        lines.append(f"  {name}: " + (f"ε = {epsilon(needs)}" if needs is not None else "no ε can do it"))
-    return Group(body, "\n".join(lines))
+        name = p.levels.names.get(level, f"people at ε = {epsilon(level)}")
+        lines.append(("", f"{name}: " + (f"ε = {epsilon(needs)}" if needs is not None else "no ε can do it")))
+    return lines
 
 
-def plan_body(p: Plan) -> RenderableType:
-    """Return the report on a plan for a rich console."""
-    return renderable(_setting(p), p, chart=True)
+def plan_body(p: Plan, answer: Target | None = None) -> RenderableType:
+    """Return the report on a plan for a rich console, with the answer to `--target-error` if there is one."""
+    return renderable(_setting(p), p, chart=True, more=target_lines(p, answer) if answer else [])
 
 
 def release_body(r: Release, level: float = 0.95) -> RenderableType:
@@ -223,9 +270,9 @@ def release_text(r: Release, level: float = 0.95) -> str:
     return text(release_body(r, level))
 
 
-def plan_html(p: Plan) -> str:
+def plan_html(p: Plan, answer: Target | None = None) -> str:
     """Return the report on a plan as a piece of HTML."""
-    return _html(_setting(p), p)
+    return _html(_setting(p), p, target_lines(p, answer) if answer else [])
 
 
 def release_html(r: Release, level: float = 0.95) -> str:
@@ -233,25 +280,41 @@ def release_html(r: Release, level: float = 0.95) -> str:
     return _html(release_lines(r, level), r.plan)
 
 
-def _html(lines: list[tuple[str, str]], p: Plan) -> str:
-    def facts(pairs: Iterable[tuple[str, str]]) -> str:
-        return "".join(
-            f'<div style="margin:2px 0"><b style="display:inline-block;width:6.5em">{html.escape(name)}</b>'
-            f"{html.escape(sentence)}</div>"
-            for name, sentence in pairs
-        )
+def page(title: str, body: str) -> str:
+    """Return a whole HTML page around a report."""
+    style = "body{font:16px/1.55 system-ui,sans-serif;max-width:58rem;margin:2.5rem auto;padding:0 1.2rem}"
+    return (
+        '<!doctype html><html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">'
+        f"<title>{html.escape(title)}</title><style>:root{{color-scheme:light dark}}{style}</style></head>"
+        f"<body><h1>{html.escape(title)}</h1>{body}</body></html>"
+    )
 
-    def row(entries: Iterable[str], tag: str) -> str:
+
+def _html(lines: list[tuple[str, str]], p: Plan, more: Sequence[tuple[str, str]] = ()) -> str:
+    def facts(pairs: Iterable[tuple[str, str]]) -> str:
+        rows = (f"<b>{html.escape(name)}</b><span>{html.escape(sentence)}</span>" for name, sentence in pairs)
+        grid = "display:grid;grid-template-columns:6.5em 1fr;gap:2px 8px"
+        return f'<div style="{grid}">{"".join(rows)}</div>'
+
+    def row(entries: Iterable[str], tag: str, bar: str) -> str:
         cell = '<{0} style="text-align:{1};padding:2px 12px 2px 0">{2}</{0}>'
         sides = ["left"] + ["right"] * (len(_HEADINGS) - 1)
         shown = (cell.format(tag, side, html.escape(entry)) for side, entry in zip(sides, entries, strict=True))
-        return f"<tr>{''.join(shown)}</tr>"
+        return f"<tr>{''.join(shown)}<{tag}>{bar}</{tag}></tr>"
 
-    table = row(_HEADINGS, "th") + "".join(row(cells(band), "td") for band in bands(p))
-    assumed = "".join(f"<li>{html.escape(sentence)}</li>" for sentence in ASSUMPTIONS)
+    top = _chart_top(bands(p))
+    table = row(_HEADINGS, "th", "spent | free") + "".join(row(cells(b, p.n), "td", _bar(b, top)) for b in bands(p))
+    assumed = "".join(f"<li>{html.escape(sentence)}</li>" for sentence in assumptions(p))
     return (
-        f'<div class="hetdp">{facts(lines)}<table style="margin:8px 0;border-collapse:collapse">{table}</table>'
-        f"{facts([*plan_lines(p), ('Best', _best(p))])}"
-        f'<details style="margin-top:6px"><summary>What is assumed</summary><ul>{assumed}</ul>'
-        "</details></div>"
+        f'<div class="hetdp">{facts(lines)}<div style="overflow-x:auto">'
+        f'<table style="margin:10px 0;border-collapse:collapse">{table}</table></div>'
+        f"{facts([*plan_lines(p), *more, ('Best', _best(p))])}"
+        f'<details open style="margin-top:8px"><summary>What is assumed</summary><ul>{assumed}</ul></details></div>'
     )
+
+
+def _bar(band: Band, top: float) -> str:
+    """Return a bar of HTML: what is spent, then what is free."""
+    spent, asked = (round(100 * min(x / top, 1)) for x in (band.spent[1], band.epsilon[1]))
+    part = '<span style="display:inline-block;height:.7em;width:{}px;background:{}"></span>'
+    return part.format(spent, "#0072B2") + part.format(max(asked - spent, 0), "#9ecae1")

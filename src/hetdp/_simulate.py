@@ -186,7 +186,11 @@ def exact_mse(
     law = distribution_of(distribution, interval, np.random.SeedSequence(0))
     if not law.known:
         raise InputError("there is no exact error for a function alone; give (function, mean, variance)")
-    return mechanism_of(method, Levels.given(levels), interval, variance, variant).mse(law) * interval.width * interval.width
+    return (
+        mechanism_of(method, Levels.given(levels), interval, variance, variant).mse(law)
+        * interval.width
+        * interval.width
+    )
 
 
 @dataclass(frozen=True, eq=False)

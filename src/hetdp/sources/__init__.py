@@ -83,5 +83,8 @@ def batches(source: Any, value: str | None, epsilon: Any, tiers: Tiers, *, owner
             raise InputError("reading a file needs the names of two columns: value=… and epsilon=…")
         return files.batches(source, value, epsilon, tiers, owner=owner)
     if value is not None or isinstance(epsilon, str):
-        raise InputError("columns are named for files only; with arrays give the values and epsilon=an array")
+        raise InputError(
+            "columns are named for files only; with data in memory give both columns: "
+            "mean(frame['income'], epsilon=frame['eps'], bounds=…)"
+        )
     return arrays.batches(source, epsilon, tiers, owner=owner)

@@ -10,6 +10,7 @@ is the value, so it cannot move anybody's ε, not even its owner's.
 from __future__ import annotations
 
 import csv
+import difflib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
@@ -189,6 +190,11 @@ def _find(columns: list[str], name: str, path: Path) -> int:
     if name in columns:
         return columns.index(name)
     alike = [column for column in columns if column.strip().casefold() == name.strip().casefold()]
+    if len(columns) == 1 and (other := next((c for c in ";\t|" if c in columns[0]), None)):
+        raise InputError(
+            f"{path} has no column {name!r}; it seems to be separated by {other!r}: save it with commas (or tabs, as .tsv)"
+        )
+    alike = alike or difflib.get_close_matches(name, columns, 1, 0.75)
     hint = f"; there is {alike[0]!r}, and names must match exactly" if alike else "; its first line must be a header"
     raise InputError(f"{path} has no column {name!r}{hint}")
 

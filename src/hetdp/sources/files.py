@@ -10,7 +10,12 @@ from .._errors import InputError
 from . import delimited, parquet
 from ._batch import Batch, Tiers
 
-_COMPRESSED = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd", b"PK\x03\x04": "zip", b"BZh": "bzip2"}
+_COMPRESSED = {
+    b"\x1f\x8b": "gzip",
+    b"\x28\xb5\x2f\xfd": "zstd",
+    b"PK\x03\x04": "zip, or an Excel workbook",
+    b"BZh": "bzip2",
+}
 _PARQUET = b"PAR1"
 
 
@@ -26,7 +31,7 @@ def batches(
         head = file.read(4)
     for magic, kind in _COMPRESSED.items():
         if head.startswith(magic):
-            raise InputError(f"{path} is compressed ({kind}); decompress it first")
+            raise InputError(f"{path} is compressed ({kind}); give plain CSV or Parquet")
     reader = parquet.batches if head == _PARQUET else delimited.batches
     yield from reader(path, value, epsilon, tiers, owner=owner)
     if _stamp(path) != before:
