@@ -260,7 +260,7 @@ def test_check_is_private_and_tells_where(hetdp_command, tmp_path):
     facts = json.loads(
         hetdp_command("check", path, "--value", "x", "--epsilon", "eps", "--bounds", "0", "5", "--json")[1]
     )
-    assert facts["counts"] == {"missing": 1, "unreadable": 1, "below": 1, "above": 1}
+    assert facts["counts"] == {"missing": 1, "unreadable": 1, "below": 1, "above": 1, "odd": 0}
 
 
 def test_doctor_passes_here_and_fails_for_a_wrong_sampler(hetdp_command, monkeypatch):

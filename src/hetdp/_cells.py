@@ -17,14 +17,15 @@ import numpy as np
 
 from ._errors import InputError
 
-NUMBER = r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?"
+NUMBER = r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?"  # never tries a digit twice
+LEADING_ZERO = r"^[+-]?0[0-9]"
 INFINITE = r"[+-]?(?:[iI][nN][fF](?:[iI][nN][iI][tT][yY])?)"
 BLANKS = " \t"
 MISSING = frozenset({"", "-", "--", ".", "?", "na", "n/a", "nan", "nil", "none", "null", "missing"})
 LONGEST = 64
 
 _VALUE = re.compile(f"(?:{NUMBER})|(?:{INFINITE})")
-_EPSILON = re.compile(NUMBER)
+_EPSILON = re.compile(f"(?!{LEADING_ZERO[1:]}){NUMBER}")  # 05 may be the end of 0,05
 _PUBLIC = frozenset({"inf", "infinity", "public"})
 
 
@@ -44,7 +45,7 @@ def value_of(cell: Any) -> float:
         return float(number)
     except OverflowError:  # an integer or fraction beyond the doubles: it will be clamped
         return math.inf if number > 0 else -math.inf
-    except (ValueError, TypeError):  # a signalling Decimal NaN, an odd numeric type
+    except Exception:  # noqa: BLE001  a signalling Decimal NaN, a numeric type of one's own: no cell may raise
         return math.nan
 
 

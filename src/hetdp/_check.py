@@ -22,10 +22,11 @@ KINDS = {
     "unreadable": "not a number: counted as the midpoint",
     "below": "below the lower bound: counted as the bound",
     "above": "above the upper bound: counted as the bound",
+    "odd": "on a line with a quote or another number of fields: ε was read from outside in, look at it",
 }
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Check:
     """PRIVATE. Counts and places of values that a release silently mends, and the mean by level of ε.
 
@@ -34,7 +35,7 @@ class Check:
     n
         The number of people.
     counts
-        How many values are missing, unreadable, below and above the bounds.
+        How many values are missing, unreadable, below and above the bounds, or on a line that is not plain.
     places
         The first few places of each kind: lines of a text file, rows of a Parquet file, indices of an array.
     means
@@ -78,6 +79,8 @@ class Check:
     def __str__(self) -> str:
         return self.report()
 
+    __repr__ = __str__  # it must not be seen without its first line
+
 
 def check(
     source: Any, *, value: str | None = None, epsilon: Any, bounds: Any, tiers: Mapping[str, Any] | None = None
@@ -94,6 +97,7 @@ def check(
              1 not a number: counted as the midpoint   (index 2)
              0 below the lower bound: counted as the bound
              1 above the upper bound: counted as the bound   (index 3)
+             0 on a line with a quote or another number of fields: ε was read from outside in, look at it
     <BLANKLINE>
     mean by ε, without noise (if these differ much, ε depends on the value, which it must not):
            0.5  5
@@ -127,6 +131,7 @@ def _kinds(batch: Batch, interval: Interval) -> dict[str, NDArray[np.bool_]]:
         "unreadable": nan & ~missing,
         "below": values < interval.lo,
         "above": values > interval.hi,
+        "odd": np.zeros_like(nan) if batch.odd is None else batch.odd,
     }
 
 

@@ -137,6 +137,7 @@ def plan_facts(p: Plan) -> dict[str, Any]:
             "exact": {
                 "grid": GRID,
                 "weights": p.units.tolist(),
+                "keep": None if p.keep is None else p.keep.tolist(),
                 "noise": [{"scale": t.scale.hex(), "first": t.first, "last": t.last} for t in p.noise],
                 "shrink": p.shrink,
             },

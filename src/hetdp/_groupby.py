@@ -36,7 +36,7 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Table:
     """Per level, ascending: ε, the number of people, the exact sum of their codes (0 where ε = 0)."""
 

@@ -124,6 +124,8 @@ def epsilon_array(epsilons: Any) -> NDArray[np.float64]:
         array = np.asarray(epsilons)
         if array.ndim != 1:
             raise InputError(f"epsilon must have one dimension, one entry a person (got {array.ndim} dimensions)")
+        if array.dtype == np.float16 or array.dtype.kind not in "fiuOUT":
+            raise InputError(f"epsilon must be numbers (got an array of {array.dtype}, which cannot hold a promise)")
         if array.dtype.kind in "fiu":
             return _float64(array)
     cells = epsilons if array is None else array.tolist()

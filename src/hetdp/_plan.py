@@ -88,12 +88,18 @@ class Plan:
     keep: NDArray[np.int64] | None = None
 
     def __post_init__(self) -> None:
+        self.check()
+        for array in (self.units, self.keep):
+            if array is not None:
+                array.flags.writeable = False
+
+    def check(self) -> None:
+        """Raise unless nobody's ε is exceeded; run when a plan is made, and again when it is carried out."""
+        people = (self.units, self.levels.epsilon, self.levels.count, self.noise)
         if self.keep is None:
-            check(self.units, self.levels.epsilon, self.levels.count, self.noise)
+            check(*people)
         else:
-            check_sampled(self.units, self.levels.epsilon, self.levels.count, self.noise, self.keep)
-            self.keep.flags.writeable = False
-        self.units.flags.writeable = False
+            check_sampled(*people, self.keep)
 
     @property
     def n(self) -> int:

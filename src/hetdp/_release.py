@@ -82,7 +82,7 @@ def release(tally: Tally, plan: Plan) -> Release:
 
     Claim: for any tally of the plan's people the result is ε-DP for everybody, at the spends in `plan.table`.
 
-    Argument: every `Plan` has passed the exact check of `_exact`, whose claim this carries out: one sum of
+    Argument: the plan passes the exact check of `_exact`, whose claim this carries out: one sum of
     integers per noise term, floored to whole weight units, then the sampler. Before the private sums are
     touched the sampler's own privacy map must agree at the tightest levels. The estimate is computed from
     the noisy integers and public numbers alone. An abstaining plan never touches the sums.
@@ -107,6 +107,7 @@ def release(tally: Tally, plan: Plan) -> Release:
         )
     if plan.abstains:
         return Release(plan, plan.interval.mid)
+    plan.check()
     for term in plan.noise:
         _sampler_agrees(plan, term)
     bare = np.ones(len(plan.levels), dtype=bool)  # public levels outside every noise term
@@ -136,6 +137,7 @@ def release_records(values: NDArray[Any], epsilon: NDArray[np.float64], plan: Pl
         return Release(plan, plan.interval.mid)
     if plan.keep is None:
         raise InputError(f"{plan.method} does not keep people one by one; use release(tally, plan)")
+    plan.check()
     for term in plan.noise:
         _sampler_agrees(plan, term)
     kept = coins(plan.keep[np.searchsorted(plan.levels.epsilon, levels)])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import decimal
 import html
 import io
 import math
@@ -57,6 +58,19 @@ def epsilon(x: float) -> str:
     return "∞" if math.isinf(x) else f"{x:.4g}"
 
 
+def spent_epsilon(x: float) -> str:
+    """Return an ε that is spent, rounded up: what is printed holds.
+
+    >>> spent_epsilon(0.123411), spent_epsilon(0.0999999999)
+    ('0.1235', '0.1')
+    """
+    if math.isinf(x) or x == 0:
+        return epsilon(x)
+    exact = decimal.Decimal(x)
+    step = decimal.Decimal(1).scaleb(exact.adjusted() - 3)
+    return epsilon(float((exact / step).to_integral_value(decimal.ROUND_CEILING) * step))
+
+
 def plan_lines(p: Plan) -> list[tuple[str, str]]:
     """Return what a plan says besides its table, as pairs of heading and sentence."""
     lines = [("Saturation", _saturation(p))]
@@ -102,7 +116,7 @@ def _error(p: Plan) -> str:
 
 def _saturation(p: Plan) -> str:
     if p.abstains:
-        return "with so few people or so little ε the midpoint is the best answer: no data is used, nothing is spent"
+        return "so few people or so little ε that the answer is the midpoint: no data is used, nothing is spent"
     if p.threshold is None:
         return "this method has no saturation level"
     if math.isinf(p.threshold):
@@ -111,9 +125,8 @@ def _saturation(p: Plan) -> str:
     if not above:
         return f"t = {epsilon(p.threshold)}: nobody is above it, so everybody's ε is used in full"
     share = above / p.n
-    return (
-        f"t = {epsilon(p.threshold)}: nobody spends more; {above:,} people ({share:.1%}) get the rest of their ε free"
-    )
+    who = f"{above:,} people ({share:.1%}) allow more, spend about t, and get the rest free"
+    return f"t = {epsilon(p.threshold)}: {who}"
 
 
 def _frontier(p: Plan) -> list[str]:
@@ -155,7 +168,7 @@ def cells(band: Band, n: int) -> tuple[str, ...]:
     """Return one row of the table of tiers; weights are shown as multiples of 1/n, that of a plain mean."""
     low, high = band.epsilon
     asked = epsilon(low) if low == high else f"{epsilon(low)} to {epsilon(high)}"
-    spent_low, spent_high = (epsilon(x) for x in band.spent)
+    spent_low, spent_high = (spent_epsilon(x) for x in band.spent)
     spent = spent_low if spent_low == spent_high else f"{spent_low} to {spent_high}"
     free = epsilon(band.free) if math.isinf(band.free) or band.free > 1e-3 * high else "–"
     name = shorten(band.name) or ("public" if math.isinf(low) else "never use" if high == 0 else "")

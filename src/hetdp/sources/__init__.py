@@ -43,7 +43,8 @@ def read(
     Notes
     -----
     No value can raise, warn or change who is counted: one outside the interval is clamped, one
-    that is missing or unreadable counts as the midpoint. A bad ε is a loud error: it is public.
+    that is missing or unreadable counts as the midpoint. A bad ε is a loud error: it is public. In a delimited file a
+    line is a person, so a cell must not hold a line break; the page on limits has the other conditions.
     """
     interval = Interval.of(bounds)
     names = Tiers(tiers or {})

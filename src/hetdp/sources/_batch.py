@@ -13,7 +13,7 @@ from .._cells import epsilon_of
 from .._errors import InputError
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class Batch:
     """Some people: their values (NaN where missing or unreadable) and their ε.
 
@@ -21,9 +21,9 @@ class Batch:
     ----------
     place
         What a place in this source is called: an index, a line, a row.
-    missing, places
-        For the owner's `check` alone: which values are missing, the other NaNs being unreadable, and where each
-        person stands.
+    missing, places, odd
+        For the owner's `check` alone: which values are missing, the other NaNs being unreadable; where each
+        person stands; which lines are not plain, so that their ε was read from outside in.
     """
 
     values: NDArray[Any] | None
@@ -31,21 +31,40 @@ class Batch:
     place: str = "index"
     missing: NDArray[np.bool_] | None = None
     places: NDArray[np.int64] | None = None
+    odd: NDArray[np.bool_] | None = None
 
 
 class Tiers:
     """Names for levels. When there are any, the ε column holds names and nothing else."""
 
-    def __init__(self, epsilons: Mapping[str, Any]) -> None:
+    def __init__(self, epsilons: Mapping[str, Any], *, quotes: bool = True) -> None:
+        self._quotes = quotes
         self._epsilon = {name: epsilon_of(cell, f" for tier {name!r}") for name, cell in epsilons.items()}
+
+    def discreet(self) -> Tiers:
+        """Return the same tiers, which do not quote a cell that cannot be read: it might be a private one."""
+        return Tiers(self._epsilon, quotes=False)
 
     def epsilon_of(self, cell: Any, where: str) -> float:
         """Return the ε of one cell: by its tier's name if there are tiers, else as a number."""
+        try:
+            return self._read(cell, where)
+        except InputError:
+            if self._quotes:
+                raise
+        what = (
+            f"one of the tiers {', '.join(map(repr, self._epsilon))}" if self._epsilon else "0, positive, inf or public"
+        )
+        raise InputError(f"epsilon cannot be read{where}: it must be {what}")
+
+    def _read(self, cell: Any, where: str) -> float:
         if not self._epsilon:
             return epsilon_of(cell, where)
         name = cell.strip() if isinstance(cell, str) else cell
         if name not in self._epsilon:
-            raise InputError(f"unknown tier {name!r}{where}; the tiers are {', '.join(map(repr, self._epsilon))}")
+            raise InputError(
+                f"unknown tier {str(name)[:64]!r}{where}; the tiers are {', '.join(map(repr, self._epsilon))}"
+            )
         return self._epsilon[name]
 
     def __bool__(self) -> bool:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from .._cells import BLANKS, LONGEST, MISSING
+from .._cells import BLANKS, LEADING_ZERO, LONGEST, MISSING
 from .._errors import InputError
 from ._batch import Tiers
 
@@ -42,6 +42,8 @@ def epsilons_of(cells: pl.Series, places: pl.Series, place: str, tiers: Tiers) -
     if cells.dtype != pl.String:
         if tiers:
             raise InputError(f"the epsilon column must hold the names of tiers (got a column of type {cells.dtype})")
+        if cells.dtype == pl.Float16:
+            raise InputError("the epsilon column has half precision, which is too coarse for a promise; use Float64")
         numbers = cells.cast(pl.Float64)
         if numbers.null_count():
             _raise_missing(cells, places, place)
@@ -54,7 +56,7 @@ def epsilons_of(cells: pl.Series, places: pl.Series, place: str, tiers: Tiers) -
     plain = cells.str.strip_chars(BLANKS)
     numbers = plain.cast(pl.Float64, strict=False)
     doubtful = ~(numbers.is_finite().fill_null(value=False) & (numbers >= 0).fill_null(value=False))
-    doubtful |= plain.str.len_bytes() > LONGEST
+    doubtful |= (plain.str.len_bytes() > LONGEST) | plain.str.contains(LEADING_ZERO)
     if tiers:
         doubtful = pl.repeat(value=True, n=cells.len(), eager=True)
     if not doubtful.any():

@@ -4,13 +4,15 @@ Ordinary CSV readers let one cell reach into others: an open quote swallows the 
 delimiter shifts the columns to its right, and the message of the reader prints the row. So here a line is a line, and
 a line that is not plain (a quote in it, or another number of fields than the header has) is read from outside
 in: the columns left of the value from the left, those right of it from the right. What is left in between
-is the value, so it cannot move anybody's ε, not even its owner's.
+is the value, so it cannot move anybody's ε, not even its owner's, as long as the public cells are well-formed: with an
+inch mark (12") in a public cell beside it, or a public cell missing, the same line can be read in two ways.
+
+An ε that stands right of the value is never quoted in a message: on a damaged line it may be a piece of the value.
 """
 
 from __future__ import annotations
 
 import csv
-import difflib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
@@ -30,22 +32,28 @@ def batches(path: Path, value: str | None, epsilon: str, tiers: Tiers, *, owner:
     """Yield the people of a delimited file, some megabytes at a time."""
     with path.open("rb") as file:
         layout = _Layout.of(file, path, value, epsilon)
+        if layout.value is not None and layout.epsilon > layout.value:
+            tiers = tiers.discreet()
         line = 2
         for block in _blocks(file, layout.carriage, path):
             lines = _lines(block, line)
             line += lines.height
-            people = layout.people(lines, tiers)
+            people = layout.people(lines)
             if people.height:
                 yield _batch(people, tiers, has_values=value is not None, owner=owner)
 
 
 def _batch(people: pl.DataFrame, tiers: Tiers, *, has_values: bool, owner: bool) -> Batch:
+    if people["odd"].any():
+        strange = people.filter("odd")
+        epsilons_of(strange["epsilon"], strange["line"], "line", tiers.discreet())
     levels = epsilons_of(people["epsilon"], people["line"], "line", tiers)
     if not has_values:
         return Batch(None, levels, "line")
-    missing = missing_of(people["value"]) if owner else None
-    places = people["line"].to_numpy() if owner else None
-    return Batch(values_of(people["value"]), levels, "line", missing, places)
+    if not owner:
+        return Batch(values_of(people["value"]), levels, "line")
+    missing, places, odd = missing_of(people["value"]), people["line"].to_numpy(), people["odd"].to_numpy()
+    return Batch(values_of(people["value"]), levels, "line", missing, places, odd)
 
 
 class _Layout:
@@ -77,8 +85,8 @@ class _Layout:
         layout.carriage = carriage
         return layout
 
-    def people(self, lines: pl.DataFrame, tiers: Tiers) -> pl.DataFrame:
-        """Return line number, value cell and ε cell of every line that is not blank."""
+    def people(self, lines: pl.DataFrame) -> pl.DataFrame:
+        """Return line number, value cell, ε cell, and whether it is not plain, of every line that is not blank."""
         import polars as pl
 
         filled = lines.filter(pl.col("text").str.strip_chars(" \r" if self.delimiter == "\t" else " \t\r") != "")
@@ -90,12 +98,11 @@ class _Layout:
             "line",
             (fields.list.get(self.value) if self.value is not None else pl.lit(None, pl.String)).alias("value"),
             fields.list.get(self.epsilon).alias("epsilon"),
+            pl.lit(value=False).alias("odd"),
         )
         if not odd.any():
             return plain
-        mended = [(line, *self._outside_in(text, line)) for line, text in filled.filter(odd).iter_rows()]
-        for line, _, cell in mended:
-            _readable(cell, line, tiers)
+        mended = [(line, *self._outside_in(text, line), True) for line, text in filled.filter(odd).iter_rows()]
         return pl.concat([plain, pl.DataFrame(mended, schema=plain.schema, orient="row")])
 
     def _outside_in(self, text: str, line: int) -> tuple[str | None, str]:
@@ -119,16 +126,6 @@ class _Layout:
         value = right.pop()[::-1]
         cells = [*left, value, *(cell[::-1] for cell in reversed(right))]
         return _unquoted(value), _unquoted(cells[self.epsilon])
-
-
-def _readable(cell: str, line: int, tiers: Tiers) -> None:
-    """Raise without quoting the cell: on a line that is not plain it might be a private one."""
-    try:
-        tiers.epsilon_of(cell, "")
-    except InputError:
-        raise InputError(
-            f"the epsilon in line {line} cannot be read; the line is not plain (fields or quotes)"
-        ) from None
 
 
 def _from_left(text: str, most: int, delimiter: str) -> list[str]:
@@ -192,9 +189,8 @@ def _find(columns: list[str], name: str, path: Path) -> int:
     alike = [column for column in columns if column.strip().casefold() == name.strip().casefold()]
     if len(columns) == 1 and (other := next((c for c in ";\t|" if c in columns[0]), None)):
         raise InputError(
-            f"{path} has no column {name!r}; it seems to be separated by {other!r}: save it with commas (or tabs, as .tsv)"
+            f"{path} has no column {name!r}; it seems to be separated by {other!r}: save it with commas (.tsv: tabs)"
         )
-    alike = alike or difflib.get_close_matches(name, columns, 1, 0.75)
     hint = f"; there is {alike[0]!r}, and names must match exactly" if alike else "; its first line must be a header"
     raise InputError(f"{path} has no column {name!r}{hint}")
 

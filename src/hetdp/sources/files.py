@@ -32,8 +32,14 @@ def batches(
     for magic, kind in _COMPRESSED.items():
         if head.startswith(magic):
             raise InputError(f"{path} is compressed ({kind}); give plain CSV or Parquet")
-    reader = parquet.batches if head == _PARQUET else delimited.batches
-    yield from reader(path, value, epsilon, tiers, owner=owner)
+    import polars as pl
+
+    reader, kind = (parquet.batches, "Parquet") if head == _PARQUET else (delimited.batches, "delimited text")
+    try:
+        yield from reader(path, value, epsilon, tiers, owner=owner)
+    except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError):
+        # The reader's own message may quote what it read.
+        raise InputError(f"{path} cannot be read as {kind}; the file may be damaged") from None
     if _stamp(path) != before:
         raise InputError(f"{path} changed while it was being read; try again when nobody writes to it")
 

@@ -22,16 +22,12 @@ def batches(path: Path, value: str | None, epsilon: str, tiers: Tiers, *, owner:
 
     columns = [name for name in (value, epsilon) if name is not None]
     row = 1
-    try:
-        scan = pl.scan_parquet(path, glob=False)
-        _check_types(scan.collect_schema(), value, epsilon, path)
-        for frame in scan.select(columns).collect_batches(chunk_size=_ROWS):
-            places = pl.int_range(row, row + frame.height, eager=True)
-            row += frame.height
-            yield _batch(frame, places, value, epsilon, tiers, owner=owner)
-    except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError):
-        # The reader's own message may quote what it read.
-        raise InputError(f"{path} cannot be read as Parquet; the file may be damaged") from None
+    scan = pl.scan_parquet(path, glob=False)
+    _check_types(scan.collect_schema(), value, epsilon, path)
+    for frame in scan.select(columns).collect_batches(chunk_size=_ROWS):
+        places = pl.int_range(row, row + frame.height, eager=True)
+        row += frame.height
+        yield _batch(frame, places, value, epsilon, tiers, owner=owner)
 
 
 def _batch(
