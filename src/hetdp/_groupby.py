@@ -29,6 +29,7 @@ MOST_PEOPLE = (2**63 - 1) // GRID
 
 CHUNK = 2**18
 FEW = 12
+_PERSON = 2**40  # above every sum of codes in a chunk, CHUNK·Q = 2³⁸; CHUNK·2⁴⁰ is far below 2⁶³
 _SHIFT = 41  # a double has 53 significant bits: 12 are kept
 _INFINITY = int(np.array(np.inf).view(np.int64)) >> _SHIFT
 
@@ -112,10 +113,10 @@ def tabulate(
 
 
 def _collapse(epsilon: Floats, count: Ints, total: Ints, *, rounded: bool) -> Table:
-    order = np.argsort(epsilon, kind="stable")
-    epsilon, count, total = epsilon[order], count[order], total[order]
-    first = np.flatnonzero(np.concatenate([[True], epsilon[1:] != epsilon[:-1]])) if epsilon.size else order
-    if first.size:
+    if not (epsilon[1:] > epsilon[:-1]).all():
+        order = np.argsort(epsilon, kind="stable")
+        epsilon, count, total = epsilon[order], count[order], total[order]
+        first = np.flatnonzero(np.concatenate([[True], epsilon[1:] != epsilon[:-1]]))
         epsilon, count, total = epsilon[first], np.add.reduceat(count, first), np.add.reduceat(total, first)
     # The values of people with ε = 0 never enter.
     return Table(epsilon, count, np.where(epsilon > 0, total, 0), rounded)
@@ -157,10 +158,10 @@ def _span(
         if values is not None and interval is not None:
             interval.codes(values[start : start + CHUNK], room.codes, room.mask)
         grouping.add(chunk, room)
-        if isinstance(grouping, _Exact) and grouping.known.epsilon.size > LIMIT:
+        if isinstance(grouping, _Exact) and (grouping.known.rounded or len(grouping.known.epsilon) > LIMIT):
             done.append(grouping.known)
             grouping = _Rounded()
-    return merge([*done, grouping.table()])
+    return merge([*done, grouping.table()]) if done else grouping.table()
 
 
 class _Exact:
@@ -175,8 +176,9 @@ class _Exact:
         if grouped is None:
             self._learn(epsilon)
             grouped = self._group(epsilon, room)
-        if grouped is None:
-            raise InputError("epsilon changed while it was being read")
+        if grouped is None:  # no bits tell the levels apart
+            self.known = merge([self.known, _by_sorting(epsilon, room.codes)])
+            return
         self.known.count[:] += grouped[0]
         self.known.total[:] += grouped[1]
 
@@ -195,26 +197,34 @@ class _Exact:
         self.finder = _Finder(self.known.epsilon)
 
     def _group(self, epsilon: Floats, room: _Room) -> tuple[Ints, Ints] | None:
-        """Return counts and sums at the known levels, or None when somebody has another level."""
+        """Return counts and sums at the known levels, or None when somebody has another or none can be looked up."""
         levels = self.known.epsilon
         if levels.size <= FEW:
             counts, sums = _by_mask(levels, epsilon, room)
             return (counts, sums) if counts.sum() == epsilon.size else None
-        index = self.finder.find(epsilon)
-        if not np.array_equal(levels.take(index), epsilon):
+        if not self.finder.place.size:
             return None
-        counts = np.bincount(index, minlength=levels.size)
-        return counts, np.bincount(index, weights=room.codes, minlength=levels.size).astype(np.int64)
+        index = self.finder.find(epsilon)
+        return _by_index(index, room.codes, levels.size) if np.array_equal(levels.take(index), epsilon) else None
+
+
+def _by_sorting(epsilon: Floats, codes: Floats) -> Table:
+    """Group by bringing equal levels together."""
+    order = np.argsort(epsilon)
+    epsilon = epsilon[order]
+    first = np.flatnonzero(np.concatenate([[True], epsilon[1:] != epsilon[:-1]]))
+    count = np.diff(first, append=epsilon.size)
+    return Table(epsilon[first] + 0.0, count, np.add.reduceat(codes[order], first).astype(np.int64))  # −0.0 is 0
 
 
 class _Finder:
-    """Finds the index of a level by the leading bits of its double, as many as tell the levels apart; else by halving.
+    """Finds the index of a level by the leading bits of its double, as many as tell the levels apart, if any do.
 
     What is not a level finds some index; the caller compares.
     """
 
     def __init__(self, levels: Floats) -> None:
-        self.levels, self.place = levels, np.empty(0, np.int32)
+        self.place = np.empty(0, np.int32)
         bits = levels[(levels > 0) & np.isfinite(levels)].view(np.int64)
         for self.shift in (_SHIFT, _SHIFT - 4, _SHIFT - 8):
             key = bits >> self.shift
@@ -226,8 +236,6 @@ class _Finder:
                 break
 
     def find(self, epsilon: Floats) -> NDArray[np.integer[Any]]:
-        if not self.place.size:
-            return np.minimum(np.searchsorted(self.levels, epsilon), self.levels.size - 1)
         return np.asarray(self.place.take((epsilon.view(np.int64) >> self.shift) - self.base, mode="clip"))
 
 
@@ -240,10 +248,17 @@ def _by_mask(levels: Floats, epsilon: Floats, room: _Room) -> tuple[Ints, Ints]:
         if i == levels.size - 1:  # what the other levels leave, if everybody has a known level
             sums[i] = int(room.codes.sum()) - sums.sum()
         else:
-            np.copyto(room.spare, room.mask)
-            np.multiply(room.spare, room.codes, out=room.spare)
-            sums[i] = int(room.spare.sum())
+            sums[i] = int(np.einsum("i,i->", room.mask, room.codes))
     return counts, sums
+
+
+def _by_index(index: NDArray[np.integer[Any]], codes: Floats, size: int) -> tuple[Ints, Ints]:
+    """Return counts and sums at each index: a person and their code in one integer, so one pass does for both."""
+    each = codes.astype(np.int64)
+    each += _PERSON
+    bins = np.zeros(size, np.int64)
+    np.add.at(bins, index, each)
+    return bins // _PERSON, bins % _PERSON
 
 
 class _Rounded:
@@ -261,14 +276,13 @@ class _Rounded:
             key, codes = self._set_apart(key, codes)
             if not key.size:
                 return
-            low = int(key.min())
+            low, high = int(key.min()), int(key.max())
         key -= low
-        counts = np.bincount(key)
-        sums = np.bincount(key, weights=codes)
-        self._reach(low, low + counts.size)
-        place = slice(low - self.base, low - self.base + counts.size)
+        counts, sums = _by_index(key, codes, high - low + 1)
+        self._reach(low, high + 1)
+        place = slice(low - self.base, high + 1 - self.base)
         self.count[place] += counts
-        self.total[place] += sums.astype(np.int64)
+        self.total[place] += sums
 
     def _set_apart(self, key: Ints, codes: Floats) -> tuple[Ints, Floats]:
         """Group 0 and inf, which lie far from the other levels, and return the others."""

@@ -82,7 +82,8 @@ class Interval:
                 np.copyto(out, values, casting="unsafe")  # clipping float32 would clip with float32 bounds
                 values = out
             np.clip(values, self.lo, self.hi, out=out)
-            np.subtract(out, self.lo, out=out)
+            if self.lo:  # x − 0 is x
+                np.subtract(out, self.lo, out=out)
             np.divide(out, self.width, out=out)
             np.multiply(out, GRID, out=out)
             np.add(out, 0.5, out=out)

@@ -116,7 +116,7 @@ class Plan:
         """The weight of all people together, in weight units; with sampling, of those expected to be kept."""
         if self.keep is not None:
             return weigh(self.keep, self.levels.count) * int(self.units.max()) // KEEP_ONE
-        return weigh(self.units, self.levels.count)
+        return int(np.dot(self.units, self.levels.count))  # fits 62 bits: `check` has seen to it
 
     @property
     def noiseless(self) -> bool:
