@@ -59,14 +59,14 @@ def epsilon(x: float) -> str:
 
 
 def spent_epsilon(x: float) -> str:
-    """Return an ε that is spent, rounded up: what is printed holds.
+    """Return an ε that is spent, rounded up so that what is printed holds, but for a millionth of it.
 
-    >>> spent_epsilon(0.123411), spent_epsilon(0.0999999999)
-    ('0.1235', '0.1')
+    >>> spent_epsilon(0.123411), spent_epsilon(0.1), spent_epsilon(0.2142857147)
+    ('0.1235', '0.1', '0.2143')
     """
     if math.isinf(x) or x == 0:
         return epsilon(x)
-    exact = decimal.Decimal(x)
+    exact = decimal.Decimal(x * (1 - 1e-6))
     step = decimal.Decimal(1).scaleb(exact.adjusted() - 3)
     return epsilon(float((exact / step).to_integral_value(decimal.ROUND_CEILING) * step))
 
