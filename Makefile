@@ -32,7 +32,7 @@ clean:
 	@echo "setting up .venv (a minute or two, once)"
 	@$(PYTHON) -m venv .venv
 	@$(PIP) --upgrade "pip>=25.1"
-	@$(PIP) --editable .
+	@$(PIP) --editable '.[plots]'
 	@touch $@
 
 .venv/test: .venv/base

@@ -89,6 +89,16 @@ def test_figure_4_fme_keeps_the_ratio_root_two():
         assert plan.table[1].weight / plan.table[0].weight == pytest.approx(math.sqrt(2), rel=1e-6)
 
 
+def test_a_missing_plotting_library_is_said_before_any_work(tmp_path, monkeypatch):
+    monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
+    chosen = [experiments.EXPERIMENTS["figure-2"]]
+    with pytest.raises(hetdp.HetdpError, match="pip install"):
+        experiments.reproduce(chosen, tmp_path / "out", experiments.Settings(quick=True))
+    assert not (tmp_path / "out").exists()
+    (done,) = experiments.reproduce([experiments.EXPERIMENTS["table-1"]], tmp_path / "out", experiments.Settings())
+    assert done.holds
+
+
 def test_that_a_wrong_claim_is_reported_as_one(tmp_path):
     """Control: a verdict that does not hold shows on the page and in the count."""
     result = experiments.Result(("x",), [(1,)], [experiments.Verdict("2 = 3", "no", False)])

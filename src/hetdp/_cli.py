@@ -189,10 +189,11 @@ def compare(  # noqa: PLR0913  one parameter an option
     """Show every method side by side: error, who spends what, and what no method can beat."""
     from ._compare import compare as run_compare
 
-    compared = run_compare(_levels(file, epsilon, value, tier), bounds=bounds, variance=variance)
     if plot is not None:
         _picture(plot)
         _writable(plot, file, force=force)
+    compared = run_compare(_levels(file, epsilon, value, tier), bounds=bounds, variance=variance)
+    if plot is not None:
         compared.plot(plot)
     _show(compared.to_dict() if as_json else compared.body())
 
@@ -340,6 +341,9 @@ def _writable(output: Path | None, source: str | None, *, force: bool) -> None:
 
 
 def _picture(path: Path) -> None:
+    from ._plots import require
+
+    require()
     if path.suffix.lower() not in {".png", ".svg", ".pdf"} or not path.parent.is_dir():
         raise InputError(f"a picture needs a name in an existing folder that ends in .png, .svg or .pdf (got {path})")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -29,13 +30,18 @@ MARKERS = dict(zip(COLOURS, "oDsv^<>pX", strict=True))
 DASHED = "#444444"
 
 
+def require() -> None:
+    """Raise, before any work is done, if pictures cannot be drawn here."""
+    if importlib.util.find_spec("matplotlib") is None:
+        raise HetdpError("pictures need matplotlib; install it with: pip install 'hetdp[plots]'")
+
+
 def figure(panels: int = 1, *, width: float = 5.2, height: float = 3.8) -> tuple[Figure, list[Axes]]:
     """Return an empty figure with panels side by side."""
-    try:
-        import matplotlib as mpl
-        from matplotlib.figure import Figure
-    except ImportError:
-        raise HetdpError("pictures need matplotlib; install it with: pip install 'hetdp[plots]'") from None
+    require()
+    import matplotlib as mpl
+    from matplotlib.figure import Figure
+
     with mpl.rc_context({"font.size": 9}):
         drawn = Figure(figsize=(width * panels, height), layout="constrained")
         axes = list(drawn.subplots(1, panels, squeeze=False)[0])

@@ -65,13 +65,14 @@ class Result:
 
 @dataclass(frozen=True)
 class Experiment:
-    """One figure, table or example. `ours` marks those that the paper does not have."""
+    """One figure, table or example. `ours` marks those that the paper does not have; `picture` those with one."""
 
     name: str
     title: str
     place: str
     run: Callable[[Settings], Result]
     ours: bool = False
+    picture: bool = True
 
 
 def simulated(

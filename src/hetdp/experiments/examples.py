@@ -64,5 +64,5 @@ def _remark2(_: Settings) -> Result:
 
 EXPERIMENTS = (
     Experiment("example-2", "Stretching does not become exact", "Example 2", _example2),
-    Experiment("remark-2", "LDPE is optimal beside a public dataset", "Remark 2", _remark2),
+    Experiment("remark-2", "LDPE is optimal beside a public dataset", "Remark 2", _remark2, picture=False),
 )

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from .._plots import require, save
 from ._experiment import Experiment, Result, Settings
 
 
@@ -31,9 +32,12 @@ def reproduce(
     experiments: Iterable[Experiment], out: Path, settings: Settings, tell: Callable[[str], None] = lambda _: None
 ) -> list[Done]:
     """Run experiments and write `out`/index.html with all of them; each is written as soon as it is done."""
+    chosen = list(experiments)
+    if any(experiment.picture for experiment in chosen):
+        require()
     out.mkdir(parents=True, exist_ok=True)
     done: list[Done] = []
-    for experiment in experiments:
+    for experiment in chosen:
         tell(f"{experiment.name}: {experiment.title}")
         start = time.monotonic()
         done.append(Done(experiment, experiment.run(settings), time.monotonic() - start))
@@ -51,8 +55,6 @@ def _write(done: Done, out: Path) -> None:
     verdicts = [asdict(verdict) for verdict in result.verdicts]
     (out / f"{name}.json").write_text(json.dumps(verdicts, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
     if result.figure is not None:
-        from .._plots import save
-
         drawn = result.figure()
         for kind in ("png", "svg"):
             save(drawn, out / f"{name}.{kind}")

@@ -109,7 +109,7 @@ def _table1(_: Settings) -> Result:
 
 
 EXPERIMENTS = (
-    Experiment("table-1", "Optimal weights for two groups", "Table I", _table1),
+    Experiment("table-1", "Optimal weights for two groups", "Table I", _table1, picture=False),
     Experiment("figure-2", "Why the weights saturate: isocurves", "Figure 2", _figure2),
     Experiment("figure-4", "The ratio of the weights of ADPM and FME", "Figure 4, Example 1", _figure4),
 )
