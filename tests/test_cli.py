@@ -80,6 +80,15 @@ def test_an_existing_output_is_refused_before_anything_is_drawn(hetdp_command, p
     assert taken.read_text() == "mine"
 
 
+def test_a_refused_release_leaves_no_file_behind(hetdp_command, people, tmp_path):
+    """An empty file would make the corrected command be refused because the output exists."""
+    target = tmp_path / "report.txt"
+    wrong = ("--value", "wage", "--epsilon", "eps", "--bounds", "0", "1")
+    assert hetdp_command("mean", people, *wrong, "--output", target)[0] == 2
+    assert not target.exists()
+    assert hetdp_command("mean", people, *MEAN, "--output", target)[0] == 0
+
+
 def test_the_input_is_never_overwritten(hetdp_command, people):
     code, _, err = hetdp_command("mean", people, *MEAN, "--output", people, "--force")
     assert code == 2

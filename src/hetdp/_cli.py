@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -333,11 +334,8 @@ def _writable(output: Path | None, source: str | None, *, force: bool) -> None:
         raise InputError(f"{output} exists already; choose another name or add --force")
     if output.is_dir() or not output.parent.is_dir():
         raise InputError(f"{output} cannot be written: its folder does not exist, or it is a folder")
-    try:
-        with output.open("a"):
-            pass
-    except OSError:
-        raise InputError(f"{output} cannot be written by this user") from None
+    if not os.access(output if output.exists() else output.parent, os.W_OK):
+        raise InputError(f"{output} cannot be written by this user")
 
 
 def _picture(path: Path) -> None:
