@@ -3,14 +3,17 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: demo test lint bench docs clean
+.PHONY: demo serve-demo test lint bench docs clean
 
 demo: .venv/base
 	$(BIN)/hetdp mean examples/people.csv --value income --bounds 0 250000 \
 		--epsilon tier --tier strict=0.02 --tier standard=0.1 --tier open=1 --tier public=public
 
-test: .venv/test
-	$(BIN)/python -m pytest -n auto
+serve-demo: .venv/server
+	$(BIN)/hetdp serve --demo
+
+test: .venv/test .venv/system
+	$(BIN)/python -m pytest -n auto --dist loadgroup
 
 lint: .venv/test .venv/lint
 	$(BIN)/ruff check .
@@ -35,8 +38,17 @@ clean:
 	@$(PIP) --editable '.[plots]'
 	@touch $@
 
+.venv/server: .venv/base
+	@$(PIP) --editable '.[server]'
+	@touch $@
+
 .venv/test: .venv/base
-	@$(PIP) --group test
+	@$(PIP) --editable '.[fast,plots,postgres,server,spark]' --group test
+	@touch $@
+
+# A browser and Java for the tests that need them; without the right to install, those tests say what is missing.
+.venv/system: .venv/base
+	@sh tests/system.sh
 	@touch $@
 
 .venv/lint: .venv/base

@@ -12,12 +12,19 @@ import sys
 import time
 from pathlib import Path
 
+import arrays
+import databases
+import engines
+import files
+import ledger
+import peers
+import server
 import simulation
 import spine
 import table
 from measure import machine
 
-MODULES = (spine, simulation)
+MODULES = (spine, arrays, files, simulation, databases, engines, peers, server, ledger)
 CASES = {case.__name__: case for module in MODULES for case in module.CASES}
 
 

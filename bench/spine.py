@@ -1,4 +1,4 @@
-"""The spine: planning, the mean of arrays and of files, and the time to import.
+"""The spine: planning, the mean of files, and the time to import.
 
 A case is a function that yields rows; it gets to know whether the run is to be quick, and then leaves out what takes
 minutes. To add one, write it here or in a module like this and name it in `CASES`.
@@ -26,7 +26,6 @@ Floats = NDArray[np.float64]
 
 TIERS = (0.05, 0.2, 1.0, 4.0)
 HEAVY = ("polars", "scipy", "matplotlib", "opendp")
-ROWS = 10**7
 PATIENCE = 300
 """Seconds that the convex solver gets at n = 10⁶."""
 
@@ -136,35 +135,6 @@ def farthest(eps: Floats, w: Floats) -> float:
     return float(np.max(np.abs(w / (best / best.sum()) - 1)))
 
 
-def mean_arrays(_quick: bool) -> Iterator[Row]:  # noqa: FBT001
-    """Release means of arrays, against one pass of numpy over the same arrays."""
-    for name, make, bar in (("four tiers", tiered, 9), ("distinct ε", distinct, 15)):
-        yield _against_dot(f"mean, 10⁷ rows, {name}", make(ROWS), Bar("at most", bar))
-        more = fresh("spine", "extra_memory", make.__name__)
-        yield Row("its memory above the arrays", "", more, "MB", Bar("at most", 200))
-    for kinds in (10, 1000):
-        eps = np.random.default_rng(2).choice(np.arange(1, kinds + 1) / 100, ROWS)
-        yield _against_dot(f"mean, 10⁷ rows, {kinds:,} levels", eps)
-
-
-def _against_dot(what: str, eps: Floats, bar: Bar | None = None) -> Row:
-    x = np.random.default_rng(0).random(ROWS)
-    timed = race(clock(lambda: np.dot(x, eps), times=5), clock(lambda: _mean(x, eps)))
-    return Row.of(what, "numpy.dot", timed, bar)
-
-
-def _mean(x: Floats, eps: Floats) -> hetdp.Release:
-    return hetdp.mean(x, epsilon=eps, bounds=(0, 1))
-
-
-def extra_memory(make: str) -> float:
-    """Return the MB that a mean needs above its arrays, libraries that it loads included; for a fresh interpreter."""
-    x, eps = np.random.default_rng(0).random(ROWS), {"tiered": tiered, "distinct": distinct}[make](ROWS)
-    before = resident()
-    _mean(x, eps)
-    return resident(peak=True) - before
-
-
 def imports(_quick: bool) -> Iterator[Row]:  # noqa: FBT001
     """Import in fresh interpreters, whose own start is not counted, and see what the help loads."""
     timed = race(_import("numpy"), _import("hetdp"), least=9)
@@ -201,4 +171,4 @@ def mean_files(_quick: bool) -> Iterator[Row]:  # noqa: FBT001
             )
 
 
-CASES = (plan_array, plan_table, plan_solver, plan_solver_large, mean_arrays, imports, mean_files)
+CASES = (plan_array, plan_table, plan_solver, plan_solver_large, imports, mean_files)

@@ -1,8 +1,17 @@
 """Configuration of the documentation."""
 
+from __future__ import annotations
+
+import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
+
+import typer
+from docutils import nodes
+from docutils.utils.math.latex2mathml import tex2mathml
 
 import hetdp
 
@@ -12,28 +21,57 @@ release = hetdp.__version__
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
 html_theme = "furo"
 html_title = f"hetdp {release}"
+html_math_renderer = "mathml"
 myst_enable_extensions = ["dollarmath"]
 myst_heading_anchors = 2
 autodoc_typehints = "none"
 exclude_patterns = ["build"]
 
 
-def _command_help(command: str) -> str:
-    words = [sys.executable, "-m", "hetdp", *([command] if command else []), "--help"]
-    return subprocess.run(words, capture_output=True, text=True, check=True).stdout.replace("python -m hetdp", "hetdp")
+def _words(command: Any, name: str = "") -> Iterator[str]:
+    """Yield the words after `hetdp` of every command, commands of commands too."""
+    yield name
+    for child_name, child in getattr(command, "commands", {}).items():
+        yield from _words(child, f"{name} {child_name}".strip())
+
+
+def _command_help(words: str) -> str:
+    run = [sys.executable, "-m", "hetdp", *words.split(), "--help"]
+    return subprocess.run(run, capture_output=True, text=True, check=True).stdout.replace("python -m hetdp", "hetdp")
 
 
 def _write_commands(_app: object) -> None:
     """Write the help of every command, so that the reference cannot differ from the program."""
     from hetdp._cli import app
 
-    names = ["", *(str(command.callback.__name__) for command in app.registered_commands if command.callback)]
     folder = Path(__file__).parent / "generated"
     folder.mkdir(exist_ok=True)
+    names = _words(typer.main.get_command(app))
     parts = [f"$ hetdp {name} --help\n\n{_command_help(name)}".replace("  --help", " --help") for name in names]
     (folder / "commands.txt").write_text("\n\n".join(parts), encoding="utf-8")
 
 
-def setup(app: object) -> None:
-    """Have the command reference written before the pages are read."""
-    app.connect("builder-inited", _write_commands)  # type: ignore[attr-defined]
+def _mathml(node: nodes.Node, *, block: bool = False) -> str:
+    r"""Return a formula as MathML. Docutils reads \frac12 as one argument and does not know \dots."""
+    tex = re.sub(r"(\\[td]?frac)\s*(\d)(?=[\d{])", r"\1{\2}", node.astext())
+    tex = re.sub(r"(\\[td]?frac\{\d\})(\d)", r"\1{\2}", tex)
+    return tex2mathml(re.sub(r"\\dots\b", r"\\ldots", tex), as_block=block)
+
+
+def _inline(page: Any, node: nodes.math) -> None:
+    page.body.append(_mathml(node))
+    raise nodes.SkipNode
+
+
+def _display(page: Any, node: nodes.math_block) -> None:
+    page.body.append(f'<div class="math">{_mathml(node, block=True)}</div>')
+    raise nodes.SkipNode
+
+
+def setup(app: Any) -> None:
+    """Have the command reference written before the pages are read, and formulas as MathML.
+
+    Browsers draw MathML by themselves: a page asks no other host for a script.
+    """
+    app.connect("builder-inited", _write_commands)
+    app.add_html_math_renderer("mathml", (_inline, None), (_display, None))

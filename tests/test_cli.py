@@ -10,7 +10,7 @@ import sys
 import pytest
 
 import hetdp
-from hetdp import _cli, _release
+from hetdp import _release
 from support import EXTREME_VALUES
 
 PEOPLE = "id,income,eps\n" + "".join(f"p{i},{1000 * i},{eps}\n" for i, eps in enumerate([0.1, 0.5, "public"] * 40))
@@ -20,18 +20,6 @@ READERS_NEED = (
     "mean μ of the distribution|known or unknown"
 )
 MEAN = ("--value", "income", "--epsilon", "eps", "--bounds", "0", "100000")
-
-
-@pytest.fixture
-def hetdp_command(monkeypatch, capsys):
-    def run(*arguments):
-        monkeypatch.setattr(sys, "argv", ["hetdp", *map(str, arguments)])
-        with pytest.raises(SystemExit) as stopped:
-            _cli.main()
-        out, err = capsys.readouterr()
-        return stopped.value.code, out, err
-
-    return run
 
 
 @pytest.fixture

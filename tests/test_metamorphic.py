@@ -429,11 +429,11 @@ def test_a_body_that_does_not_fit_its_checksum_is_refused(tmp_path):
     path = tmp_path / "t.json"
     read(SECRET, (0, 1)).save(path)
     outer = json.loads(path.read_text())
-    path.write_text(json.dumps({**outer, "body": outer["body"].replace("hetdp-tally-1", "hetdp-tally-2")}))
+    path.write_text(json.dumps({**outer, "body": outer["body"].replace("hetdp-tally-2", "hetdp-tally-3")}))
     assert "checksum" in refused(path)
 
 
-FOREIGN = [{"format": "hetdp-tally-2"}, {"format": None}, {"grid": 2**21}, {"grid": None}]
+FOREIGN = [{"format": "hetdp-tally-1"}, {"format": None}, {"grid": 2**21}, {"grid": None}]
 
 
 @pytest.mark.parametrize("change", FOREIGN, ids=str)

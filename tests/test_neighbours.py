@@ -23,7 +23,8 @@ import numpy as np
 import pytest
 
 import hetdp
-from hetdp import _plan, _release, estimators, sources
+from hetdp import _plan, _release, estimators
+from hetdp._groupby import Grouping
 from hetdp.estimators import sampling
 
 Q = 2**20
@@ -288,25 +289,30 @@ def codes_with_nan(self, values, out, mask=None, *, real=hetdp.Interval.codes):
     return out
 
 
-def nan_rows_dropped(epsilon, values, interval, *, real=sources.tabulate):
-    kept = ~np.isnan(values)
-    return real(epsilon[kept], values[kept], interval)
+class NanRowsDropped(Grouping):
+    def add(self, epsilon, values):
+        kept = ~np.isnan(values)
+        super().add(epsilon[kept], values[kept])
 
 
-def everybody_twice(epsilon, values, interval, *, real=sources.tabulate):
-    return real(np.tile(epsilon, 2), np.tile(values, 2), interval)
+class EverybodyTwice(Grouping):
+    def add(self, epsilon, values):
+        super().add(np.tile(epsilon, 2), np.tile(values, 2))
 
 
-def zero_means_default(epsilon, values, interval, *, real=sources.tabulate):
-    return real(np.where(epsilon == 0, 1.0, epsilon), values, interval)
+class ZeroMeansDefault(Grouping):
+    def add(self, epsilon, values):
+        super().add(np.where(epsilon == 0, 1.0, epsilon), values)
 
 
-def bounds_from_data(epsilon, values, interval, *, real=sources.tabulate):
-    finite = values[np.isfinite(values)]
-    return real(epsilon, values, hetdp.Interval(min(finite.min(), -1e-3), finite.max()))
+class BoundsFromData(Grouping):
+    def add(self, epsilon, values):
+        finite = values[np.isfinite(values)]
+        self._interval = hetdp.Interval(min(finite.min(), -1e-3), finite.max())
+        super().add(epsilon, values)
 
 
-def level_off_by_one(tally, plan, part, *, real=_release._floored_sum):
+def level_off_by_one(tally, plan, part, *, real=_release.floored_sum):
     shifted = SimpleNamespace(table=SimpleNamespace(total=np.roll(tally.table.total, 1)))
     return real(shifted, plan, part)
 
@@ -330,11 +336,11 @@ def four_ulps_up(epsilon):
 DATA_BUGS = {
     "no clamp": ("hetdp._interval.Interval.codes", unclamped_codes, {"codes", "moved", "spent"}),
     "NaN survives": ("hetdp._interval.Interval.codes", codes_with_nan, {"codes", "moved", "spent"}),
-    "NaN rows dropped": ("hetdp.sources.tabulate", nan_rows_dropped, {"people", "public"}),
-    "everybody twice": ("hetdp.sources.tabulate", everybody_twice, {"people", "moved", "spent"}),
-    "0 means default": ("hetdp.sources.tabulate", zero_means_default, {"people", "spent", "zero"}),
-    "bounds from data": ("hetdp.sources.tabulate", bounds_from_data, {"codes", "moved"}),
-    "level off by one": ("hetdp._release._floored_sum", level_off_by_one, {"sum", "moved", "spent"}),
+    "NaN rows dropped": ("hetdp.sources._people.Grouping", NanRowsDropped, {"people", "public"}),
+    "everybody twice": ("hetdp.sources._people.Grouping", EverybodyTwice, {"people", "moved", "spent"}),
+    "0 means default": ("hetdp.sources._people.Grouping", ZeroMeansDefault, {"people", "spent", "zero"}),
+    "bounds from data": ("hetdp.sources._people.Grouping", BoundsFromData, {"codes", "moved"}),
+    "level off by one": ("hetdp._release.floored_sum", level_off_by_one, {"sum", "moved", "spent"}),
 }
 SCALE_BUGS = {
     "weights one more": scale_with(change_units=lambda units: units - 1),  # made for weights one less than they are

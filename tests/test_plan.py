@@ -224,7 +224,7 @@ INTERVAL_CASES = {
 def test_the_guaranteed_radius_is_the_least_of_its_formula_plus_bias_and_rounding(counts, method, level):
     plan = hetdp.plan(counts, method=method)
     squares = sum(row.count * row.weight**2 for row in plan.table)
-    rounding = 2.0**-21 + (len(plan.noise) + 1) / plan.total  # half a grid step, one weight unit for each floor
+    rounding = 2.0**-20 + (len(plan.noise) + 1) / plan.total  # a grid step, one weight unit for each floor
     etas = [plan.shrink * term.scale / plan.total for term in plan.noise]
     best = least_radius(squares, etas, level) + (1 - plan.shrink) / 2 + rounding
     assert math.hypot(*etas) == plan.noise_scale
@@ -235,7 +235,7 @@ def test_the_guaranteed_radius_is_the_least_of_its_formula_plus_bias_and_roundin
 def test_without_noise_the_guaranteed_radius_is_hoeffdings_plus_the_rounding(people):
     """Half a grid step, one floored weight unit, a hair for the doubles; the unit shows where there is one person."""
     plan = hetdp.plan({INF: people}, bounds=(0, 1))
-    expected = math.sqrt(math.log(2 / 0.05) / (2 * people)) + 2.0**-21 + 1 / plan.total
+    expected = math.sqrt(math.log(2 / 0.05) / (2 * people)) + 2.0**-20 + 1 / plan.total
     assert expected <= plan.interval_radius(0.95) <= expected + 1e-14
 
 
@@ -244,7 +244,7 @@ def test_without_noise_the_guaranteed_radius_is_hoeffdings_plus_the_rounding(peo
 def test_the_normal_radius_is_its_quantile_times_the_error(counts, method, level):
     plan = hetdp.plan(counts, method=method, bounds=(0, 4))
     expected = norm.isf((1 - level) / 2) * plan.worst_case_error
-    assert plan.interval_radius(level, "normal") == pytest.approx(expected, rel=1e-6, abs=4 * 2.0**-20)
+    assert plan.interval_radius(level, "normal") == pytest.approx(expected, rel=1e-6, abs=4 * 2.0**-19)
     assert expected < plan.interval_radius(level, "normal") < plan.interval_radius(level)
 
 
@@ -423,7 +423,7 @@ def test_more_people_than_63_bits_can_sum_are_refused(extra):
 
 # --- Many levels are rounded down ---------------------------------------------------------------------------
 
-normal_epsilons = st.floats(min_value=2.3e-308, max_value=LARGEST)
+normal_epsilons = st.floats(min_value=2.0**-1000, max_value=LARGEST)
 
 
 def cut(epsilon):
@@ -439,7 +439,7 @@ def by_logarithm(epsilon):
 
 
 @settings(deadline=None, max_examples=500)
-@given(st.one_of(normal_epsilons, st.integers(-1022, 1023).map(lambda e: math.nextafter(2.0**e, INF))))
+@given(st.one_of(normal_epsilons, st.integers(-1000, 1023).map(lambda e: math.nextafter(2.0**e, INF))))
 @example(0.1)
 @example(math.nextafter(8.0, 0))
 @example(math.nextafter(2.0**-20, 0))
@@ -450,8 +450,13 @@ def test_rounding_keeps_twelve_bits_and_never_goes_up(epsilon):
 
 
 def test_rounding_keeps_powers_of_two_zero_and_infinity():
-    exact = np.array([0.0, INF, *(2.0 ** np.arange(-1022, 1024)), 1.5, 4095.0])
+    exact = np.array([0.0, INF, *(2.0 ** np.arange(-1000, 1024)), 1.5, 4095.0])
     assert np.array_equal(round_down(exact), exact)
+
+
+def test_rounding_makes_a_tiny_epsilon_zero():
+    tiny = np.array([5e-324, 2.2e-308, 2.0**-1001, math.nextafter(2.0**-1000, 0)])
+    assert np.array_equal(round_down(tiny), np.zeros(4))
 
 
 def test_the_rounding_check_notices_a_logarithm_and_rounding_to_nearest():

@@ -181,7 +181,7 @@ READABLE = {
 UNREADABLE = (
     "", " ", "nan", "NaN", "-nan", "NA", "n/a", "null", "None", "-", "--", ".", "?", "+", "e5", "1e", "1e+", "1 2",
     "++1", "1.5.2", MARKER + "x", "1,000", "2,500.5", "0,5", "0x1F", "1_000", "１２", "\u22120.5", "٣", "½", "Ⅷ",
-    "true", "False", "=1+1", "+1+1", "@SUM(A1)", "-2+3", "2024-01-31", "12:30", "$5", "5%", "1d5", "1f", "infinit",
+    "=1+1", "+1+1", "@SUM(A1)", "-2+3", "2024-01-31", "12:30", "$5", "5%", "1d5", "1f", "infinit",
     "in f", "\xa05", "5\x00", "\x005", "\x0b5", "\ufeff1", "\x1a",
 )  # fmt: skip
 TIES = [LO + (HI - LO) * (k + 0.5) / GRID for k in (0, 1, 2, 262143, 524287, 524288, 1048574, 1048575)]
@@ -296,11 +296,14 @@ def test_decimals_mean_the_nearest_double_in_every_source(scale, folder):
     assert seen(SOURCES["CSV, value first"](people, folder)) == want
 
 
-def test_a_boolean_counts_as_a_number_only_where_the_column_is_declared_boolean(folder):
+def test_a_boolean_counts_as_a_number_in_memory_and_where_the_column_is_declared_boolean(folder):
+    """In a delimited file `true` is a text like any other. In memory it may be what is left of a boolean column."""
     pl.DataFrame({"x": [True, False, None], "e": [1.0, 1.0, 1.0]}).write_parquet(folder / "bool.parquet")
     assert seen(_file(folder / "bool.parquet")) == expected([(1.0, 1.0), (0.0, 1.0), (None, 1.0)])
     assert seen(_memory(np.array([True, False]), [1, 1])) == expected([(1.0, 1.0), (0.0, 1.0)])
-    assert seen(_memory([True, False, np.True_], 1)) == {1.0: (3, 3 * MID)}
+    assert seen(_memory([True, False, np.True_], 1)) == expected([(1.0, 1.0), (0.0, 1.0), (1.0, 1.0)])
+    (folder / "bool.csv").write_text("x,e\ntrue,1\nFalse,1\n")
+    assert seen(_file(folder / "bool.csv")) == {1.0: (2, 2 * MID)}
 
 
 def test_a_column_without_any_value_counts_everybody_at_the_midpoint(folder):
@@ -322,7 +325,7 @@ class _Odd:
 
 ODD = [
     _Odd(), object(), [], [1, 2], (3,), {}, {"a": 1}, b"1", 1j, np.array([1.0, 2.0]), np.array(1.0), None, pl.Null,
-    Decimal("sNaN"), Decimal("NaN"), np.float16("nan"), dt.date(2024, 1, 31), np.datetime64("2024-01-31"), np.bool_(1),
+    Decimal("sNaN"), Decimal("NaN"), np.float16("nan"), dt.date(2024, 1, 31), np.datetime64("2024-01-31"),
     "\ud800", float, math,
 ]  # fmt: skip
 FAR = [Decimal("1e999999"), Fraction(10**400, 3), 10**5000, np.longdouble("1e4000"), Decimal("Infinity"), 2**1024]
@@ -403,10 +406,10 @@ def test_a_text_is_the_same_epsilon_in_a_list_and_in_a_file_or_is_refused_in_bot
 
 
 def twelve_bits(epsilon):
-    """ε cut to 12 significant bits, in Fractions; subnormal doubles have their own fixed step."""
-    if epsilon in (0, math.inf):
-        return epsilon + 0.0
-    step = Fraction(2) ** (max(math.frexp(epsilon)[1] - 1, -1022) - 11)
+    """ε cut to 12 significant bits, in Fractions; below 2⁻¹⁰⁰⁰ it is 0."""
+    if epsilon < 2.0**-1000 or epsilon == math.inf:
+        return math.inf if epsilon > 0.5 else 0.0
+    step = Fraction(2) ** (math.frexp(epsilon)[1] - 12)
     return float(Fraction(epsilon) // step * step)
 
 
@@ -490,7 +493,7 @@ def test_rounding_keeps_twelve_bits_and_never_goes_up(epsilon):
     cut = float(_groupby.round_down(np.array([epsilon + 0.0]))[0])
     assert cut == twelve_bits(epsilon)
     assert cut <= epsilon
-    assert cut == math.inf or epsilon < 1e-300 or cut > epsilon * (1 - 2.0**-11)
+    assert cut == math.inf or epsilon < 2.0**-1000 or cut > epsilon * (1 - 2.0**-11)
 
 
 def test_a_bad_epsilon_is_found_on_every_path_of_the_grouping():
@@ -544,7 +547,7 @@ def check_reach(layout, cell, who, ends=b"\n", suffix=".csv", block=2**24, folde
     meant = cell[:-1] if layout.endswith("x") and cell.endswith(b"\r") else cell  # reads as a line end of its own kind
     numbers = [cell_meaning(meant if i == who else value) for i, value in enumerate(values)]
     epsilons = [0.5, 0.25, math.inf, 0.0, 1.0, math.inf, 2.0, 0.5]
-    with mock.patch.object(delimited, "_BLOCK", block):
+    with mock.patch("hetdp.sources._text.BLOCK", block):
         tally = _file(write(path, ends.join(lines_of(layout, values, LINE_EPSILONS, delimiter)) + ends))
         values[who] = b"" if numbers[who] is None else repr(numbers[who]).encode()
         replaced = _file(write(path, ends.join(lines_of(layout, values, LINE_EPSILONS, delimiter)) + ends))
@@ -586,9 +589,9 @@ def test_a_value_that_looks_like_the_start_of_another_kind_of_file_is_only_unrea
 
 
 def test_control_the_reach_check_notices_an_ordinary_csv_reader(folder):
-    def ordinary(path, value, epsilon, tiers, **_):
+    def ordinary(path, asked, tiers, form, **_):
         frame = pl.read_csv(path, infer_schema=False, truncate_ragged_lines=True)
-        yield delimited.Batch(values_of(frame[value]), frame[epsilon].cast(pl.Float64).to_numpy())
+        yield delimited.Batch(values_of(frame[asked.value]), frame[asked.epsilon].cast(pl.Float64).to_numpy())
 
     noticed = pytest.raises((AssertionError, hetdp.InputError))
     for cell in (b'"', b"1,0.9"):
@@ -617,7 +620,7 @@ WANT = expected([(1.0, 0.5), (2.0, 1.0), (9.0, math.inf), (None, 0.5)])
     ids=["no end", "LF", "CRLF", "CR", "CR, no end", "BOM", "blank lines", "blank CRLF lines", "quoted header"],
 )
 def test_line_ends_marks_and_blank_lines_do_not_matter(data, block, folder):
-    with mock.patch.object(delimited, "_BLOCK", block):
+    with mock.patch("hetdp.sources._text.BLOCK", block):
         assert seen(_file(write(folder / "ends.csv", data))) == WANT
 
 
@@ -661,7 +664,7 @@ def test_a_line_that_holds_only_delimiters_is_a_person_without_epsilon_whatever_
 def test_lines_are_counted_through_blank_lines_and_blocks(folder):
     data = "x,e\n1,1\n\n\n2,1\n3,-1\n4,-1\n"
     for block in (1, 7, 2**24):
-        with mock.patch.object(delimited, "_BLOCK", block), pytest.raises(hetdp.InputError, match=r"line 6\b"):
+        with mock.patch("hetdp.sources._text.BLOCK", block), pytest.raises(hetdp.InputError, match=r"line 6\b"):
             _file(write(folder / "count.csv", data))
 
 
@@ -772,7 +775,7 @@ def test_a_bad_epsilon_number_is_refused_and_its_place_is_named(bad, folder):
 def test_a_bad_epsilon_in_a_later_batch_of_a_parquet_file_is_named_by_its_row_in_the_file(folder):
     rows = [Person(MARKER, PRIVATE, "", 1.0)] * 40 + [Person(MARKER, PRIVATE, "", -1.0)]
     path = _parquet(rows, folder, number, epsilon_number)
-    with mock.patch("hetdp.sources.parquet._ROWS", 8):
+    with mock.patch("hetdp.sources.columnar._ROWS", 8):
         refused(lambda: _file(path), "row 41")
 
 
@@ -822,7 +825,7 @@ FILES = {
     "blank first line": ("f.csv", "\n" + GOOD, "header"),
     "duplicate header": ("f.csv", f"x,x,e\n{MARKER},{MARKER},1\n", "two columns"),
     "case": ("f.csv", f"x,X,e\n{MARKER},{MARKER},1\n", "two columns"),
-    "other case": ("f.csv", GOOD.replace("x,e", "X,E", 1), "'E'"),
+    "other case": ("f.csv", GOOD.replace("x,e", "X,E", 1), "'X'"),
     "spaces": ("f.csv", GOOD.replace("x,e", "x, e", 1), "' e'"),
     "semicolon": ("f.csv", GOOD.replace(",", ";"), "no column"),
     "tabs": ("f.csv", GOOD.replace(",", "\t"), "no column"),
@@ -831,9 +834,8 @@ FILES = {
     "UTF-16 without mark": ("f.csv", GOOD.encode("utf-16-le"), "UTF-8"),
     "Latin-1 header": ("f.csv", GOOD.replace("x,e", "x,é", 1).encode("latin-1"), "UTF-8"),
     "CR in the header of a LF file": ("f.csv", GOOD.replace("x,e", "x\ra,e", 1), "header"),
-    "gzip named .csv": ("f.csv", gzip.compress(GOOD.encode()), "gzip"),
     "zip": ("f.csv", b"PK\x03\x04" + GOOD.encode(), "zip"),
-    "truncated gzip": ("f.csv.gz", gzip.compress(GOOD.encode())[:-8], "gzip"),
+    "truncated gzip": ("f.csv.gz", gzip.compress(GOOD.encode())[:-8], "unreadable"),
     "Parquet mark only": ("f.parquet", b"PAR1", "damaged"),
     "Parquet and nonsense": ("f.parquet", b"PAR1" + GOOD.encode() + b"PAR1", "damaged"),
     "no epsilon": ("f.csv", f"x,id,e\n{MARKER}\n", "line 2"),
@@ -888,7 +890,7 @@ def test_a_file_that_changes_while_it_is_read_is_refused(kind, tmp_path, monkeyp
     rows = [Person(MARKER, PRIVATE, "1", 1.0)] * 3
     path = _csv(rows, tmp_path) if kind == "csv" else _parquet(rows, tmp_path, number, epsilon_number)
     _file(path)
-    module = {"csv": "delimited", "parquet": "parquet"}[kind]
+    module = {"csv": "delimited", "parquet": "columnar"}[kind]
     original = __import__(f"hetdp.sources.{module}", fromlist=["_batch"])._batch
 
     def touching(*args, **more):
@@ -935,7 +937,7 @@ def test_a_truncated_parquet_file_is_refused_without_an_offset_or_a_value(tmp_pa
     data = whole.read_bytes()
     assert MARKER.encode() in data
     for size in range(4, len(data), max(1, len(data) // 60)):
-        path = write(tmp_path / "part.parquet", data[:size])
+        path = write(tmp_path / f"{size} part.parquet", data[:size])
         refused(lambda path=path: _file(path), "part.parquet", capfd=capfd, caplog=caplog)
 
 
@@ -948,7 +950,7 @@ def test_a_damaged_parquet_page_is_read_or_refused_but_never_shown(tmp_path, cap
     for place in range(4, footer, max(1, footer // 60)):
         damaged = bytearray(data)
         damaged[place] ^= 0x10
-        path = write(tmp_path / "damaged.parquet", bytes(damaged))
+        path = write(tmp_path / f"damaged at {place}.parquet", bytes(damaged))
         told, tally = outcome(lambda path=path: repr(_file(path)))
         assert MARKER not in told + tally + "".join(capfd.readouterr()) + caplog.text
 

@@ -8,31 +8,42 @@ True
 The stages are `read` → `plan` → `release`; `mean` is all three. See the README for the command line.
 """
 
-from . import bounds, experiments
-from ._certificate import Certificate, certificate
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from ._check import Check, check
-from ._compare import Comparison, compare
 from ._errors import HetdpError, InputError, PrivacyError
+from ._groups import Groups
 from ._interval import Interval
 from ._levels import Levels
 from ._mean import mean
-from ._optimal import Optimum, optimal
 from ._plan import Plan, plan
 from ._release import Release, release
-from ._simulate import Simulation, simulate
 from ._tally import Tally
 from .estimators import methods
 from .sources import read
 
+if TYPE_CHECKING:
+    from . import bounds, experiments
+    from ._audit import Audit, audit
+    from ._certificate import Certificate, certificate
+    from ._compare import Comparison, compare
+    from ._optimal import Optimum, optimal
+    from ._simulate import Simulation, simulate
+    from .ledger import Ledger
+
 __version__ = "0.1.0"
 
 __all__ = [
+    "Audit",
     "Certificate",
     "Check",
     "Comparison",
+    "Groups",
     "HetdpError",
     "InputError",
     "Interval",
+    "Ledger",
     "Levels",
     "Optimum",
     "Plan",
@@ -40,6 +51,7 @@ __all__ = [
     "Release",
     "Simulation",
     "Tally",
+    "audit",
     "bounds",
     "certificate",
     "check",
@@ -53,3 +65,32 @@ __all__ = [
     "release",
     "simulate",
 ]
+
+_LATER = {
+    "Audit": "_audit",
+    "audit": "_audit",
+    "Certificate": "_certificate",
+    "certificate": "_certificate",
+    "Comparison": "_compare",
+    "compare": "_compare",
+    "Ledger": "ledger",
+    "Optimum": "_optimal",
+    "optimal": "_optimal",
+    "Simulation": "_simulate",
+    "simulate": "_simulate",
+}
+"""Names that are imported when they are first used, so that `import hetdp` stays fast."""
+
+
+def __getattr__(name: str) -> Any:
+    if name in {"bounds", "experiments"}:
+        return import_module(f"{__name__}.{name}")
+    if name in _LATER:
+        found = getattr(import_module(f"{__name__}.{_LATER[name]}"), name)
+        globals()[name] = found
+        return found
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return [*__all__, "__version__"]

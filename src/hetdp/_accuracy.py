@@ -139,9 +139,10 @@ def guaranteed_radius(squares: float, scales: Sequence[float], level: float) -> 
 def rounding(total: int, floors: int) -> float:
     """Return how far the arithmetic itself can move an estimate.
 
-    Half a grid step for the codes, one weight unit for each sum that is floored, a hair for the doubles.
+    A grid step for the codes (half for a value, half more where a person's rows were averaged), one weight unit for
+    each sum that is floored, a hair for the doubles.
     """
-    return 0.5 / GRID + floors / total + 2.0**-50
+    return 1.0 / GRID + floors / total + 2.0**-50
 
 
 def least(enough: Callable[[float], bool], start: float) -> float:

@@ -22,6 +22,7 @@ LEADING_ZERO = r"^[+-]?0[0-9]"
 INFINITE = r"[+-]?(?:[iI][nN][fF](?:[iI][nN][iI][tT][yY])?)"
 BLANKS = " \t"
 MISSING = frozenset({"", "-", "--", ".", "?", "na", "n/a", "nan", "nil", "none", "null", "missing"})
+TRUTH = {"True": 1.0, "TRUE": 1.0, "true": 1.0, "False": 0.0, "FALSE": 0.0, "false": 0.0}
 LONGEST = 64
 
 _VALUE = re.compile(f"(?:{NUMBER})|(?:{INFINITE})")
@@ -47,6 +48,31 @@ def value_of(cell: Any) -> float:
         return math.inf if number > 0 else -math.inf
     except Exception:  # noqa: BLE001  a signalling Decimal NaN, a numeric type of one's own: no cell may raise
         return math.nan
+
+
+def loose_value_of(cell: Any) -> float:
+    """Return a private cell in memory as a double: as `value_of`, and booleans and their names as 1 and 0.
+
+    Libraries turn a column of booleans into one of objects or texts as soon as one cell is missing or is no boolean.
+    If that changed what the other cells mean, one person's value would move everybody's.
+
+    >>> [loose_value_of(cell) for cell in (True, "False", "TRUE", "yes", "2.5")]
+    [1.0, 0.0, 1.0, nan, 2.5]
+    """
+    if isinstance(cell, (bool, np.bool_)):
+        return float(cell)
+    truth = TRUTH.get(cell.strip(BLANKS)) if isinstance(cell, str) else None
+    return value_of(cell) if truth is None else truth
+
+
+def grouped(decimal: str, thousands: str) -> str:
+    """Return the pattern of a number with a sign between groups of three digits, as in 1,234,567.8.
+
+    >>> [bool(re.search(grouped(".", ","), text)) for text in ("1,234.5", "-12,345", "1,23", "1234,567", "0,123")]
+    [True, True, False, False, False]
+    """
+    sign, point = (rf"\x{ord(char):02x}" for char in (thousands, decimal))  # read alike by Python and Polars
+    return rf"^[+-]?[1-9][0-9]{{0,2}}(?:{sign}[0-9]{{3}})+(?:{point}[0-9]*)?(?:[eE][+-]?[0-9]+)?$"
 
 
 def is_missing(cell: Any) -> bool:

@@ -13,8 +13,7 @@ from ._errors import InputError
 from ._groupby import Table, merge, tabulate
 from ._interval import GRID, Interval
 from ._tally import Tally
-from .sources import batches
-from .sources._batch import Batch, Tiers
+from .sources import Batch, Form, Source
 
 _SHOWN = 10
 KINDS = {
@@ -83,11 +82,19 @@ class Check:
 
 
 def check(
-    source: Any, *, value: str | None = None, epsilon: Any, bounds: Any, tiers: Mapping[str, Any] | None = None
+    source: Any,
+    *,
+    value: str | None = None,
+    epsilon: Any,
+    bounds: Any,
+    tiers: Mapping[str, Any] | None = None,
+    delimiter: str | None = None,
+    decimal: str = ".",
+    thousands: str | None = None,
 ) -> Check:
     """Return what `mean` would silently mend in a source, and where. PRIVATE: never publish it.
 
-    The parameters are those of `read`.
+    The parameters are those of `read`. It needs the rows: files, frames in memory and arrays.
 
     >>> print(check([1, None, "x", 7], epsilon=[1, 1, 1, 0.5], bounds=(0, 5)).report())
     PRIVATE: for the owner of the data only. Nothing below is protected; do not publish it.
@@ -103,12 +110,17 @@ def check(
            0.5  5
              1  2
     """
-    interval = Interval.of(bounds)
+    form = Form(delimiter, decimal, thousands)
+    return of_source(Source.of(source, value=value, epsilon=epsilon, tiers=tiers, form=form), Interval.of(bounds))
+
+
+def of_source(people: Source, interval: Interval) -> Check:
+    """Return the check of a source."""
     counts = dict.fromkeys(KINDS, 0)
     places: dict[str, list[int]] = {kind: [] for kind in KINDS}
     tables: list[Table] = []
     place = "index"
-    for batch in batches(source, value, epsilon, Tiers(tiers or {}), owner=True):
+    for batch in people.batches(owner=True):
         place = batch.place
         tables.append(tabulate(batch.epsilon, batch.values, interval))
         for kind, mask in _kinds(batch, interval).items():

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import decimal
 import math
+from functools import lru_cache
 
 import numpy as np
 
@@ -75,6 +76,7 @@ def check_sampled(units: Ints, epsilon: Floats, count: Ints, noise: tuple[NoiseT
             )
 
 
+@lru_cache(maxsize=4096)
 def _respected(w: int, p: int, level: float, scale: float) -> bool:
     """Decide p·(eᵗ − 1) ≤ e^level − 1 with 400 digits.
 

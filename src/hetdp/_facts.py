@@ -70,7 +70,7 @@ def _band(p: Plan, part: slice) -> Band:
     share = float(np.sum(count * p.person_weight[part]))
     name = p.levels.names.get(float(epsilon[0]), "") if epsilon.size == 1 else ""
     ends = (float(epsilon[0]), float(epsilon[-1]))
-    return Band(name, ends, people, (float(spent.min()), float(spent.max())), share / people, share)
+    return Band(name, ends, people, (float(spent.min()), float(spent.max())), share / max(people, 1), share)
 
 
 def alternatives(p: Plan) -> dict[str, dict[str, float]]:
@@ -158,6 +158,7 @@ def release_facts(r: Release, level: float = 0.95) -> dict[str, Any]:
             "normal": list(r.interval(level, "normal")),
         },
         **plan_facts(r.plan),
+        "assumptions": [*assumptions(r.plan), *r.notes],
     }
 
 

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, overload
 
+from ._errors import InputError
+from ._groups import Groups
+from ._interval import Interval
 from ._plan import plan
 from ._release import Release, release, release_records
+from ._tally import Tally
 from .estimators import find
-from .sources import read, records
+from .sources import Form, Source, read_groups, records, tally
 
 
+@overload
 def mean(
     source: Any,
     *,
@@ -19,8 +24,59 @@ def mean(
     value: str | None = None,
     method: str = "adpm",
     variance: float | None = None,
+    user: Any = None,
+    id: Any = None,
+    by: None = None,
+    public_columns: Sequence[str] = (),
+    groups: Sequence[str] | None = None,
+    public_rows: Any = None,
     tiers: Mapping[str, Any] | None = None,
-) -> Release:
+    query: str | None = None,
+    delimiter: str | None = None,
+    decimal: str = ".",
+    thousands: str | None = None,
+) -> Release: ...
+@overload
+def mean(
+    source: Any,
+    *,
+    epsilon: Any,
+    bounds: Any,
+    value: str | None = None,
+    method: str = "adpm",
+    variance: float | None = None,
+    user: Any = None,
+    id: Any = None,
+    by: str,
+    public_columns: Sequence[str] = (),
+    groups: Sequence[str] | None = None,
+    public_rows: Any = None,
+    tiers: Mapping[str, Any] | None = None,
+    query: str | None = None,
+    delimiter: str | None = None,
+    decimal: str = ".",
+    thousands: str | None = None,
+) -> Groups: ...
+def mean(  # noqa: PLR0913  one parameter an aspect of a table
+    source: Any,
+    *,
+    epsilon: Any,
+    bounds: Any,
+    value: str | None = None,
+    method: str = "adpm",
+    variance: float | None = None,
+    user: Any = None,
+    id: Any = None,  # noqa: A002  the word that users know
+    by: str | None = None,
+    public_columns: Sequence[str] = (),
+    groups: Sequence[str] | None = None,
+    public_rows: Any = None,
+    tiers: Mapping[str, Any] | None = None,
+    query: str | None = None,
+    delimiter: str | None = None,
+    decimal: str = ".",
+    thousands: str | None = None,
+) -> Release | Groups:
     """Return a private mean in which every person is protected at their own ε.
 
     ε is treated as public and must not depend on the value. Replacing one person's value changes the probability
@@ -28,10 +84,17 @@ def mean(
 
     Parameters
     ----------
-    source, value, epsilon, bounds, tiers
+    source, value, epsilon, bounds, user, id, tiers, public_rows, query, delimiter, decimal, thousands
         As for `read`.
     method, variance
         As for `plan`.
+    by
+        A column that splits the people into groups, with a mean for each. It must be one of `public_columns`: which
+        group a person is in is not protected.
+    public_columns
+        Columns that are declared public.
+    groups
+        The groups, when some may be empty; any other group in the data is an error.
 
     Examples
     --------
@@ -41,8 +104,58 @@ def mean(
     >>> result.plan.n, round(result.plan.threshold, 3)
     (1000, 0.298)
     """
+    people = Source.of(
+        source,
+        value=value,
+        epsilon=epsilon,
+        user=user,
+        id=id,
+        by=by,
+        tiers=tiers,
+        query=query,
+        form=Form(delimiter, decimal, thousands),
+    )
+    return of_source(
+        people,
+        Interval.of(bounds),
+        method=method,
+        variance=variance,
+        public_columns=public_columns,
+        groups=groups,
+        public_rows=public_rows,
+    )
+
+
+def of_source(
+    people: Source,
+    interval: Interval,
+    *,
+    method: str,
+    variance: float | None,
+    public_columns: Sequence[str] = (),
+    groups: Sequence[str] | None = None,
+    public_rows: Any = None,
+) -> Release | Groups:
+    """Return the private mean of a source, or one for each group if it has groups."""
+    by = people.asked.by
+    if by is None and groups is not None:
+        raise InputError("a list of groups needs the column that they are in: by=…, --by COL")
+    if by is not None and by not in public_columns:
+        raise InputError(
+            f"the groups of column {by!r} would be published; if it is public, declare it: public_columns=[{by!r}], "
+            f"--public-column {by}"
+        )
     if find(method).needs_records:
-        values, levels = records(source, value=value, epsilon=epsilon, method=method, tiers=tiers)
-        return release_records(values, levels, plan(levels, bounds=bounds, method=method, variance=variance))
-    tally = read(source, value=value, epsilon=epsilon, bounds=bounds, tiers=tiers)
-    return release(tally, plan(tally.levels, bounds=tally.interval, method=method, variance=variance))
+        if by is not None or public_rows is not None:
+            raise InputError(f"{method} keeps people one by one; it has no groups and no public rows here")
+        values, levels = records(people, method)
+        return release_records(values, levels, plan(levels, bounds=interval, method=method, variance=variance))
+    if by is None:
+        return of_tally(tally(people, interval, public_rows), method, variance)
+    parts = read_groups(people, interval, groups=groups, public_rows=public_rows)
+    return Groups({name: of_tally(part, method, variance) for name, part in parts.items()})
+
+
+def of_tally(people: Tally, method: str, variance: float | None) -> Release:
+    """Return the private mean of a tally."""
+    return release(people, plan(people.levels, bounds=people.interval, method=method, variance=variance))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +20,9 @@ from ._noise import coins, loss, noisy
 from ._plan import IntervalKind, Plan
 from ._tally import Tally
 
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
 _ASKED = 8
 
 
@@ -33,10 +36,13 @@ class Release:
         The plan that was carried out.
     unclamped
         The unbiased estimate; noise can carry it outside the interval.
+    notes
+        What is assumed about the people behind it, in sentences.
     """
 
     plan: Plan
     unclamped: float
+    notes: tuple[str, ...] = ()
 
     @property
     def estimate(self) -> float:
@@ -49,17 +55,29 @@ class Release:
         bounds = self.plan.interval
         return bounds.clamp(self.unclamped - radius), bounds.clamp(self.unclamped + radius)
 
-    def report(self) -> str:
+    def report(self, level: float = 0.95) -> str:
         """Return the release as text."""
-        from ._report import release_text
+        from ._report import text
 
-        return release_text(self)
+        return text(self.body(level))
 
-    def to_dict(self) -> dict[str, Any]:
+    def body(self, level: float = 0.95) -> RenderableType:
+        """Return the release for a rich console."""
+        from ._report import release_body
+
+        return release_body(self, level)
+
+    def html(self, level: float = 0.95) -> str:
+        """Return the release as a piece of HTML."""
+        from ._report import release_html
+
+        return release_html(self, level)
+
+    def to_dict(self, level: float = 0.95) -> dict[str, Any]:
         """Return the release as plain data."""
         from ._facts import release_facts
 
-        return release_facts(self)
+        return release_facts(self, level)
 
     def to_json(self) -> str:
         """Return the release as JSON; infinities are written "inf"."""
@@ -68,13 +86,8 @@ class Release:
     def __repr__(self) -> str:
         return f"Release(estimate={self.estimate:.6g}, n={self.plan.n}, method={self.plan.method!r})"
 
-    def __str__(self) -> str:
-        return self.report()
-
-    def _repr_html_(self) -> str:
-        from ._report import release_html
-
-        return release_html(self)
+    __str__ = report
+    _repr_html_ = html
 
 
 def release(tally: Tally, plan: Plan) -> Release:
@@ -106,7 +119,7 @@ def release(tally: Tally, plan: Plan) -> Release:
             f"give arrays: hetdp.mean(values, epsilon=…, bounds=…, method={plan.method!r})"
         )
     if plan.abstains:
-        return Release(plan, plan.interval.mid)
+        return Release(plan, plan.interval.mid, tally.notes)
     plan.check()
     for term in plan.noise:
         _sampler_agrees(plan, term)
@@ -114,10 +127,10 @@ def release(tally: Tally, plan: Plan) -> Release:
     answer = 0
     for term in plan.noise:
         bare[term.first : term.last] = False
-        answer += noisy(_floored_sum(tally, plan, slice(term.first, term.last)), term.scale)
-    answer += _floored_sum(tally, plan, bare)
+        answer += noisy(floored_sum(tally, plan, slice(term.first, term.last)), term.scale)
+    answer += floored_sum(tally, plan, bare)
     share = Fraction(1, 2) + Fraction(plan.shrink) * (Fraction(answer, plan.total) - Fraction(1, 2))
-    return Release(plan, plan.interval.at(share))
+    return Release(plan, plan.interval.at(share), tally.notes)
 
 
 def release_records(values: NDArray[Any], epsilon: NDArray[np.float64], plan: Plan) -> Release:
@@ -150,10 +163,17 @@ def release_records(values: NDArray[Any], epsilon: NDArray[np.float64], plan: Pl
     return Release(plan, plan.interval.at(Fraction(1, 2) + answer / (unit * expected)))
 
 
-def _floored_sum(tally: Tally, plan: Plan, part: slice | NDArray[np.bool_]) -> int:
-    """T = ⌊Σ W·S / Q⌋ in Python's integers: a person moves it by at most their W."""
-    units, sums = plan.units[part].tolist(), tally.table.total[part].tolist()
-    return int(sum(w * s for w, s in zip(units, sums, strict=True)) // GRID)
+def floored_sum(tally: Tally, plan: Plan, part: slice | NDArray[np.bool_]) -> int:
+    """T = ⌊Σ W·S / Q⌋, exact: a person moves it by at most their W.
+
+    S is cut into four limbs of 16 bits. W ≤ 2³⁰ (`_exact.lattice`), so the dot product of 2¹⁶ levels with one limb
+    stays below 2⁶²; the limbs are put together in Python's integers.
+    """
+    units, sums, whole = plan.units[part], tally.table.total[part], 0
+    for i in range(0, units.size, 2**16):
+        w, s = units[i : i + 2**16], sums[i : i + 2**16]
+        whole += sum(int(np.dot(w, s >> bits & 0xFFFF)) << bits for bits in (0, 16, 32, 48))
+    return whole // GRID
 
 
 def _sampler_agrees(plan: Plan, term: NoiseTerm) -> None:

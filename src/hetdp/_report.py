@@ -181,7 +181,12 @@ def shorten(name: str) -> str:
 
 
 def renderable(
-    lines: list[tuple[str, str]], p: Plan, *, chart: bool, more: Sequence[tuple[str, str]] = ()
+    lines: list[tuple[str, str]],
+    p: Plan,
+    *,
+    chart: bool,
+    more: Sequence[tuple[str, str]] = (),
+    notes: Sequence[str] = (),
 ) -> RenderableType:
     """Return the report for a rich console: facts, table, chart, assumptions."""
     from rich.console import Group
@@ -204,7 +209,7 @@ def renderable(
     parts: list[RenderableType] = [facts(lines), Padding(tiers, (1, 0)), facts([*plan_lines(p), *more])]
     if chart and not p.abstains:
         parts.append(Padding(_chart(p), (1, 0, 0, 0)))
-    said = assumptions(p)
+    said = [*assumptions(p), *notes]
     last = [*zip(["Assumed", *[""] * (len(said) - 1)], said, strict=True), ("Best", _best(p))]
     parts.append(Padding(facts(last), (1, 0, 0, 0)))
     return Group(*parts)
@@ -270,17 +275,12 @@ def plan_body(p: Plan, answer: Target | None = None) -> RenderableType:
 
 def release_body(r: Release, level: float = 0.95) -> RenderableType:
     """Return the report on a release for a rich console."""
-    return renderable(release_lines(r, level), r.plan, chart=False)
+    return renderable(release_lines(r, level), r.plan, chart=False, notes=r.notes)
 
 
 def plan_text(p: Plan) -> str:
     """Return the report on a plan as text."""
     return text(plan_body(p))
-
-
-def release_text(r: Release, level: float = 0.95) -> str:
-    """Return the report on a release as text."""
-    return text(release_body(r, level))
 
 
 def plan_html(p: Plan, answer: Target | None = None) -> str:
@@ -290,7 +290,7 @@ def plan_html(p: Plan, answer: Target | None = None) -> str:
 
 def release_html(r: Release, level: float = 0.95) -> str:
     """Return the report on a release as a piece of HTML."""
-    return _html(release_lines(r, level), r.plan)
+    return _html(release_lines(r, level), r.plan, notes=r.notes)
 
 
 def page(title: str, body: str) -> str:
@@ -303,7 +303,9 @@ def page(title: str, body: str) -> str:
     )
 
 
-def _html(lines: list[tuple[str, str]], p: Plan, more: Sequence[tuple[str, str]] = ()) -> str:
+def _html(
+    lines: list[tuple[str, str]], p: Plan, more: Sequence[tuple[str, str]] = (), notes: Sequence[str] = ()
+) -> str:
     def facts(pairs: Iterable[tuple[str, str]]) -> str:
         rows = (f"<b>{html.escape(name)}</b><span>{html.escape(sentence)}</span>" for name, sentence in pairs)
         grid = "display:grid;grid-template-columns:6.5em 1fr;gap:2px 8px"
@@ -317,7 +319,7 @@ def _html(lines: list[tuple[str, str]], p: Plan, more: Sequence[tuple[str, str]]
 
     top = _chart_top(bands(p))
     table = row(_HEADINGS, "th", "spent | free") + "".join(row(cells(b, p.n), "td", _bar(b, top)) for b in bands(p))
-    assumed = "".join(f"<li>{html.escape(sentence)}</li>" for sentence in assumptions(p))
+    assumed = "".join(f"<li>{html.escape(sentence)}</li>" for sentence in [*assumptions(p), *notes])
     return (
         f'<div class="hetdp">{facts(lines)}<div style="overflow-x:auto">'
         f'<table style="margin:10px 0;border-collapse:collapse">{table}</table></div>'

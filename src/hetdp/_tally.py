@@ -18,7 +18,7 @@ from ._groupby import Table, merge
 from ._interval import GRID, Interval
 from ._levels import Levels
 
-_FORMAT = "hetdp-tally-1"
+_FORMAT = "hetdp-tally-2"
 _WARNING = "PRIVATE: these sums are not protected by any noise. Do not publish this file."
 
 
@@ -26,7 +26,7 @@ class Tally:
     """A sufficient statistic for every affine estimator: {ε: (people, exact sum of codes)}.
 
     Two tallies of different people merge with `+`, exactly and in any order. A tally is private:
-    it has the exact sums. Its `repr` shows the public half only.
+    it has the exact sums. Its `repr` shows the public half only. Its `notes` say what is assumed about its people.
 
     >>> from hetdp import read
     >>> a = read([0.2, 0.4], epsilon=[1, 1], bounds=(0, 1))
@@ -35,12 +35,15 @@ class Tally:
     (True, Levels({1: 2, inf: 1}))
     """
 
-    __slots__ = ("interval", "levels", "table")
+    __slots__ = ("interval", "levels", "notes", "table")
 
-    def __init__(self, table: Table, interval: Interval, names: Mapping[float, str] | None = None) -> None:
+    def __init__(
+        self, table: Table, interval: Interval, names: Mapping[float, str] | None = None, notes: tuple[str, ...] = ()
+    ) -> None:
         self.table = table
         self.interval = interval
         self.levels = Levels.from_table(table, names)
+        self.notes = notes
 
     @property
     def n(self) -> int:
@@ -53,7 +56,8 @@ class Tally:
         if self.interval != other.interval:
             raise InputError(f"tallies with different bounds do not merge (got {self.interval} and {other.interval})")
         names = {**self.levels.names, **other.levels.names}
-        return Tally(merge([self.table, other.table]), self.interval, names)
+        notes = tuple(dict.fromkeys((*self.notes, *other.notes)))
+        return Tally(merge([self.table, other.table]), self.interval, names, notes)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Tally):
@@ -120,6 +124,7 @@ class Tally:
             "count": self.table.count.tolist(),
             "total": self.table.total.tolist(),
             "names": {level.hex(): name for level, name in self.levels.names.items()},
+            "notes": list(self.notes),
         }
 
     @classmethod
@@ -132,7 +137,19 @@ class Tally:
             raise InputError("this tally has sums that no values can give")
         table = merge([Table(epsilon, count, total, fields["rounded"])])
         names = {float.fromhex(level): name for level, name in fields["names"].items()}
-        return cls(table, Interval.of(fields["bounds"]), names)
+        return cls(table, Interval.of(fields["bounds"]), names, tuple(map(str, fields["notes"])))
+
+
+def is_tally(path: str | os.PathLike[str]) -> bool:
+    """Say whether a file begins as `Tally.save` begins one."""
+    begin = json.dumps({"warning": _WARNING}, indent=1)[:-2].encode()
+    try:
+        if not Path(path).is_file():  # opening a pipe would wait for a writer
+            return False
+        with Path(path).open("rb") as file:
+            return file.read(len(begin)) == begin
+    except (OSError, ValueError):
+        return False
 
 
 def _digest(text: str) -> str:

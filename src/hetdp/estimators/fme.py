@@ -29,7 +29,7 @@ def _shape(levels: Levels, variance: float) -> Shape:  # noqa: ARG001  the weigh
     >>> round(float(second / first), 6)
     1.414214
     """
-    border = 1 / np.sqrt(np.cumsum(levels.count[::-1])[::-1])  # 1/√(n − j), j the people below a level
+    border = 1 / np.sqrt(np.maximum(np.cumsum(levels.count[::-1])[::-1], 1))  # 1/√(n − j), j the people below a level
     beyond = levels.epsilon > border
     t = float(border[beyond][0]) if beyond.any() else np.inf
     return Shape(np.minimum(levels.epsilon, t), threshold=t, noise=1.0)

@@ -1,44 +1,182 @@
 """Where the data is. Every source gives the same `Tally` for the same people.
 
-`read` finds the source by what it is given; each source is one module with one function that yields `Batch`es.
+A source that stands on this machine yields `Batch`es of rows, which are grouped here; an engine (a database, Spark,
+DuckDB) groups by itself and hands over its tables. `read` finds the source by what it is given.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from .._errors import InputError
-from .._groupby import merge, tabulate
+from .._groupby import Table, merge
 from .._interval import Interval
 from .._levels import Levels
 from .._tally import Tally
-from . import arrays, files
+from . import arrays, databases, files, frames
+from ._asked import Asked, Tables, shown
 from ._batch import Batch, Tiers
+from ._form import Form
+from ._people import normal, tables
 
-__all__ = ["Batch", "batches", "read", "read_levels", "records"]
+__all__ = ["Batch", "Form", "Source", "databases", "files", "read", "read_groups", "read_levels", "records", "tally"]
+
+_BYTES = 16
+"""About how many bytes a row has in a file."""
+
+_NOBODY = "there is nobody here (n = 0); a mean needs at least one person"
+_AVERAGED = "A person's rows were averaged, so that everybody counts once; ids were compared as exact text."
+_CHECKED = "No id stands on two rows: everybody counts once."
+_ROWS = "Every row is another person; nobody checked it, because no column of ids was named."
+_EMPTY = Table(np.zeros(1), np.zeros(1, np.int64), np.zeros(1, np.int64))
+"""A group without people: nobody at ε = 0."""
 
 
-def read(
-    source: Any, *, value: str | None = None, epsilon: Any, bounds: Any, tiers: Mapping[str, Any] | None = None
+@dataclass(frozen=True)
+class Source:
+    """Where the people are and what is asked about them; nothing has been read yet.
+
+    Attributes
+    ----------
+    origin
+        Values in memory, names of files, a frame, or a database.
+    ids
+        With values in memory: who each is about, one entry a row.
+    in_memory
+        Whether the origin is the values themselves rather than a table with named columns.
+    """
+
+    origin: Any
+    asked: Asked
+    tiers: Tiers
+    epsilon: Any = None
+    ids: Any = None
+    query: str | None = None
+    form: Form = field(default_factory=Form)
+    watch: Callable[[int, int], None] | None = None
+    in_memory: bool = False
+
+    @classmethod
+    def of(  # noqa: PLR0913  everything that says where the people are
+        cls,
+        origin: Any,
+        *,
+        value: str | None,
+        epsilon: Any,
+        user: Any = None,
+        id: Any = None,  # noqa: A002  the word that users know
+        by: str | None = None,
+        tiers: Mapping[str, Any] | None = None,
+        query: str | None = None,
+        form: Form = Form(),  # noqa: B008  it is frozen
+        watch: Callable[[int, int], None] | None = None,
+        counts_only: bool = False,
+    ) -> Source:
+        """Return the source that the parameters of `read` describe, or raise if they do not fit together."""
+        if user is not None and id is not None:
+            raise InputError("name the column of ids once: user= averages a person's rows, id= refuses a second row")
+        names = Tiers(tiers or {})
+        person = id if user is None else user
+        if query is not None and not databases.is_database(origin):
+            raise InputError("a query needs a database: postgresql://…, sqlite:///file.db, or a connection")
+        if not _has_columns(origin, value, counts_only=counts_only):
+            if value is not None or isinstance(epsilon, str) or by is not None or isinstance(person, str):
+                raise InputError(
+                    "columns are named for files, frames and databases only; with values in memory give the columns "
+                    "themselves: mean(incomes, epsilon=privacy, bounds=…)"
+                )
+            asked = Asked(None, 0.0, None if person is None else "ids", user is not None)
+            return cls(origin, asked, names, epsilon, person, in_memory=True)
+        if not isinstance(epsilon, (str, float, int)) or (value is None and not counts_only):
+            raise InputError("a table needs the names of two columns: value=… and epsilon=…")
+        if not isinstance(person, (str, type(None))) or not isinstance(by, (str, type(None))):
+            raise InputError("with a table give the names of the columns of ids and groups")
+        level = epsilon if isinstance(epsilon, str) else names.epsilon_of(epsilon, "")
+        asked = Asked(value, level, person, user is not None, by)
+        return cls(origin, asked, names, query=query, form=form, watch=watch)
+
+    def tables(self, interval: Interval | None) -> Tables:
+        """Return the tables of the groups; without `interval` only people are counted and no value is used."""
+        if databases.is_database(self.origin):
+            if self.query is None:
+                raise InputError("a database needs a query: query='select income, eps from people'")
+            return databases.tables(self.origin, self.query, self.asked, interval, self.tiers)
+        if frames.is_frame(self.origin) and frames.is_lazy(self.origin):
+            return frames.tables(self.origin, self.asked, interval, self.tiers)
+        expected = files.size(_names(self.origin)) // _BYTES if self.in_files else 0
+        return tables(self.batches(), self.asked, interval, expected)
+
+    def batches(self, *, owner: bool = False) -> Iterator[Batch]:
+        """Yield the rows; with `owner` also what `check` may tell the data's owner."""
+        if databases.is_database(self.origin):
+            raise InputError("this needs the rows themselves; a database hands over sums only: export a file first")
+        if frames.is_frame(self.origin):
+            if frames.is_lazy(self.origin):
+                raise InputError("this needs the rows themselves; collect the frame into memory first")
+            return frames.batches(self.origin, self.asked, self.tiers, owner=owner)
+        if self.in_files:
+            return files.batches(_names(self.origin), self.asked, self.tiers, self.form, owner=owner, watch=self.watch)
+        return arrays.batches(self.origin, self.epsilon, self.tiers, self.ids, owner=owner)
+
+    @property
+    def in_files(self) -> bool:
+        """Whether the rows stand in files."""
+        elsewhere = self.in_memory or frames.is_frame(self.origin) or databases.is_database(self.origin)
+        return not elsewhere
+
+    @property
+    def note(self) -> str:
+        """What is assumed about rows and people, in a sentence."""
+        return _ROWS if self.asked.person is None else _AVERAGED if self.asked.several else _CHECKED
+
+
+def read(  # noqa: PLR0913  one parameter an aspect of a table
+    source: Any,
+    *,
+    value: str | None = None,
+    epsilon: Any,
+    bounds: Any,
+    user: Any = None,
+    id: Any = None,  # noqa: A002  the word that users know
+    tiers: Mapping[str, Any] | None = None,
+    public_rows: Any = None,
+    query: str | None = None,
+    delimiter: str | None = None,
+    decimal: str = ".",
+    thousands: str | None = None,
 ) -> Tally:
     """Return the tally of a source: per level of ε, the people and the exact sum of their codes.
 
     Parameters
     ----------
     source
-        A sequence of values, one a person; or the name of a CSV or Parquet file.
+        Values in memory, one a person; the name of a file (CSV, TSV, Parquet, Arrow IPC, NDJSON; gz and zst), a glob or
+        a list of names; a frame (pandas, Polars, PyArrow, DuckDB, Spark, Dask, Ibis); the URL or connection of a
+        PostgreSQL or SQLite database.
     value, epsilon
-        The columns of a file. With a sequence of values there is no `value`, and `epsilon` is a sequence
-        of the same length, or one ε for everybody.
+        The columns of a table; `epsilon` may be one ε for everybody. With values in memory there is no `value`, and
+        `epsilon` is a sequence of the same length, or one ε for everybody.
     bounds
         The public interval (lo, hi). It is never taken from the data.
+    user
+        The column of ids (with values in memory: the ids), when a person may have several rows: their clamped values
+        are averaged and they count once. All their rows must have the same ε.
+    id
+        The same, when nobody may have a second row: one is an error.
     tiers
         {name: ε} when the ε column holds names of tiers.
+    public_rows
+        A second source of the same kind with values that are known publicly; they join with ε = ∞.
+    query
+        What to read from a database: a select, or the name of a table. The sums are made by the database.
+    delimiter, decimal, thousands
+        How a delimited file is written; a comma (a tab in .tsv), "." and nothing unless said.
 
     Notes
     -----
@@ -47,45 +185,105 @@ def read(
     line is a person, so a cell must not hold a line break; the page on limits has the other conditions.
     """
     interval = Interval.of(bounds)
-    names = Tiers(tiers or {})
-    people = batches(source, value, epsilon, names)
-    parts = [tabulate(batch.epsilon, batch.values, interval) for batch in people]
-    if not parts:
-        raise InputError("there is nobody here (n = 0); a mean needs at least one person")
-    return Tally(merge(parts), interval, names.shown)
+    form = Form(delimiter, decimal, thousands)
+    people = Source.of(source, value=value, epsilon=epsilon, user=user, id=id, tiers=tiers, query=query, form=form)
+    return tally(people, interval, public_rows)
+
+
+def tally(people: Source, interval: Interval, public_rows: Any = None) -> Tally:
+    """Return the tally of a source and of the rows that are public."""
+    found = people.tables(interval)
+    if not found:
+        raise InputError(_NOBODY)
+    table = found[""]
+    notes: tuple[str, ...] = (people.note,)
+    if public_rows is not None:
+        added = _public(people, public_rows, interval)[""]
+        table, notes = merge([table, added]), (*notes, _added(added.n))
+    return Tally(table, interval, people.tiers.shown, notes)
+
+
+def read_groups(
+    people: Source, interval: Interval, *, groups: Sequence[str] | None = None, public_rows: Any = None
+) -> dict[str, Tally]:
+    """Return a tally for each group: those named, which may be empty, or those that are there, in order of name."""
+    found = people.tables(interval)
+    if not found:
+        raise InputError(_NOBODY)
+    notes: tuple[str, ...] = (people.note,)
+    if public_rows is not None:
+        added = _public(people, public_rows, interval)
+        notes = (*notes, _added(sum(table.n for table in added.values())))
+        found = {g: merge([t[g] for t in (found, added) if g in t]) for g in found.keys() | added.keys()}
+    named = list(dict.fromkeys(map(normal, groups))) if groups is not None else sorted(found)
+    if unknown := sorted(found.keys() - set(named)):
+        example = "" if people.in_files else f", such as {shown(unknown[0])}"
+        raise InputError(f"{len(unknown):,} groups are not in the list of groups{example}; add them")
+    return {g: Tally(found.get(g, _EMPTY), interval, people.tiers.shown, notes) for g in named}
+
+
+def _public(people: Source, rows: Any, interval: Interval) -> Tables:
+    asked = people.asked
+    _distinct(people, rows)
+    if people.in_memory:
+        public = Source(rows, Asked(None, 0.0), Tiers({}), np.inf, in_memory=True)
+    else:
+        public = Source(rows, Asked(asked.value, np.inf, by=asked.by), Tiers({}), query=people.query, form=people.form)
+    found = public.tables(interval)
+    if not found:
+        raise InputError("the public rows are empty; leave the option out if there are none")
+    return found
+
+
+def _distinct(people: Source, rows: Any) -> None:
+    """Refuse the private rows themselves as public ones: everybody in them would lose all protection."""
+    same = rows is people.origin or (databases.is_database(rows) and databases.is_database(people.origin))
+    if people.in_files and not (frames.is_frame(rows) or databases.is_database(rows)):
+        ours = {(path.stat().st_dev, path.stat().st_ino) for path in files.paths(_names(people.origin))}
+        same = any((path.stat().st_dev, path.stat().st_ino) in ours for path in files.paths(_names(rows)))
+    if same:
+        raise InputError("the public rows are the private source itself, or in a database; give them as another file")
+
+
+def _added(people: int) -> str:
+    return f"{people:,} rows that are known publicly were added with ε = ∞."
 
 
 def read_levels(
-    source: str | os.PathLike[str], *, epsilon: str, value: str | None = None, tiers: Mapping[str, Any] | None = None
+    source: Any,
+    *,
+    epsilon: str,
+    value: str | None = None,
+    tiers: Mapping[str, Any] | None = None,
+    query: str | None = None,
 ) -> Levels:
-    """Return the levels of a file. No value is used; naming their column lets a ragged line be read around it."""
-    names = Tiers(tiers or {})
-    parts = [tabulate(batch.epsilon) for batch in files.batches(source, value, epsilon, names)]
-    if not parts:
+    """Return the levels of a table. No value is used; naming their column lets a ragged line be read around it."""
+    people = Source.of(source, value=value, epsilon=epsilon, tiers=tiers, query=query, counts_only=True)
+    found = people.tables(None)
+    if not found:
         raise InputError("there is nobody here (n = 0); a plan needs at least one person")
-    return Levels.from_table(merge(parts), names.shown)
+    return Levels.from_table(found[""], people.tiers.shown)
 
 
-def records(
-    source: Any, *, value: str | None, epsilon: Any, method: str, tiers: Mapping[str, Any] | None = None
-) -> tuple[NDArray[Any], NDArray[np.float64]]:
+def records(people: Source, method: str) -> tuple[NDArray[Any], NDArray[np.float64]]:
     """Return everybody's value and ε as arrays, for a method that needs them one by one; from memory only."""
-    if isinstance(source, (str, os.PathLike)):
-        raise InputError(f"{method} keeps people one by one and works on arrays in memory only; load the file first")
-    for batch in batches(source, value, epsilon, Tiers(tiers or {})):
-        return np.asarray(batch.values), batch.epsilon
-    raise InputError("there is nobody here (n = 0); a mean needs at least one person")
+    if people.asked.value is not None and not frames.is_frame(people.origin):
+        raise InputError(f"{method} keeps people one by one and works on data in memory only; load the table first")
+    if people.asked.person is not None:
+        raise InputError(f"{method} keeps people one by one; average each person's rows first")
+    parts = list(people.batches())
+    if not parts:
+        raise InputError(_NOBODY)
+    return np.concatenate([np.asarray(part.values) for part in parts]), np.concatenate([p.epsilon for p in parts])
 
 
-def batches(source: Any, value: str | None, epsilon: Any, tiers: Tiers, *, owner: bool = False) -> Iterator[Batch]:
-    """Yield the people of a source, batch by batch; with `owner` also what `check` may tell the data's owner."""
-    if isinstance(source, (str, os.PathLike)):
-        if not isinstance(value, str) or not isinstance(epsilon, str):
-            raise InputError("reading a file needs the names of two columns: value=… and epsilon=…")
-        return files.batches(source, value, epsilon, tiers, owner=owner)
-    if value is not None or isinstance(epsilon, str):
-        raise InputError(
-            "columns are named for files only; with data in memory give both columns: "
-            "mean(frame['income'], epsilon=frame['eps'], bounds=…)"
-        )
-    return arrays.batches(source, epsilon, tiers, owner=owner)
+def _has_columns(origin: Any, value: str | None, *, counts_only: bool) -> bool:
+    """Say whether a source is a table with named columns rather than values in memory."""
+    if isinstance(origin, (str, os.PathLike)) or databases.is_database(origin) or frames.is_frame(origin):
+        return True
+    listed = isinstance(origin, (list, tuple)) and (value is not None or counts_only)
+    return listed and bool(origin) and all(isinstance(name, (str, os.PathLike)) for name in origin)
+
+
+def _names(origin: Any) -> list[str | os.PathLike[str]]:
+    return list(origin) if isinstance(origin, (list, tuple)) else [origin]

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from .._cells import epsilon_of
 from .._errors import InputError
+
+if TYPE_CHECKING:
+    import polars as pl
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -21,6 +24,11 @@ class Batch:
     ----------
     place
         What a place in this source is called: an index, a line, a row.
+    texts
+        The public text columns that were asked for (who a row is about, its group), by name; null where missing.
+    quotes
+        Whether a message may quote these texts. Right of the value in a delimited file, on a damaged line, one may be a
+        piece of the value.
     missing, places, odd
         For the owner's `check` alone: which values are missing, the other NaNs being unreadable; where each
         person stands; which lines are not plain, so that their ε was read from outside in.
@@ -32,6 +40,8 @@ class Batch:
     missing: NDArray[np.bool_] | None = None
     places: NDArray[np.int64] | None = None
     odd: NDArray[np.bool_] | None = None
+    texts: Mapping[str, pl.Series] = field(default_factory=dict)
+    quotes: bool = True
 
 
 class Tiers:

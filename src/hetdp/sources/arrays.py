@@ -5,33 +5,50 @@ from __future__ import annotations
 import decimal
 import numbers
 from collections.abc import Iterable, Iterator, Mapping, Set
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from .._cells import epsilon_of, is_missing, value_of
+from .._cells import epsilon_of, is_missing, loose_value_of
 from .._errors import InputError
 from .._levels import epsilon_array
 from ._batch import Batch, Tiers
 
+if TYPE_CHECKING:
+    import polars as pl
+
 _REFUSED = {"c": "complex numbers", "S": "bytes", "M": "dates", "m": "time spans", "V": "records"}
 
 
-def batches(values: Any, epsilon: Any, tiers: Tiers, *, owner: bool = False) -> Iterator[Batch]:
-    """Yield all people of two sequences of one length as one batch."""
+def batches(values: Any, epsilon: Any, tiers: Tiers, ids: Any = None, *, owner: bool = False) -> Iterator[Batch]:
+    """Yield all people of two sequences of one length (three with ids) as one batch."""
     _aligned(values, epsilon)
     numbers_of, missing = value_array(values, owner=owner)
     levels = _epsilons(epsilon, tiers, numbers_of.size)
     if levels.size != numbers_of.size:
         raise InputError(f"values and epsilon must have one entry a person (got {numbers_of.size} and {levels.size})")
     if levels.size:
-        yield Batch(numbers_of, levels, missing=missing)
+        texts = {} if ids is None else {"ids": _ids(ids, levels.size)}
+        yield Batch(numbers_of, levels, missing=missing, texts=texts)
+
+
+def _ids(ids: Any, n: int) -> pl.Series:
+    """Return ids as text: of texts and whole numbers only, because 7.0 and 7 are two texts for one person."""
+    import polars as pl
+
+    cells = ids.tolist() if hasattr(ids, "tolist") else list(ids)
+    if len(cells) != n:
+        raise InputError(f"values and ids must have one entry a row (got {n} and {len(cells)})")
+    for i, cell in enumerate(cells):
+        if not isinstance(cell, (str, numbers.Integral, type(None))) or isinstance(cell, bool):
+            raise InputError(f"an id must be a text or a whole number (got {type(cell).__name__} at index {i})")
+    return pl.Series([None if cell is None else str(cell) for cell in cells], dtype=pl.String)
 
 
 def _epsilons(epsilon: Any, tiers: Tiers, n: int) -> NDArray[np.float64]:
     if isinstance(epsilon, (numbers.Real, decimal.Decimal)):
-        return np.full(n, epsilon_of(epsilon))
+        return np.broadcast_to(np.float64(epsilon_of(epsilon)), n)
     if isinstance(epsilon, (Set, Mapping)) or not isinstance(epsilon, Iterable):
         raise InputError(f"epsilon must be one number or a sequence with one a person (got {type(epsilon).__name__})")
     if tiers:
@@ -62,7 +79,7 @@ def value_array(values: Any, *, owner: bool = False) -> tuple[NDArray[Any], NDAr
         return array, np.isnan(array) if owner and array.dtype.kind == "f" else None
     cells = array.tolist()
     missing = np.array([is_missing(cell) for cell in cells], dtype=bool) if owner else None
-    return np.array([value_of(cell) for cell in cells], dtype=np.float64), missing
+    return np.array([loose_value_of(cell) for cell in cells], dtype=np.float64), missing
 
 
 def _aligned(values: Any, epsilon: Any) -> None:

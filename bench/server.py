@@ -1,0 +1,269 @@
+"""The central server under load, on the loopback interface alone.
+
+Both servers of the race run in processes of their own, one process each, on SQLite files with the same settings in the
+same folder, and are asked by the same client. The bare one is what anybody would write first: FastAPI, a model, one
+insert by SQLAlchemy, a commit. Ours checks session, CSRF token, rates and study, seals the answer, and answers after
+the commit.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import sqlalchemy as sa
+from measure import FOLDER, Timer, race
+from table import Bar, Row
+
+from hetdp.server import Settings, keys, store
+
+CONNECTIONS = 16
+REQUESTS = 400
+ROUNDS = 12
+PEOPLE = 10**5
+_MANY = 10**9
+TIERS = {"strict": 0.1, "standard": 0.5, "open": 2.0}
+
+BARE = """
+import sys
+import sqlalchemy as sa
+import uvicorn
+from fastapi import FastAPI
+from pydantic import BaseModel
+from hetdp.server.store import connect
+
+engine = connect(f"sqlite:///{sys.argv[1]}/bare.db")
+answers = sa.Table("answers", sa.MetaData(), sa.Column("id", sa.Integer, primary_key=True),
+                   sa.Column("value", sa.Double), sa.Column("tier", sa.Text))
+answers.metadata.create_all(engine)
+app = FastAPI()
+
+class Answer(BaseModel):
+    value: float
+    tier: str
+
+@app.put("/api/answer")
+def send(answer: Answer) -> dict[str, bool]:
+    with engine.begin() as connection:
+        connection.execute(sa.insert(answers).values(value=answer.value, tier=answer.tier))
+    return {"received": True}
+
+@app.get("/health")
+def health() -> dict[str, str]:
+    return {"status": "ok"}
+
+uvicorn.run(app, host="127.0.0.1", port=int(sys.argv[2]), log_config=None, access_log=False)
+"""
+OURS = """
+import sys
+import server
+from hetdp.server import operate
+operate.run(server.settings(sys.argv[1]), "127.0.0.1", int(sys.argv[2]))
+"""
+
+
+def settings(folder: str | Path) -> Settings:
+    """Return the settings of the server under test: the usual ones, without limits on rates."""
+    where = Path(folder)
+    return Settings(
+        database=f"sqlite:///{where}/server.db",
+        key_file=where / "server.key",
+        per_address=_MANY,
+        per_person=_MANY,
+        attempts=_MANY,
+    )
+
+
+def submissions(_quick: bool) -> Iterator[Row]:  # noqa: FBT001
+    """Send answers over 16 connections, each by another person; the race is in seconds for the same number of them."""
+    with tempfile.TemporaryDirectory() as folder:
+        study, people = filled(Path(folder), 0, ROUNDS * REQUESTS)
+        with running(BARE, folder) as bare, running(OURS, folder) as ours:
+            timed = race(bare_load(bare[0]), our_load(ours[0], people), seconds=0, least=ROUNDS - 1)
+        rate = REQUESTS / min(timed.candidate), REQUESTS / min(timed.baseline)
+        note = f"{rate[0]:,.0f} against {rate[1]:,.0f} a second at best, {CONNECTIONS} connections"
+        yield Row.of(
+            "submissions, time for the same number",
+            "bare FastAPI + SQLAlchemy insert",
+            timed,
+            Bar("at most", 1 / 0.6),
+            note,
+        )
+        missing = len(timed.candidate + timed.baseline[:1]) * REQUESTS - stored(Path(folder), study)
+        yield Row("acknowledged answers that are not in the tally", "", missing, "", Bar("at most", 0))
+
+
+def dashboard(_quick: bool) -> Iterator[Row]:  # noqa: FBT001
+    """Ask for the live figures of a study with 10⁵ answers; somebody joins before every question. Then publish it."""
+    with tempfile.TemporaryDirectory() as folder:
+        study, people = filled(Path(folder), PEOPLE, 60)
+        with running(OURS, folder) as (port, key, pid):
+            head = f"Authorization: Bearer {key}\r\n"
+            took = []
+            for person in people:
+                asyncio.run(_ask(port, [_put(person)]))
+                took.append(1e3 * asyncio.run(_ask(port, [_request("GET", f"/api/studies/{study}", head)])))
+            yield Row(
+                "live figures, 10⁵ answers, somebody joined since", "", statistics.median(took), "ms",
+                Bar("at most", 200), min(took), f"{len(took)} times",
+            )  # fmt: skip
+            body = json.dumps({"wave": 0})
+            before = processor_time(pid)
+            seconds = asyncio.run(_ask(port, [_request("POST", f"/api/studies/{study}/publish", head, body)]))
+            note = f"{processor_time(pid) - before:.1f} s of processor time"
+            yield Row("publishing 10⁵ answers, the tick included", "", seconds, "s", Bar("at most", 5), note=note)
+
+
+# ---------------------------------------------------------------------------------------------------------
+# The database beforehand
+
+
+def filled(folder: Path, answered: int, waiting: int) -> tuple[str, list[tuple[str, str]]]:
+    """Make a server's database with a study; return its id and, of those who wait, session and CSRF token."""
+    from hetdp.server import create_app, studies
+    from hetdp.server.app import close
+
+    app = create_app(settings(folder))
+    (folder / "key").write_text(app.state.first_key, encoding="ascii")
+    now = int(time.time())
+    new = studies.NewStudy(
+        question="How many?",
+        bounds=[0.0, 10.0],
+        tiers=[studies.Tier(name=name, epsilon=level) for name, level in TIERS.items()],
+        opens=now - 5,
+        waves=[studies.Wave(closes=now + 86_400)],
+    )
+    study = app.state.publisher._run(lambda transaction: studies.create(transaction, new))
+    tokens = [keys.fresh() for _ in range(waiting)]
+    ids = [keys.opaque_id() for _ in range(answered + waiting)]
+    rng = np.random.default_rng(1)
+    levels = rng.choice(list(TIERS.values()), answered).tolist()
+    codes = rng.integers(0, 2**20, answered).tolist()
+    there = [
+        {"id": person, "study": study.id, "epsilon": level, "answer": app.state.vault.seal(code, person)}
+        for person, level, code in zip(ids, levels, codes, strict=False)
+    ]
+    invited = [{"id": person, "study": study.id, "invitation": keys.fresh()} for person in ids[answered:]]
+    opened = [
+        {"hash": keys.digest("session", token), "person": person["id"], "expires": now + 86_400}
+        for token, person in zip(tokens, invited, strict=True)
+    ]
+    with app.state.store.engine.begin() as connection:
+        for table, rows in ((store.people, there), (store.people, invited), (store.sessions, opened)):
+            if rows:
+                connection.execute(sa.insert(table), rows)
+    close(app)
+    return study.id, [(token, keys.csrf_of(token)) for token in tokens]
+
+
+def stored(folder: Path, study: str) -> int:
+    """Count the answers of a study in the file."""
+    engine = store.connect(settings(folder).database)
+    table = store.people
+    where = (table.c.study == study) & table.c.answer.is_not(None)
+    with engine.connect() as connection:
+        count = connection.execute(sa.select(sa.func.count()).select_from(table).where(where)).scalar_one()
+    engine.dispose()
+    return int(count)
+
+
+# ---------------------------------------------------------------------------------------------------------
+# Servers and the client
+
+
+@contextmanager
+def running(code: str, folder: str) -> Iterator[tuple[int, str, int]]:
+    """Run a server in a process of its own; yield its port, the curator's key and its process."""
+    import socket
+
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    quiet = subprocess.DEVNULL
+    process = subprocess.Popen([sys.executable, "-c", code, folder, str(port)], cwd=FOLDER, stdout=quiet, stderr=quiet)
+    try:
+        _wait(port, process)
+        key = Path(folder) / "key"
+        yield port, key.read_text(encoding="ascii") if key.exists() else "", process.pid
+    finally:
+        process.send_signal(signal.SIGTERM)
+        process.wait(30)
+
+
+def _wait(port: int, process: subprocess.Popen[bytes]) -> None:
+    while process.poll() is None:
+        try:
+            asyncio.run(_ask(port, [_request("GET", "/health")]))
+        except OSError:
+            time.sleep(0.05)
+        else:
+            return
+    raise RuntimeError("the server did not start")
+
+
+def processor_time(pid: int) -> float:
+    """Return the seconds that a process has worked so far; NaN where the system has no /proc."""
+    status = Path(f"/proc/{pid}/stat")
+    if not status.exists():
+        return float("nan")
+    fields = status.read_text(encoding="ascii").rpartition(") ")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def bare_load(port: int) -> Timer:
+    """Return a timer that sends one round to the bare server."""
+    return lambda: asyncio.run(_ask(port, [_put(None)] * REQUESTS))
+
+
+def our_load(port: int, people: list[tuple[str, str]]) -> Timer:
+    """Return a timer that sends one round to ours, by people who have not answered yet."""
+    rounds = iter([people[start : start + REQUESTS] for start in range(0, len(people), REQUESTS)])
+    return lambda: asyncio.run(_ask(port, [_put(person) for person in next(rounds)]))
+
+
+def _put(person: tuple[str, str] | None) -> bytes:
+    head = f"Cookie: hetdp_person={person[0]}\r\nX-CSRF-Token: {person[1]}\r\n" if person else ""
+    return _request("PUT", "/api/answer", head, json.dumps({"value": 5.25, "tier": "open"}))
+
+
+def _request(method: str, path: str, head: str = "", body: str = "") -> bytes:
+    kind = "Content-Type: application/json\r\n" if body else ""
+    length = f"Content-Length: {len(body)}\r\n"
+    return f"{method} {path} HTTP/1.1\r\nHost: 127.0.0.1\r\n{head}{kind}{length}\r\n{body}".encode()
+
+
+async def _ask(port: int, requests: list[bytes]) -> float:
+    """Send requests over a few connections that stay open; return the seconds; every answer must be a success."""
+    queue = iter(requests)
+    lines = [await asyncio.open_connection("127.0.0.1", port) for _ in range(min(CONNECTIONS, len(requests)))]
+
+    async def work(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        for request in queue:
+            writer.write(request)
+            head = await reader.readuntil(b"\r\n\r\n")
+            if not head.startswith(b"HTTP/1.1 200"):
+                raise RuntimeError(head.split(b"\r\n", 1)[0].decode())
+            length = next(line for line in head.lower().split(b"\r\n") if line.startswith(b"content-length:"))
+            await reader.readexactly(int(length.partition(b":")[2]))
+
+    start = time.perf_counter()
+    await asyncio.gather(*(work(*line) for line in lines))
+    seconds = time.perf_counter() - start
+    for _, writer in lines:
+        writer.close()
+    return seconds
+
+
+CASES: tuple[Any, ...] = (submissions, dashboard)

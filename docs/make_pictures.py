@@ -1,0 +1,195 @@
+"""Make the pictures of `idea.md` and of the README, and say in numbers what they show.
+
+Run `python docs/make_pictures.py` to write `docs/images/` again. Every number in a caption is computed here.
+"""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+import hetdp
+from hetdp import _plots
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+IMAGES = Path(__file__).parent / "images"
+TIERS = {0.02: "strict", 0.1: "standard", 1.0: "open", math.inf: "public"}
+MIX = {0.02: 2000, 0.1: 1200, 1.0: 500, math.inf: 300}
+BOUNDS = (0, 250_000)
+BLUE, ORANGE, GREY, GREEN = "#0072B2", "#D55E00", "#9A9A9A", "#009E73"
+METHODS = {
+    "uniform": "one ε for all: the smallest",
+    "proportional": "weights ∝ ε",
+    "threshold": "leave the strictest out",
+    "adpm": "ADPM: min(ε, t)",
+    "minimax": "minimax (biased)",
+}
+
+
+def plan(method: str = "adpm", people: dict[float, int] | None = None) -> hetdp.Plan:
+    """Return the plan of the sample file's people, by a method."""
+    return hetdp.plan(people or MIX, bounds=BOUNDS, method=method)
+
+
+def errors() -> dict[str, float]:
+    """Return the worst-case error of each method, in units of the values."""
+    return {name: plan(name).worst_case_error for name in METHODS}
+
+
+def best_possible(people: dict[float, int] | None = None) -> float:
+    """Return the error that no ε-DP method can go below in the worst case."""
+    return math.sqrt(hetdp.certificate(people or MIX, bounds=BOUNDS).lower)
+
+
+def scaled(n: int) -> dict[float, int]:
+    """Return n people in the mix of the sample file, rounded."""
+    return {level: max(1, round(n * count / 4000)) for level, count in MIX.items()}
+
+
+def draw_waste(axes: Axes) -> None:
+    """Draw the error of each method beside what no method can beat."""
+    found = errors()
+    names = sorted(found, key=lambda name: -found[name])
+    colours = [BLUE if name == "adpm" else GREY for name in names]
+    axes.barh([METHODS[name] for name in names], [found[name] for name in names], color=colours, height=0.62)
+    for place, name in enumerate(names):
+        axes.text(found[name], place, f"  ±{found[name]:,.0f}", va="center", fontsize=8.5)
+    floor = best_possible()
+    axes.axvline(floor, color=ORANGE, linestyle="--", linewidth=1.4)
+    axes.text(floor * 1.02, len(names) - 0.42, f"no method can be below {floor:,.0f}", color=ORANGE, fontsize=8.5)
+    axes.set(xlabel="worst-case error of the mean, in units of the values", ylim=(-0.6, len(names) - 0.2))
+    axes.set_xlim(0, 1.17 * max(found.values()))
+    axes.xaxis.set_major_formatter("{x:,.0f}")
+    axes.grid(visible=False, axis="y")
+
+
+def draw_weights(axes: Axes) -> None:
+    """Draw the weight of a person over their ε: the line min(ε, t) and the tiers on it."""
+    found, t = plan(), plan().threshold
+    epsilon = np.geomspace(0.008, 4, 300)
+    axes.plot(epsilon, epsilon / t, color=GREY, linestyle=":", label="∝ ε: the most open decide almost alone")
+    axes.axhline(0.02 / t, color=GREY, linestyle="--", linewidth=1.2, label="one ε for all: open people's trust unused")
+    axes.plot(epsilon, np.minimum(epsilon, t) / t, color=BLUE, linewidth=2.2, label="ADPM: min(ε, t)")
+    for row in found.table:
+        x = min(row.epsilon, 3.2)
+        axes.plot(x, row.spent / t, "o", color=BLUE, markersize=7)
+        name = f"{TIERS[row.epsilon]}\nε = {row.epsilon:g}".replace("inf", "∞")
+        place = (-34, 2) if row.epsilon == 0.1 else (0, -27)
+        axes.annotate(name, (x, row.spent / t), xytext=place, textcoords="offset points", ha="center", fontsize=8)
+    axes.axvline(t, color=ORANGE, linewidth=1.2)
+    axes.text(t * 1.06, -0.13, f"t = {t:.3g}", color=ORANGE, fontsize=9)
+    axes.set(xscale="log", xlabel="ε that a person allows", ylabel="weight, in units of the largest", ylim=(-0.2, 1.6))
+    _plots.plain(axes.xaxis)
+    axes.legend(frameon=False, fontsize=8, loc="upper left", bbox_to_anchor=(0, 1.2))
+
+
+def draw_spent(axes: Axes) -> None:
+    """Draw, per tier, what the release spends and what stays free; bars end at ε = 1."""
+    rows = plan().table
+    names = [f"{TIERS[row.epsilon]}  ({row.count:,})" for row in rows]
+    axes.barh(names, [row.spent for row in rows], color=BLUE, height=0.55, label="spent")
+    shown = [min(row.epsilon, 1.08) - row.spent for row in rows]
+    axes.barh(names, shown, left=[row.spent for row in rows], color="#B9DCEF", height=0.55, label="free")
+    for place, row in enumerate(rows):
+        asked = "∞" if math.isinf(row.epsilon) else f"{row.epsilon:g}"
+        at = min(row.epsilon, 1.08)
+        arrow = "▶" if math.isinf(row.epsilon) else ""
+        axes.text(at, place, f"{arrow}  {row.spent:.2g} of {asked}", va="center", fontsize=8.5)
+    axes.invert_yaxis()
+    axes.set(xlabel="ε: spent by one release, and left over", xlim=(0, 1.42))
+    axes.set_xticks([0, 0.25, 0.5, 0.75, 1])
+    axes.grid(visible=False, axis="y")
+    axes.legend(frameon=False, fontsize=8.5, loc="upper right")
+
+
+def draw_frontier(axes: Axes) -> None:
+    """Draw the cap that may be offered to everybody above it, over the squared error that it costs."""
+    found = plan()
+    tolerance = np.geomspace(0.0005, 0.3, 60)
+    caps = [found.frontier(x) for x in tolerance]
+    axes.plot(100 * tolerance, caps, color=BLUE, linewidth=2.2)
+    axes.axhline(found.threshold, color=GREY, linestyle="--", linewidth=1.2)
+    axes.text(
+        0.055, found.threshold + 0.002, f"t = {found.threshold:.3g}: free of charge", color="#555555", fontsize=8.5
+    )
+    for x in (0.01, 0.1):
+        cap = found.frontier(x)
+        axes.plot(100 * x, cap, "o", color=ORANGE, markersize=7)
+        axes.annotate(
+            f"{100 * x:g} %: ε = {cap:.3g}", (100 * x, cap), xytext=(8, 5), textcoords="offset points", fontsize=9
+        )
+    axes.set(
+        xscale="log", xlabel="more squared error, %", ylabel="cap on everybody's ε", ylim=(0, 1.15 * found.threshold)
+    )
+    _plots.plain(axes.xaxis)
+
+
+def draw_best(axes: Axes) -> None:
+    """Draw the worst-case squared error over what no method can beat, for more and more people of the same mix."""
+    sizes = np.unique(np.geomspace(40, 10**6, 40).astype(int)).tolist()
+    floors = [best_possible(scaled(n)) for n in sizes]
+    axes.axhspan(0.7, 1, color=ORANGE, alpha=0.18, linewidth=0)
+    axes.text(46, 0.83, "impossible for every ε-DP method, known or unknown", color="#A04000", fontsize=9, va="center")
+    for method, colour, style in (("uniform", GREY, ":"), ("adpm", BLUE, "-"), ("minimax", GREEN, "-.")):
+        curve = [
+            (plan(method, scaled(n)).worst_case_error / floor) ** 2 for n, floor in zip(sizes, floors, strict=True)
+        ]
+        axes.plot(sizes, curve, color=colour, linestyle=style, linewidth=2, label=METHODS[method])
+    axes.set(xscale="log", yscale="log", xlabel="people", ylabel="squared error ÷ lower bound", ylim=(0.7, 30))
+    axes.set_xlim(sizes[0], sizes[-1])
+    axes.xaxis.set_major_formatter("{x:,.0f}")
+    _plots.plain(axes.yaxis)
+    axes.legend(frameon=False, fontsize=8.5, loc="upper right")
+
+
+PICTURES = {
+    "waste": draw_waste,
+    "weights": draw_weights,
+    "spent": draw_spent,
+    "frontier": draw_frontier,
+    "best": draw_best,
+}
+
+
+def captions() -> dict[str, str]:
+    """Return the sentence of numbers under each picture."""
+    found, by_method, floor = plan(), errors(), best_possible()
+    rows = {TIERS[row.epsilon]: row for row in found.table}
+    best = hetdp.certificate(MIX, bounds=BOUNDS)
+    small, large = (hetdp.certificate(scaled(n), bounds=BOUNDS).ratio for n in (40, 10**6))
+    return {
+        "waste": f"One ε for everybody errs by ±{by_method['uniform']:,.0f}, "
+        f"{by_method['uniform'] / by_method['adpm']:.2f} times as much as ADPM's ±{by_method['adpm']:,.0f}; "
+        f"no method can be below ±{floor:,.0f}.",
+        "weights": f"The cap is t = {found.threshold:.3g}: an open person (ε = 1) and a public one weigh the same, "
+        f"{rows['open'].spent / rows['strict'].spent:.2g} times that of a strict one (ε = 0.02).",
+        "spent": f"Of ε = 1 the open tier spends {rows['open'].spent:.2g}; {rows['open'].free:.2g} stays free.",
+        "frontier": f"For 1 % more squared error nobody needs to spend more than ε = {found.frontier(0.01):.3g}; "
+        f"for 10 %, {found.frontier(0.1):.3g}.",
+        "best": f"Here ADPM's worst-case squared error is {best.ratio:.2f} times the lower bound; "
+        f"with 40 people it is {small:.1f} times, with a million {large:.2f}.",
+    }
+
+
+def main(folder: Path = IMAGES) -> None:
+    """Write all pictures."""
+    folder.mkdir(exist_ok=True)
+    for name, draw in PICTURES.items():
+        drawn, (axes,) = _plots.figure(width=6.2, height=3.4)
+        draw(axes)
+        _plots.save(drawn, folder / f"{name}.png")
+    drawn, (left, right) = _plots.figure(2, width=5.4, height=2.9)
+    draw_waste(left)
+    draw_spent(right)
+    _plots.save(drawn, folder / "overview.png")
+
+
+if __name__ == "__main__":
+    main()
+    for sentence in captions().values():
+        print(sentence)

@@ -1,0 +1,321 @@
+"""Commands that read values: one number to publish, a private tally, and the owner's private check."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from .._errors import InputError
+from ._app import app
+from ._options import (
+    Bounds,
+    Confidence,
+    Decimal,
+    Delimiter,
+    Epsilon,
+    ExpectHead,
+    Force,
+    Id,
+    Json,
+    LedgerAt,
+    LedgerPeople,
+    MethodName,
+    Output,
+    PublicRows,
+    Query,
+    ReleaseId,
+    Share,
+    ShareLeft,
+    Sources,
+    SourcesOrTallies,
+    Spend,
+    Thousands,
+    Tier,
+    TierFile,
+    User,
+    Value,
+    Variance,
+    groups_of,
+    level_checked,
+    tiers_of,
+)
+from ._output import show, writable, write
+from ._progress import watched
+
+if TYPE_CHECKING:
+    from .._groups import Groups
+    from .._release import Release
+    from .._tally import Tally
+    from ..sources import Source
+
+_DISJOINT = (
+    "These tallies have different people: whoever merged them promised it, nothing checked it. A person in two of "
+    "them would be counted, and charged, twice."
+)
+
+
+@app.command()
+def mean(  # noqa: PLR0913  one parameter an option
+    source: SourcesOrTallies,
+    *,
+    value: Value = None,
+    epsilon: Epsilon = None,
+    bounds: Bounds = None,
+    tier: Tier = None,
+    tiers: TierFile = None,
+    query: Query = None,
+    user: User = None,
+    id: Id = None,  # noqa: A002  the word that users know
+    by: Annotated[
+        str | None, typer.Option("--by", help="A mean for each group of this public column.", metavar="COL")
+    ] = None,
+    public_column: Annotated[
+        list[str] | None,
+        typer.Option("--public-column", help="Declares that a column is public; repeat.", metavar="COL"),
+    ] = None,
+    groups: Annotated[
+        Path | None,
+        typer.Option("--groups", help="A file with the groups, one a line; a group may be empty.", metavar="FILE"),
+    ] = None,
+    public_rows: PublicRows = None,
+    disjoint_people: Annotated[
+        bool, typer.Option("--disjoint-people", help="Promises that nobody is in two of the tallies.")
+    ] = False,
+    delimiter: Delimiter = None,
+    decimal: Decimal = ".",
+    thousands: Thousands = None,
+    ledger: LedgerAt = None,
+    spend: Spend = None,
+    share: Share = None,
+    share_left: ShareLeft = None,
+    release_id: ReleaseId = None,
+    people: LedgerPeople = "enrolled",
+    expect_head: ExpectHead = None,
+    method: MethodName = "adpm",
+    variance: Variance = None,
+    confidence: Confidence = 0.95,
+    as_json: Json = False,
+    output: Output = None,
+    force: Force = False,
+) -> None:
+    """Release a private mean: one number that may be published, with all that is public about it.
+
+    Running it again is another release and spends privacy again, unless a ledger has it under the same --release-id.
+    """
+    writable(output, source, force=force)
+    level_checked(confidence)
+    from .. import _mean, _report
+    from .._interval import Interval
+
+    if _are_tallies(source):
+        _only_for_tables(value, epsilon, bounds, tier, tiers, query, user, id, by, groups, public_rows)
+        _not_with_tallies(ledger, spend, share, share_left, release_id, expect_head)
+        result: Release | Groups = _mean.of_tally(_merged(source, promised=disjoint_people), method, variance)
+    elif ledger is not None:
+        _only_without_ledger(epsilon, tier, tiers, query, id, by, groups, public_rows)
+        result = _charged(
+            (ledger, expect_head),
+            source,
+            bounds,
+            value=value,
+            user=user,
+            spend=spend,
+            share=share,
+            share_left=share_left,
+            release_id=release_id,
+            people=people,
+            method=method,
+            variance=variance,
+            form=(delimiter, decimal, thousands),
+        )
+    else:
+        _only_with_ledger(spend, share, share_left, release_id, expect_head)
+        names = {"tiers": tiers_of(tier, tiers), "query": query, "user": user, "id": id, "by": by}
+        form = (delimiter, decimal, thousands)
+        with _reading(source, _needed(value, epsilon, bounds), form, **names) as table:
+            result = _mean.of_source(
+                table,
+                Interval.of(bounds),
+                method=method,
+                variance=variance,
+                public_columns=public_column or (),
+                groups=groups_of(groups),
+                public_rows=public_rows,
+            )
+    facts = result.to_dict(confidence)
+    if output is None:
+        show(facts if as_json else result.body(confidence))
+        return
+    title = "A private mean" if by is None else f"Private means by {by}"
+    write(
+        output,
+        facts,
+        as_json=as_json,
+        html=lambda: _report.page(title, result.html(confidence)),
+        text=lambda: _report.text(result.body(confidence)),
+    )
+
+
+@app.command()
+def tally(  # noqa: PLR0913  one parameter an option
+    source: Sources,
+    *,
+    output: Annotated[Path, typer.Option("--output", "-o", help="The tally to write, as part1.tally.")],
+    value: Value = None,
+    epsilon: Epsilon = None,
+    bounds: Bounds = None,
+    tier: Tier = None,
+    tiers: TierFile = None,
+    query: Query = None,
+    user: User = None,
+    id: Id = None,  # noqa: A002  the word that users know
+    public_rows: PublicRows = None,
+    delimiter: Delimiter = None,
+    decimal: Decimal = ".",
+    thousands: Thousands = None,
+    as_json: Json = False,
+    force: Force = False,
+) -> None:
+    """Write a PRIVATE tally: exact sums per level, to be merged and released elsewhere by `hetdp mean`."""
+    writable(output, source, force=force)
+    from .._interval import Interval
+    from ..sources import tally as make_tally
+
+    names = {"tiers": tiers_of(tier, tiers), "query": query, "user": user, "id": id}
+    form = (delimiter, decimal, thousands)
+    with _reading(source, _needed(value, epsilon, bounds), form, **names) as people:
+        made = make_tally(people, Interval.of(bounds), public_rows)
+    made.save(output)
+    said = "PRIVATE: its sums are not protected by any noise. Give it only to whoever releases the mean."
+    if as_json:
+        show({"tally": str(output), "n": made.n, "levels": len(made.levels), "warning": said})
+    else:
+        show(f"{output}: {made.n:,} people at {len(made.levels):,} levels of ε. {said}")
+
+
+@app.command()
+def check(  # noqa: PLR0913  one parameter an option
+    source: Sources,
+    *,
+    value: Value = None,
+    epsilon: Epsilon = None,
+    bounds: Bounds = None,
+    tier: Tier = None,
+    tiers: TierFile = None,
+    delimiter: Delimiter = None,
+    decimal: Decimal = ".",
+    thousands: Thousands = None,
+    as_json: Json = False,
+) -> None:
+    """PRIVATE, for the owner of the data: what is missing, unreadable or outside the bounds, and where."""
+    from .._check import of_source
+    from .._interval import Interval
+
+    form = (delimiter, decimal, thousands)
+    with _reading(source, _needed(value, epsilon, bounds), form, tiers=tiers_of(tier, tiers)) as people:
+        found = of_source(people, Interval.of(bounds))
+    show(found.to_dict() if as_json else found.report())
+
+
+def _needed(value: str | None, epsilon: str | None, bounds: tuple[float, float] | None) -> tuple[str, str]:
+    missing = [
+        name for name, given in (("--value", value), ("--epsilon", epsilon), ("--bounds", bounds)) if given is None
+    ]
+    if value is None or epsilon is None or bounds is None:
+        raise InputError(f"a table needs {', '.join(missing)}: --value COL --epsilon COL --bounds LO HI; see --help")
+    return value, epsilon
+
+
+@contextmanager
+def _reading(
+    sources: list[str], columns: tuple[str, str], form: tuple[str | None, str, str | None], **names: Any
+) -> Iterator[Source]:
+    """Give the source that the options describe, watched by a progress bar while it is read."""
+    from ..sources import Form, Source, databases, files
+
+    value, epsilon = columns
+    database = len(sources) == 1 and databases.is_database(sources[0])
+    with watched(0 if database else files.size(sources)) as watch:
+        yield Source.of(
+            sources[0] if database else sources,
+            value=value,
+            epsilon=epsilon,
+            form=Form(*form),
+            watch=watch,
+            **names,
+        )
+
+
+def _charged(
+    ledger: tuple[str, str | None],
+    sources: list[str],
+    bounds: tuple[float, float] | None,
+    *,
+    release_id: str | None,
+    form: tuple[str | None, str, str | None],
+    **asked: Any,
+) -> Release:
+    """Release through a ledger: everybody is charged what is spent, and the same id gives the same result again."""
+    from ..ledger import Ledger
+    from ..sources import Form
+
+    for option, given in (("--bounds", bounds), ("--release-id", release_id), ("--user", asked["user"])):
+        if given is None:
+            raise InputError(f"a release through a ledger needs {option}; see --help")
+    where, expected = ledger
+    with Ledger(where, expect_head=expected) as opened:
+        one = sources[0] if len(sources) == 1 else sources
+        return opened.mean(one, bounds=bounds, release_id=str(release_id), form=Form(*form), **asked)
+
+
+def _are_tallies(sources: list[str]) -> bool:
+    from .._tally import is_tally
+
+    tallies = [is_tally(name) for name in sources]
+    if any(tallies) and not all(tallies):
+        raise InputError("tallies and tables do not mix; make a tally of the table first: hetdp tally … -o part.tally")
+    return all(tallies)
+
+
+def _merged(sources: list[str], *, promised: bool) -> Tally:
+    from functools import reduce
+
+    from .._tally import Tally
+
+    if len({Path(name).resolve() for name in sources}) < len(sources):
+        raise InputError("the same tally is named twice; its people would be counted twice")
+    if len(sources) > 1 and not promised:
+        raise InputError(
+            "a person in two tallies would be counted and charged twice, and nothing here can see it; "
+            "if nobody is, promise it with --disjoint-people"
+        )
+    merged = reduce(Tally.__add__, map(Tally.load, sources))
+    merged.notes += (_DISJOINT,) if len(sources) > 1 else ()
+    return merged
+
+
+def _not_with_tallies(*options: Any) -> None:
+    if any(option is not None for option in options):
+        raise InputError("a tally does not say who its people are, so no ledger can charge them; give the table itself")
+
+
+def _only_with_ledger(*options: Any) -> None:
+    if any(option is not None for option in options):
+        raise InputError("--spend, --share, --share-left, --release-id and --expect-head need --ledger LEDGER")
+
+
+def _only_without_ledger(*options: Any) -> None:
+    if any(option is not None and option != [] for option in options):
+        raise InputError(
+            "with a ledger everybody's ε comes from it; leave out --epsilon, --tier, --tiers, --query, --id, --by, "
+            "--groups and --public-rows"
+        )
+
+
+def _only_for_tables(*options: Any) -> None:
+    if any(option is not None and option != [] for option in options):
+        raise InputError("a tally has its columns, bounds and tiers in it; leave out the options that say them again")

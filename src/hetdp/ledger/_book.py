@@ -1,0 +1,246 @@
+"""The book: what every cohort has spent, derived from the events alone, and compared with what the tables say.
+
+An event's body has up to three lists, applied in this order:
+
+    new       [cohort, asked, budget, spent]   a cohort without people yet
+    moves     [from, to, people]               people who change cohort; from 0: who are enrolled
+    levels    [cohort, place]                  everybody in the cohort has spent units[place] more
+
+and for the last one the list `units`, what each level of the plan costs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ._amounts import UNLIMITED
+from ._chain import GENESIS, Event, checked
+from ._errors import LedgerError
+from ._head import Head
+from ._schema import check_version, tables
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection
+
+
+_UPDATE = """
+UPDATE hetdp_cohort SET spent = ?, people = ?
+WHERE cohort = ? AND asked = ? AND budget = ? AND spent = ? AND people = ?
+"""
+
+
+class Cohort(NamedTuple):
+    """People with the same budget who have spent the same. Amounts are in units.
+
+    `budget` is what limits them in the database: what they asked for, or what they have spent already if they
+    asked for less later. Then they are frozen.
+    """
+
+    asked: int
+    budget: int
+    spent: int
+    people: int
+
+    @property
+    def left(self) -> int:
+        """What one of them may still spend."""
+        return UNLIMITED if self.asked == UNLIMITED else max(0, self.asked - self.spent)
+
+    @property
+    def frozen(self) -> bool:
+        """Whether they lowered their budget below what was spent already."""
+        return self.asked < self.spent
+
+
+Sheet = NDArray[np.int64]
+"""One row a cohort, in the order of their numbers: cohort, asked, budget, spent, people."""
+
+
+@dataclass(frozen=True, eq=False)
+class Book:
+    """All cohorts after some event, and the names that tiers were given (for display alone)."""
+
+    head: Head = GENESIS
+    sheet: Sheet = field(default_factory=lambda: np.zeros((0, 5), np.int64))
+    names: Mapping[int, str] = field(default_factory=dict)
+
+    @cached_property
+    def cohorts(self) -> dict[int, Cohort]:
+        """The cohorts by their number."""
+        return {row[0]: Cohort(*row[1:]) for row in self.sheet.tolist()}
+
+    @property
+    def people(self) -> int:
+        """The number of people enrolled."""
+        return int(self.sheet[:, 4].sum())
+
+    def rows(self, cohorts: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return where cohorts stand in the sheet; raise if one does not."""
+        at = np.minimum(np.searchsorted(self.sheet[:, 0], cohorts), len(self.sheet) - 1)
+        if not np.array_equal(self.sheet[at, 0], cohorts):
+            raise _ImpossibleError
+        return at
+
+    def after(self, event: Event) -> Book:
+        """Return the book after one more event; raise if no ledger could have written it."""
+        facts = event.facts
+        named = {int(asked): str(name) for asked, name in facts.get("names", {}).items()}
+        book = replace(self, head=event.head, names={**self.names, **named})
+        try:
+            if facts.get("new") or facts.get("moves"):
+                cohorts = dict(self.cohorts)
+                _make(cohorts, facts["new"])
+                _move(cohorts, facts["moves"], enrolling=event.kind == "enroll")
+                book = replace(book, sheet=_sheet(cohorts))
+            return book.charged(*costs(facts)) if facts.get("levels") else book
+        except (_ImpossibleError, LookupError, TypeError, ValueError):
+            raise LedgerError(f"event {event.seq} of the ledger does not add up; nothing is released from it") from None
+
+    def charged(self, cohorts: NDArray[np.int64], units: NDArray[np.int64]) -> Book:
+        """Return the book after charges. Where there is no limit, what was spent stops at the largest number."""
+        at = self.rows(cohorts)
+        asked, spent = self.sheet[at, 1], self.sheet[at, 3] + units
+        spent = np.where(asked == UNLIMITED, np.minimum(spent, UNLIMITED), spent)
+        if (units < 0).any() or (spent > asked).any() or np.unique(at).size < at.size:
+            raise _ImpossibleError
+        sheet = self.sheet.copy()
+        sheet[at, 3] = spent
+        return replace(self, sheet=sheet)
+
+
+def costs(facts: Mapping[str, Any]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return what an event charges: the cohorts that pay something, and how much each person in them."""
+    levels = np.array(facts.get("levels", ()), dtype=np.int64).reshape(-1, 2)
+    units = np.array(facts.get("units", ()), dtype=np.int64)[levels[:, 1]]
+    return levels[units != 0, 0], units[units != 0]
+
+
+def _sheet(cohorts: Mapping[int, Cohort]) -> Sheet:
+    return np.array([(key, *now) for key, now in sorted(cohorts.items())], dtype=np.int64).reshape(-1, 5)
+
+
+class _ImpossibleError(Exception):
+    """An event that no ledger writes."""
+
+
+def _make(cohorts: dict[int, Cohort], new: Iterable[Any]) -> None:
+    for cohort, asked, budget, spent in new:
+        if cohort in cohorts or budget != max(asked, spent) or not (0 <= asked <= UNLIMITED and spent >= 0):
+            raise _ImpossibleError
+        cohorts[cohort] = Cohort(asked, budget, spent, 0)
+
+
+def _move(cohorts: dict[int, Cohort], moves: Iterable[Any], *, enrolling: bool) -> None:
+    for origin, target, people in moves:
+        to = cohorts[target]
+        if origin:
+            before = cohorts[origin]
+            if before.spent != to.spent or not (enrolling or before[:3] == to[:3]) or not 0 < people <= before.people:
+                raise _ImpossibleError
+            cohorts[origin] = before._replace(people=before.people - people)
+        elif to.spent or not enrolling or people <= 0:
+            raise _ImpossibleError
+        cohorts[target] = cohorts[target]._replace(people=cohorts[target].people + people)
+
+
+def caught_up(connection: Connection, book: Book, outside: Iterable[Head | None], name: str) -> Book:
+    """Return the book with all events that it does not have yet; raise unless everything agrees.
+
+    Checked are: the schema, the chain of the new events, that they add up, that no head known from elsewhere is
+    missing, and, when a book is begun, that the cohorts in the table are those of the book. Later on `write`
+    compares each cohort that it changes.
+    """
+    version, head = stamp(connection, name)
+    check_version(version, name)
+    begun = book.head == GENESIS
+    for known in {known for known in (book.head, *outside) if known is not None}:
+        _has(connection, known, head, name)
+    for event in checked(events(connection, book.head.seq), book.head, name):
+        book = book.after(event)
+    if book.head != head:
+        raise LedgerError(f"{name} says that event {head.seq} is its last, and it is not; nothing is released from it")
+    if begun and cohorts(connection) != book.cohorts:
+        raise _unbalanced(name)
+    return book
+
+
+def _unbalanced(name: str) -> LedgerError:
+    return LedgerError(f"the balances in {name} are not what its charges add up to; nothing is released from it")
+
+
+def _has(connection: Connection, known: Head, head: Head, name: str) -> None:
+    if known.seq > head.seq:
+        raise _old_copy(name, known, head)
+    if known.seq == 0:
+        return
+    event = tables().event
+    found = connection.execute(event.select().where(event.c.seq == known.seq)).one_or_none()
+    if found is None or not known.agrees(Head(found.seq, found.hash)):
+        raise LedgerError(
+            f"{name} has another event {known.seq} than the head that was kept outside of it: it is not the ledger "
+            "that charged the last releases; nothing is released from it"
+        )
+
+
+def _old_copy(name: str, known: Head, head: Head) -> LedgerError:
+    return LedgerError(
+        f"{name} is an old copy: it ends at event {head.seq}, and event {known.seq} has been seen; "
+        "releasing from it would spend the same budgets again: bring back the newest copy"
+    )
+
+
+def stamp(connection: Connection, name: str) -> tuple[int, Head]:
+    """Return the version of the schema and the head that the database says."""
+    from sqlalchemy.exc import DBAPIError
+
+    ledger = tables().ledger
+    try:
+        row = connection.execute(ledger.select()).one_or_none()
+    except DBAPIError as error:
+        if "no such table" not in str(error.orig) and "UndefinedTable" not in type(error.orig).__name__:
+            raise
+        row = None
+    if row is None:
+        raise LedgerError(f"there is no ledger in {name}; make one with: hetdp ledger init")
+    return row.version, Head(row.seq, row.hash)
+
+
+def events(connection: Connection, after: int = 0) -> Iterable[Event]:
+    """Return the events after a number, in order."""
+    event = tables().event
+    rows = connection.execute(event.select().where(event.c.seq > after).order_by(event.c.seq))
+    return (Event(*row) for row in rows)
+
+
+def cohorts(connection: Connection) -> dict[int, Cohort]:
+    """Return the cohorts as the table has them."""
+    rows = connection.exec_driver_sql("SELECT cohort, asked, budget, spent, people FROM hetdp_cohort")
+    return {cohort: Cohort(asked, budget, spent, people) for cohort, asked, budget, spent, people in rows}
+
+
+def write(connection: Connection, before: Book, event: Event) -> Book:
+    """Write one event and what it does to the cohorts; return the book after it.
+
+    A cohort is changed only if it stands in the table as it does in the book; otherwise this raises.
+    """
+    book, table = before.after(event), tables()
+    known = len(before.sheet)
+    new = [{"cohort": key, **book.cohorts[key]._asdict()} for key in book.sheet[known:, 0].tolist()]
+    if new:
+        connection.execute(table.cohort.insert(), new)
+    differs = (book.sheet[:known] != before.sheet).any(axis=1)
+    if differs.any():
+        changed = np.hstack([book.sheet[:known][differs, 3:], before.sheet[differs]])
+        update = _UPDATE if connection.dialect.name == "sqlite" else _UPDATE.replace("?", "%s")
+        if connection.exec_driver_sql(update, [*map(tuple, changed.tolist())]).rowcount != len(changed):
+            raise _unbalanced("the ledger")
+    row = {column: getattr(event, column) for column in ("seq", "kind", "release", "at", "body", "hash")}
+    connection.execute(table.event.insert(), [row])
+    connection.execute(table.ledger.update().values(seq=event.seq, hash=event.hash))
+    return book

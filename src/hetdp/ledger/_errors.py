@@ -1,0 +1,20 @@
+"""What a ledger refuses with.
+
+::
+
+    HetdpError
+    └── LedgerError            the ledger cannot be trusted or written: no value was read
+        └── ChargedError       a release was charged and its result is not stored yet; the same id resumes it
+"""
+
+from __future__ import annotations
+
+from .._errors import HetdpError
+
+
+class LedgerError(HetdpError):
+    """The ledger is missing, damaged, older, newer, elsewhere than it should be, or cannot be written."""
+
+
+class ChargedError(LedgerError):
+    """A release was charged but has no stored result yet: asking again under its id resumes it without a charge."""

@@ -1,0 +1,97 @@
+"""Who is in which cohort, at every moment: a row for every time that a person changed cohort, never changed itself."""
+
+from __future__ import annotations
+
+import hashlib
+import unicodedata
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from .._errors import InputError
+from ._schema import tables
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection
+
+LONGEST = 256
+_FEW = 500
+_REFUSED = frozenset({"Cc", "Cs"})
+
+
+def clean_ids(ids: Iterable[Any], what: str = "id") -> list[str]:
+    r"""Return ids as they are kept: text in Unicode's normal form C, otherwise exact; a bad one raises.
+
+    >>> clean_ids(["007", "7", "Zoe\u0308"]) == ["007", "7", "Zoë"]
+    True
+    """
+    found = []
+    for place, cell in enumerate(ids):
+        plain = isinstance(cell, str) and cell.isascii() and cell.isprintable() and '"' not in cell
+        found.append(cell if plain and 0 < len(cell) <= LONGEST else _careful(cell, f"{what} {place + 1}"))
+    return found
+
+
+def readable_ids(ids: Iterable[Any]) -> list[str | None]:
+    """Return ids of rows of a private file, None where one cannot be an id: such a row is nobody's."""
+    found: list[str | None] = []
+    for cell in ids:
+        try:
+            found.extend(clean_ids([cell]))
+        except InputError:
+            found.append(None)
+    return found
+
+
+def _careful(cell: Any, where: str) -> str:
+    if not isinstance(cell, str):
+        raise InputError(
+            f"an id must be text (got {type(cell).__name__} at {where}); write numbers as text: '007' is not '7'"
+        )
+    if len(cell) > LONGEST:
+        raise InputError(f"an id must have at most {LONGEST} characters (got {len(cell)} at {where})")
+    text = unicodedata.normalize("NFC", cell)
+    if not text or len(text) > LONGEST:
+        raise InputError(f"an id must have 1 to {LONGEST} characters (got {len(text)} at {where})")
+    if '"' in text or any(unicodedata.category(character) in _REFUSED for character in text):
+        raise InputError(f"an id must not hold quotes or control characters, such as a line break (at {where})")
+    return text
+
+
+def digest(ids: Iterable[str]) -> str:
+    """Return a fingerprint of a set of ids. Ids are public."""
+    return hashlib.sha256("\n".join(sorted(ids)).encode()).hexdigest()
+
+
+def digests(rows: Iterable[tuple[str, int]]) -> dict[str, str]:
+    """Return for each cohort the fingerprint of the people who came to it; rows are (person, cohort)."""
+    came: dict[int, list[str]] = {}
+    for person, cohort in rows:
+        came.setdefault(cohort, []).append(person)
+    return {str(cohort): digest(people) for cohort, people in sorted(came.items())}
+
+
+def members(connection: Connection, upto: int, ids: Sequence[str] | None = None) -> dict[str, int]:
+    """Return {person: cohort} as of an event; of some people, if they are few, or of all.
+
+    Rows come in the order of events, so the last one of a person stays.
+    """
+    member = tables().member
+    query = member.select().with_only_columns(member.c.person, member.c.cohort).where(member.c.event <= upto)
+    query = query.order_by(member.c.person, member.c.event)
+    if ids is None or len(ids) > _FEW:
+        return dict(map(tuple, connection.execute(query)))
+    return dict(map(tuple, connection.execute(query.where(member.c.person.in_(ids)))))
+
+
+def insert(connection: Connection, event: int, moved: Mapping[str, int]) -> None:
+    """Write that people changed cohort at an event; in the order of their ids, which suits the tree of the index."""
+    rows = [(person, event, moved[person]) for person in sorted(moved)]
+    if not rows:
+        return
+    if connection.dialect.name == "sqlite":
+        connection.exec_driver_sql("INSERT INTO hetdp_member (person, event, cohort) VALUES (?, ?, ?)", rows)
+        return
+    raw: Any = connection.connection.driver_connection
+    with raw.cursor() as cursor, cursor.copy("COPY hetdp_member (person, event, cohort) FROM STDIN") as copy:
+        for row in rows:
+            copy.write_row(row)

@@ -1,0 +1,176 @@
+"""The tables of a ledger, what the database itself enforces, and how an older ledger is brought up to date.
+
+    hetdp_ledger   one row: the version of the schema, the number and hash of the last event
+    hetdp_event    everything that happened, append-only, in a hash chain: the truth
+    hetdp_cohort   people with the same budget who have spent the same, as of the last event
+    hetdp_member   which person moved to which cohort at which event, append-only
+
+Cohorts can be derived from the events (`_book`), and every transaction checks that they agree. What the database
+enforces besides: nobody has spent more than their budget, nothing spent is taken back, no event is changed or
+removed, a release has one charge and one result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+from ._amounts import UNLIMITED
+from ._errors import LedgerError
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection
+
+SCHEMA = 1
+"""The version of the schema that this package writes."""
+
+APPEND_ONLY = ("hetdp_event", "hetdp_member")
+_FIXED = "UPDATE OF cohort, asked, budget"
+_ONWARD = "NEW.seq < OLD.seq OR NEW.ident <> OLD.ident OR NEW.version < OLD.version"
+
+Step = Callable[["Connection"], None]
+STEPS: Mapping[int, Step] = {}
+"""From each older version, the step to the next one. A new version is one function and one line here."""
+
+
+@lru_cache(maxsize=1)
+def tables() -> Any:
+    """Return the tables by their short names, and their `metadata`."""
+    import sqlalchemy as sa
+
+    metadata = sa.MetaData()
+    number = sa.BigInteger().with_variant(sa.Integer(), "sqlite")  # there an INTEGER key is the row's own number
+    ledger = sa.Table(
+        "hetdp_ledger",
+        metadata,
+        sa.Column("one", sa.SmallInteger, sa.CheckConstraint("one = 1"), primary_key=True, autoincrement=False),
+        sa.Column("version", sa.Integer, nullable=False),
+        sa.Column("ident", sa.Text, nullable=False),
+        sa.Column("seq", sa.BigInteger, nullable=False),
+        sa.Column("hash", sa.Text, nullable=False),
+    )
+    event = sa.Table(
+        "hetdp_event",
+        metadata,
+        sa.Column("seq", number, primary_key=True, autoincrement=False),
+        sa.Column("kind", sa.Text, nullable=False),
+        sa.Column("release", sa.Text, nullable=True),
+        sa.Column("at", sa.Text, nullable=False),
+        sa.Column("body", sa.Text, nullable=False),
+        sa.Column("hash", sa.Text, nullable=False),
+        sa.UniqueConstraint("release", "kind", name="hetdp_one_charge_one_result"),
+        sa.CheckConstraint("(kind IN ('charge', 'result')) = (release IS NOT NULL)", name="hetdp_release_named"),
+    )
+    cohort = sa.Table(
+        "hetdp_cohort",
+        metadata,
+        sa.Column("cohort", number, primary_key=True, autoincrement=False),
+        sa.Column("asked", sa.BigInteger, nullable=False),
+        sa.Column("budget", sa.BigInteger, nullable=False),
+        sa.Column("spent", sa.BigInteger, nullable=False),
+        sa.Column("people", sa.BigInteger, nullable=False),
+        sa.CheckConstraint("0 <= spent AND spent <= budget", name="hetdp_within_budget"),
+        sa.CheckConstraint(f"0 <= asked AND asked <= budget AND budget <= {UNLIMITED}", name="hetdp_budget"),
+        sa.CheckConstraint("people >= 0", name="hetdp_people"),
+    )
+    member = sa.Table(
+        "hetdp_member",
+        metadata,
+        sa.Column("person", sa.Text().with_variant(sa.Text(collation="C"), "postgresql"), primary_key=True),
+        sa.Column("event", sa.BigInteger, primary_key=True, autoincrement=False),
+        sa.Column("cohort", sa.BigInteger, nullable=False),
+        sqlite_with_rowid=False,
+    )
+    return SimpleNamespace(metadata=metadata, ledger=ledger, event=event, cohort=cohort, member=member)
+
+
+def create(connection: Connection, ident: str, genesis: str) -> None:
+    """Make the tables and the triggers that guard them."""
+    tables().metadata.create_all(connection, checkfirst=False)
+    row = {"one": 1, "version": SCHEMA, "ident": ident, "seq": 0, "hash": genesis}
+    connection.execute(tables().ledger.insert(), [row])
+    for statement in guards(connection.dialect.name):
+        connection.exec_driver_sql(statement)
+
+
+def exists(connection: Connection) -> bool:
+    """Say whether there is a ledger in this database."""
+    import sqlalchemy as sa
+
+    return sa.inspect(connection).has_table("hetdp_ledger")
+
+
+def guards(dialect: str) -> list[str]:
+    """Return the statements that make the triggers of a kind of database."""
+    if dialect == "sqlite":
+        return [
+            *(_sqlite(f"{table}_no_{verb.lower()}", verb, table) for table in APPEND_ONLY for verb in _VERBS),
+            *(_sqlite(f"{table}_no_delete", "DELETE", table) for table in ("hetdp_cohort", "hetdp_ledger")),
+            _sqlite("hetdp_cohort_fixed", _FIXED, "hetdp_cohort"),
+            _sqlite("hetdp_cohort_only_spends", "UPDATE OF spent", "hetdp_cohort", "NEW.spent < OLD.spent"),
+            _sqlite("hetdp_ledger_only_grows", "UPDATE", "hetdp_ledger", _ONWARD),
+        ]
+    refuse = "BEGIN RAISE EXCEPTION 'a ledger is append-only'; END"
+    return [
+        f"CREATE FUNCTION hetdp_refuse() RETURNS trigger LANGUAGE plpgsql AS $$ {refuse} $$",
+        *(_postgres(f"{table}_kept", "UPDATE OR DELETE", table) for table in APPEND_ONLY),
+        *(_postgres(f"{table}_no_delete", "DELETE", table) for table in ("hetdp_cohort", "hetdp_ledger")),
+        *(
+            _postgres(f"{table}_whole", "TRUNCATE", table, each="STATEMENT")
+            for table in sorted(tables().metadata.tables)
+        ),
+        _postgres("hetdp_cohort_fixed", _FIXED, "hetdp_cohort"),
+        _postgres("hetdp_cohort_only_spends", "UPDATE OF spent", "hetdp_cohort", "WHEN (NEW.spent < OLD.spent)"),
+        _postgres("hetdp_ledger_only_grows", "UPDATE", "hetdp_ledger", f"WHEN ({_ONWARD})"),
+    ]
+
+
+_VERBS = ("UPDATE", "DELETE")
+
+
+def _sqlite(name: str, verb: str, table: str, when: str = "") -> str:
+    condition = f" WHEN {when}" if when else ""
+    refuse = "SELECT RAISE(ABORT, 'a ledger is append-only');"
+    return f"CREATE TRIGGER {name} BEFORE {verb} ON {table} FOR EACH ROW{condition} BEGIN {refuse} END"
+
+
+def _postgres(name: str, verb: str, table: str, when: str = "", each: str = "ROW") -> str:
+    return f"CREATE TRIGGER {name} BEFORE {verb} ON {table} FOR EACH {each} {when} EXECUTE FUNCTION hetdp_refuse()"
+
+
+def missing_guards(connection: Connection) -> list[str]:
+    """Return the names of the triggers that should be there and are not."""
+    ours = ", ".join(f"'{table}'::regclass" for table in tables().metadata.tables)  # those in the search path
+    query = {
+        "sqlite": "SELECT name FROM sqlite_master WHERE type = 'trigger'",
+        "postgresql": f"SELECT tgname FROM pg_trigger WHERE tgenabled <> 'D' AND tgrelid IN ({ours})",  # noqa: S608
+    }[connection.dialect.name]
+    there = {row[0] for row in connection.exec_driver_sql(query)}
+    wanted = [words[2] for words in map(str.split, guards(connection.dialect.name)) if words[1] == "TRIGGER"]
+    return [name for name in wanted if name not in there]
+
+
+def check_version(version: int, name: str) -> None:
+    """Raise unless a ledger has the version that this package writes."""
+    if version < SCHEMA:
+        raise LedgerError(
+            f"{name} has the older schema {version} (this hetdp writes {SCHEMA}); "
+            f"make a copy of it and run: hetdp ledger upgrade {name}"
+        )
+    if version > SCHEMA:
+        raise LedgerError(
+            f"{name} was written by a newer hetdp (schema {version}, this one knows {SCHEMA}); update hetdp"
+        )
+
+
+def migrate(connection: Connection, version: int, name: str, steps: Mapping[int, Step], target: int = SCHEMA) -> None:
+    """Bring a ledger from an older version to `target`, step by step, inside the caller's transaction."""
+    for old in range(version, target):
+        if old not in steps:
+            raise LedgerError(
+                f"{name} has schema {old}, from which there is no way to {target}; use the hetdp it was made with"
+            )
+        steps[old](connection)
+        connection.execute(tables().ledger.update().values(version=old + 1))

@@ -1,0 +1,103 @@
+"""Who is asking: the curator, a participant, nobody. Every check here is a lookup by hash and one comparison."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import sqlalchemy as sa
+from fastapi import Request
+from starlette.responses import Response
+
+from . import keys, store
+from .errors import RefusedError
+from .guard import SAFE
+
+if TYPE_CHECKING:
+    from .settings import Settings
+
+CURATOR, PARTICIPANT = "hetdp_curator", "hetdp_person"
+CURATOR_SECONDS = 12 * 3600
+PERSON_SECONDS = 90 * 86_400
+
+Execute = Callable[..., sa.CursorResult[Any]]
+
+
+def cookie_name(kind: str, settings: Settings) -> str:
+    """Return the name of a cookie; over HTTPS it is bound to this host."""
+    return f"__Host-{kind}" if settings.secure else kind
+
+
+def set_cookie(response: Response, kind: str, token: str, seconds: int, settings: Settings) -> None:
+    """Hand a session to a browser: no script reads it, no other site's page sends it."""
+    response.set_cookie(
+        cookie_name(kind, settings), token, max_age=seconds, httponly=True, samesite="strict", secure=settings.secure
+    )
+
+
+def session_token(request: Request, kind: str) -> str:
+    """Return the session of a request, or raise; with a change there must be the CSRF token that belongs to it."""
+    token = request.cookies.get(cookie_name(kind, request.app.state.settings))
+    if not token:
+        raise RefusedError(401)
+    if request.method not in SAFE and not keys.same(keys.csrf_of(token), request.headers.get("x-csrf-token", "")):
+        raise RefusedError(403)
+    return token
+
+
+def open_session(transaction: store.Transaction, person: str | None, seconds: int) -> str:
+    """Return the token of a new session."""
+    token, now = keys.fresh(), int(time.time())
+    transaction.execute(sa.delete(store.sessions).where(store.sessions.c.expires < now))
+    row = {"hash": keys.digest("session", token), "person": person, "expires": now + seconds}
+    transaction.execute(sa.insert(store.sessions).values(row))
+    return token
+
+
+def close_session(transaction: store.Transaction, token: str) -> None:
+    """Forget a session."""
+    hashed = keys.digest("session", token)
+    transaction.execute(sa.delete(store.sessions).where(store.sessions.c.hash == hashed))
+
+
+def is_curators(execute: Execute, token: str) -> bool:
+    """Say whether a token is a session of the curator."""
+    return _session(execute, token) == (True, None)
+
+
+def is_key(execute: Execute, key: str) -> bool:
+    """Say whether this is the curator's key."""
+    stored = execute(sa.select(store.facts.c.text).where(store.facts.c.name == "curator")).scalar()
+    return keys.same(stored, keys.digest("curator", key))
+
+
+def _session(execute: Execute, token: str) -> tuple[bool, str | None]:
+    hashed = keys.digest("session", token)
+    table = store.sessions
+    row = execute(sa.select(table.c.hash, table.c.person, table.c.expires).where(table.c.hash == hashed)).first()
+    known = keys.same(row.hash if row else None, hashed) and row is not None and row.expires > time.time()
+    return known, row.person if row else None
+
+
+async def curator(request: Request) -> None:
+    """Raise unless the curator asks: by a session, or a program by `Authorization: Bearer KEY`."""
+    scheme, _, key = request.headers.get("authorization", "").partition(" ")
+    database: store.Store = request.app.state.store
+    if scheme.lower() == "bearer":
+        allowed = await database.read(lambda connection: is_key(connection.execute, key.strip()))
+        if not allowed:
+            attempt(request)
+    else:
+        token = session_token(request, CURATOR)
+        allowed = await database.read(lambda connection: is_curators(connection.execute, token))
+    if not allowed:
+        raise RefusedError(401)
+
+
+def attempt(request: Request) -> None:
+    """Count a token that is tried; raise when an address tries too many."""
+    state = request.app.state
+    address = request.client.host if request.client else ""
+    if not state.rates.allow("attempt", address, state.settings.attempts):
+        raise RefusedError(429)

@@ -1,0 +1,119 @@
+"""What an operator does: run the server, replace the curator's key, back up."""
+
+from __future__ import annotations
+
+import logging
+import sqlite3
+import sys
+import tempfile
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+
+from .._errors import InputError
+from . import keys, store
+from .app import close, create_app
+from .guard import JsonLines
+from .settings import Settings
+from .start import new_key, prepare
+
+_PATIENCE = 10
+_SWITCH = 5e-4
+"""Seconds after which a busy thread lets another one run: the writer must not hold up the network."""
+
+
+def run(settings: Settings, host: str, port: int, *, proxy: bool = False) -> None:
+    """Serve until a signal comes; requests that are under way are finished.
+
+    With `proxy` a client's address is what a proxy on this machine says it is; else nobody is believed about it.
+    """
+    import uvicorn
+
+    app = create_app(settings)
+    address = settings.origin or f"http://{host}:{port}"
+    if app.state.first_key is not None:
+        say(f"curator key (shown this once): {app.state.first_key}")
+    say(f"serving on {address}, sign in at {address}/sign-in")
+    log_to_stderr()
+    sys.setswitchinterval(_SWITCH)
+    config = uvicorn.Config(
+        app,
+        host=host,
+        port=port,
+        workers=1,
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        proxy_headers=proxy,
+        forwarded_allow_ips="127.0.0.1",
+        timeout_graceful_shutdown=_PATIENCE,
+        limit_concurrency=1000,
+        h11_max_incomplete_event_size=2**15,
+    )
+    uvicorn.Server(config).run()
+
+
+def say(line: str) -> None:
+    """Print a line for the operator at once, also into a pipe."""
+    print(line, flush=True)
+
+
+def log_to_stderr() -> None:
+    """Write the log as JSON lines to stderr; of other libraries only what went wrong, without its message."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(JsonLines())
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    root.setLevel(logging.WARNING)
+    logging.getLogger("hetdp.server").setLevel(logging.INFO)
+
+
+def replaced_key(settings: Settings) -> str:
+    """Return a new curator key; the old one and every session of the curator end."""
+    database = store.Store(settings)
+    try:
+        prepare(database, keys.Vault.of(settings))
+        return database.submit(new_key).result()
+    finally:
+        database.close()
+
+
+def back_up(settings: Settings, folder: Path) -> None:
+    """Copy the SQLite database and the ledger into a new folder; the server may be running.
+
+    The key of the vault is left out on purpose: a copy of the database without it tells nobody's answer. So is the
+    ledger's head: it would vouch for the old ledger beside it, and budgets could be spent twice.
+    """
+    name = settings.sqlite_file
+    if name is None:
+        raise InputError("this copies SQLite; with PostgreSQL use pg_dump, which takes the ledger's tables along")
+    if not name.exists():
+        raise InputError(f"there is no database {name}; start the server first")
+    try:
+        folder.mkdir(mode=0o700)
+    except OSError:
+        raise InputError(f"the folder {folder} cannot be made; name one that does not exist yet") from None
+    ledger = Path(settings.ledger)
+    _copy(name, folder / name.name)  # first: a charge that comes meanwhile must not be missing from the ledger's copy
+    _copy(ledger, folder / ledger.name)
+
+
+def _copy(source: Path, target: Path) -> None:
+    with closing(sqlite3.connect(source)) as old, closing(sqlite3.connect(target)) as new:
+        old.backup(new)
+    target.chmod(0o600)
+
+
+def run_demo(host: str, port: int) -> None:
+    """Serve a sample study from a folder that is removed at the end."""
+    from .demo import sample
+
+    with tempfile.TemporaryDirectory(prefix="hetdp-demo-") as folder:
+        settings = replace(Settings(), database=f"sqlite:///{folder}/demo.db", tick=1.0)
+        app = create_app(settings)
+        address = f"http://{host}:{port}"
+        for line in sample(app, address):
+            say(line)
+        close(app)
+        say(f"curator key: {app.state.first_key}")
+        run(settings, host, port)

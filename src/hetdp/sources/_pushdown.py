@@ -1,0 +1,315 @@
+"""Frames whose rows stand elsewhere: their engine does the group-by, and only the level table comes here.
+
+Claim: the tables are those of `_people` on the same rows, to the integer, and no value can raise, warn, or change who
+is counted, which queries run, or what a message says.
+
+Argument: comparisons alone decide the branch of `_code`. Where the value is NaN or missing each of them is false
+or null, in engines that order NaN above every number as in those that follow IEEE 754. The formula is used where
+lo < x < hi only, with the operations of `Interval.codes` in their order. Codes stay doubles: nothing is cast to an
+integer, so nothing raises or wraps, and a sum of whole numbers is exact in any order while it is at most 2⁵³. That
+holds up to `WHOLE` people a level; above, each code is summed in two parts, which holds up to `MOST_PEOPLE`. Which
+queries run depends on ε, on ids and on the number of people, and these are public.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
+
+from .._errors import InputError
+from .._groupby import BELOW, HUGE, LIMIT, SHRINK, SPLIT, TINY
+from .._interval import GRID, Interval
+from ._asked import LONGEST_ID, NOT_IN_ID, Asked, Tables, gathered, shown
+from ._batch import Tiers
+from ._people import normal
+
+if TYPE_CHECKING:
+    import narwhals.stable.v2 as nw
+
+    Frame = nw.LazyFrame[Any]
+
+WHOLE = 2**33
+"""So many codes of at most 2²⁰ sum to at most 2⁵³, up to which doubles hold every whole number."""
+
+MOST_ROWS = 2**31
+"""Rows of one person: with at most so many, (2·sum + rows) / (2·rows) in doubles has the right whole part."""
+
+FAILED = (
+    "the frame's engine could not finish the query; its message is held back because it may quote values: "
+    "count the rows of the frame to see what is wrong"
+)
+
+_PART = 1024  # codes are summed in units of this and what remains, when there are many people
+_FIRST = 4096  # rows that tell whether there may be many levels
+_SPARE = 8  # −0.0 beside 0.0 and the like: rows of a level table that are one level
+_GROUPED = 16 * LIMIT  # rows of a level table for several groups, before each ε is rounded
+_FAULTS = {
+    1: "a person's id is missing in at least one row; every row needs one",
+    2: f"an id has a quote, control characters or more than {LONGEST_ID} characters; use short ids",
+    3: "epsilon is missing or NaN in at least one row; everybody needs one (0 leaves a person out)",
+    4: "the group is missing in at least one row; every row needs one",
+    5: "{n:,} people have more than one epsilon, such as {who}; a person has one, written in one way",
+    6: "{n:,} people have rows in more than one group, such as {who}; a person has one",
+    7: "{n:,} ids are on more than one row, such as {who}; "
+    "name the column as the user's (--user, user=) to average a person's rows",
+    8: f"{{n:,}} people have more than {MOST_ROWS:,} rows, such as {{who}}; average them first",
+}
+
+
+def tables(frame: Frame, asked: Asked, interval: Interval | None, tiers: Tiers) -> Tables:
+    """Return the tables of the groups of a lazy frame, whose columns have been checked."""
+    query = _Query(frame, asked, interval)
+    query = replace(query, rounded=query.many())
+    found = query.levels()
+    if found is None:
+        query = replace(query, rounded=True)
+        found = query.levels() or []
+    if any(level.people > WHOLE for level in found):
+        found = replace(query, split=True).levels() or []
+    rounded = query.rounded or len({level.epsilon for level in found}) > LIMIT
+    return gathered(found, tiers, rounded=rounded)
+
+
+class _Level(NamedTuple):
+    """A row of the level table."""
+
+    group: str
+    epsilon: Any
+    people: int
+    total: int
+
+
+@dataclass(frozen=True)
+class _Query:
+    """The level table as a query.
+
+    Attributes
+    ----------
+    rounded
+        Whether the engine rounds every ε down, because there are too many levels.
+    split
+        Whether codes are summed in two parts, because there are too many people.
+    """
+
+    frame: Frame
+    asked: Asked
+    interval: Interval | None
+    rounded: bool = False
+    split: bool = False
+
+    def many(self) -> bool:
+        """Say whether the first rows already show more levels than are kept exactly.
+
+        Nothing would be wrong without this look; it saves grouping a large table by an ε that is different for all.
+        """
+        import narwhals.stable.v2 as nw
+
+        if not isinstance(self.asked.epsilon, str) or not self._numeric():
+            return False
+        levels = self.frame.select(nw.col(self._name(self.asked.epsilon)).alias("epsilon"))
+        if len(set(fetch(levels.head(_FIRST)))) <= _FIRST // 2:
+            return False
+        return len(set(fetch(levels.head(2 * LIMIT)))) > LIMIT
+
+    def levels(self) -> list[_Level] | None:
+        """Return the level table, or None when it has too many levels to be kept exactly."""
+        people = self._rows() if self.asked.person is None else self._people()
+        most = None if self.rounded else LIMIT + _SPARE if self.asked.by is None else _GROUPED
+        table = self._table(self._rounded_down(people) if self.rounded else people)
+        cells = fetch(table if most is None else table.head(most))
+        if most is not None and len(cells) == most:
+            if not self._numeric():
+                raise InputError(
+                    f"the epsilon column {self.asked.epsilon!r} holds more than {LIMIT:,} different texts; "
+                    "cast it to doubles first"
+                )
+            return None
+        return [level for row in cells if (level := self._level(row)).people]
+
+    def _level(self, row: tuple[Any, ...]) -> _Level:
+        """Return one row of the level table; sums in two parts are put together as Python integers."""
+        cells = list(row)
+        group = cells.pop(0) if self.asked.by is not None else ""
+        epsilon = cells.pop(0) if isinstance(self.asked.epsilon, str) else self.asked.epsilon
+        people = int(cells.pop(0))
+        if self.asked.person is not None and (fault := cells.pop(0)):
+            self._raise(int(fault))
+        if group is None:
+            raise InputError(
+                f"the group is missing in at least one row of column {self.asked.by!r}; every row needs one"
+            )
+        if self.rounded and epsilon is not None and epsilon < 0:
+            self._raise_negative()
+        total = 0
+        for part in cells:
+            total = total * _PART + int(part or 0)
+        return _Level(normal(group), epsilon, people, total)
+
+    def _rows(self) -> Frame:
+        """Return group, person, ε and code of every row, as far as they are asked for."""
+        import narwhals.stable.v2 as nw
+
+        asked, columns = self.asked, []
+        if asked.by is not None:
+            columns.append(self._column(asked.by).cast(nw.String).alias("group"))
+        if asked.person is not None:
+            columns.append(self._column(asked.person).cast(nw.String).alias("person"))
+        if isinstance(asked.epsilon, str):
+            epsilon = self._column(asked.epsilon)
+            columns.append((epsilon if self._numeric() else epsilon.cast(nw.String)).alias("epsilon"))
+        return self.frame.select(*columns, self._code().alias("code"))
+
+    def _code(self) -> nw.Expr:
+        import narwhals.stable.v2 as nw
+
+        if self.asked.value is None or self.interval is None:
+            return self._number(0.0)
+        lo, hi = self._number(self.interval.lo), self._number(self.interval.hi)
+        x = self._column(self.asked.value).cast(nw.Float64)
+        above = x - lo if self.interval.lo else x
+        code = (above / self._number(self.interval.width) * self._number(GRID) + self._number(0.5)).floor()
+        return (
+            nw.when((x > lo) & (x < hi))
+            .then(code.cast(nw.Float64))
+            .when(x <= lo)
+            .then(self._number(0.0))
+            .when((x >= hi) & (x <= self._number(math.inf)))  # NaN is not below infinity, wherever it stands
+            .then(self._number(GRID))
+            .otherwise(self._number(GRID / 2))
+        )
+
+    def _rounded_down(self, rows: Frame) -> Frame:
+        """Round ε down to 12 significant bits, as `_groupby.round_down` does; a negative one becomes −1.
+
+        Each step is a column of its own: an engine would write out and compute a nested expression many times.
+        """
+        import narwhals.stable.v2 as nw
+
+        number, epsilon, small, near, down = self._number, *map(nw.col, ("epsilon", "small", "near", "down"))
+        huge = (epsilon >= number(HUGE)) & (epsilon < number(math.inf))
+        rows = rows.with_columns(epsilon.cast(nw.Float64))
+        rows = rows.with_columns(nw.when(huge).then(epsilon * number(SHRINK)).otherwise(epsilon).alias("small"))
+        rows = rows.with_columns(self._nearest(small).alias("near"))
+        below = self._nearest(near * number(BELOW))
+        rows = rows.with_columns(nw.when(near > small).then(below).otherwise(near).alias("down"))
+        key = nw.when(epsilon < number(0.0)).then(number(-1.0)).when(epsilon < number(TINY)).then(number(0.0))
+        key = key.when(huge).then(down / number(SHRINK)).when(epsilon < number(math.inf)).then(down)
+        return rows.with_columns(key.otherwise(epsilon).alias("epsilon"))
+
+    def _nearest(self, epsilon: nw.Expr) -> nw.Expr:
+        """Return the nearest double of 12 significant bits (Veltkamp's splitting)."""
+        large = epsilon * self._number(SPLIT)
+        return large - (large - epsilon)
+
+    def _people(self) -> Frame:
+        """Return group, ε and code of every person, and what is wrong with the person's rows (0: nothing)."""
+        import narwhals.stable.v2 as nw
+
+        keys, aggregates = self._keys(), [nw.len().alias("rows"), nw.col("code").sum()]
+        rows = self._rows().with_columns(*(self._blank(key).alias(f"no {key}") for key in keys))
+        for key in keys:
+            least, most = nw.col(key).min().alias(f"least {key}"), nw.col(key).max().alias(f"most {key}")
+            aggregates += [least, most, nw.col(f"no {key}").sum()]
+        people = rows.group_by("person").agg(*aggregates)
+        twice = 2 * nw.col("code") + nw.col("rows")
+        code = (twice / (2 * nw.col("rows"))).floor().cast(nw.Float64)
+        return people.select(
+            "person",
+            *(nw.col(f"least {key}").alias(key) for key in keys),
+            code.alias("code"),
+            self._fault().alias("fault"),
+        )
+
+    def _blank(self, key: str) -> nw.Expr:
+        """Return 1 where the ε or the group of a row is missing, else 0; some engines' least and most leave it out."""
+        import narwhals.stable.v2 as nw
+
+        blank = nw.col(key).is_null()
+        if key == "epsilon" and self._numeric():
+            blank = blank | ~(nw.col(key).cast(nw.Float64) <= self._number(math.inf))
+        return nw.when(blank).then(nw.lit(1)).otherwise(nw.lit(0))
+
+    def _fault(self) -> nw.Expr:
+        import narwhals.stable.v2 as nw
+
+        who, rows = nw.col("person"), nw.col("rows")
+        found = nw.when(who.is_null()).then(nw.lit(1)).when(who == "").then(nw.lit(1))
+        found = (
+            found.when(who.str.len_chars() > LONGEST_ID)
+            .then(nw.lit(2))
+            .when(who.str.contains(NOT_IN_ID))
+            .then(nw.lit(2))
+        )
+        for key, lost, differs in (("epsilon", 3, 5), ("group", 4, 6)):
+            if key in self._keys():
+                found = found.when(nw.col(f"no {key}") > 0).then(nw.lit(lost))
+                found = found.when(nw.col(f"least {key}") != nw.col(f"most {key}")).then(nw.lit(differs))
+        if not self.asked.several:
+            found = found.when(rows > 1).then(nw.lit(7))
+        return found.when(rows > MOST_ROWS).then(nw.lit(8)).otherwise(nw.lit(0))
+
+    def _table(self, people: Frame) -> Frame:
+        """Return the level table: keys, people, fault if there are persons, sum of codes (in two parts if split)."""
+        import narwhals.stable.v2 as nw
+
+        keys, parts = self._keys(), ["code"]
+        if self.split:
+            high = (nw.col("code") / self._number(_PART)).floor().cast(nw.Float64)
+            low = nw.col("code") - high * self._number(_PART)
+            people, parts = people.with_columns(high.alias("high"), low.alias("low")), ["high", "low"]
+        fault = [nw.col("fault").max()] if self.asked.person is not None else []
+        aggregates = [nw.len().alias("people"), *fault, *(nw.col(part).sum() for part in parts)]
+        return people.group_by(*keys).agg(*aggregates) if keys else people.select(*aggregates)
+
+    def _keys(self) -> list[str]:
+        group = ["group"] if self.asked.by is not None else []
+        return [*group, "epsilon"] if isinstance(self.asked.epsilon, str) else group
+
+    def _raise(self, fault: int) -> NoReturn:
+        """Raise what is wrong with some people's rows; ids are public, and the least of them is named."""
+        import narwhals.stable.v2 as nw
+
+        wrong = self._people().filter(nw.col("fault") == fault)
+        ((n, who),) = fetch(wrong.select(nw.len().alias("n"), nw.col("person").min()))
+        raise InputError(_FAULTS[fault].format(n=n, who=shown(who)))
+
+    def _raise_negative(self) -> None:
+        """Raise with the least of the negative ε's."""
+        import narwhals.stable.v2 as nw
+
+        epsilon = self._column(str(self.asked.epsilon)).cast(nw.Float64)
+        ((least,),) = fetch(self.frame.select(epsilon.alias("epsilon")).select(nw.col("epsilon").min()))
+        Tiers({}).epsilon_of(least, "")
+
+    def _numeric(self) -> bool:
+        return not isinstance(self.asked.epsilon, str) or self.frame.collect_schema()[self.asked.epsilon].is_numeric()
+
+    def _number(self, number: float) -> nw.Expr:
+        """Return a constant. Ibis writes SQL, where 0.1 is a decimal in many engines; a text is read as a double."""
+        import narwhals.stable.v2 as nw
+
+        if self.frame.implementation.is_ibis():
+            return nw.lit("Infinity" if math.isinf(number) else repr(float(number))).cast(nw.Float64)
+        return nw.lit(float(number))
+
+    def _column(self, name: str) -> nw.Expr:
+        import narwhals.stable.v2 as nw
+
+        return nw.col(self._name(name))
+
+    def _name(self, name: str) -> str:
+        """Return a column's name as the engine wants it: Spark would read a dot as a step into a record."""
+        return f"`{name.replace('`', '``')}`" if self.frame.implementation.is_spark_like() else name
+
+
+def fetch(frame: Frame) -> list[tuple[Any, ...]]:
+    """Return the rows of a query; what the engine says when it fails may quote a private cell and is not passed on."""
+    try:
+        if frame.implementation.is_spark_like():
+            return [tuple(row) for row in frame.to_native().collect()]
+        if frame.implementation.is_duckdb():
+            return list(frame.to_native().fetchall())
+        return list(frame.collect("pyarrow").select(*frame.columns).rows())  # Dask would add the labels of rows
+    except Exception:  # noqa: BLE001  each engine has its own errors
+        raise InputError(FAILED) from None

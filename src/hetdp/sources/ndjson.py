@@ -1,0 +1,167 @@
+"""Newline-delimited JSON: every line is one object and one person.
+
+A line is read in full by a lenient parser: NaN and Infinity, control characters in texts and numbers of any size are
+accepted. A line that it refuses is cut into members by hand, at commas outside texts and brackets, so that a private
+value that is no JSON (`1,5`, a word, brackets nested deeper than a parser goes) is unreadable and no more. What is left
+is refused by the number of its line: without its braces or with an open quote a line does not tell where its cells
+are. A private value that was written by any JSON library cannot bring that about, nor give its line a second key.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from .._errors import InputError
+from ._asked import Asked
+from ._batch import Batch, Tiers
+from ._columns import Columns, plain_text
+from ._form import Form
+from ._text import Text, Watch
+
+_UNREADABLE = "{}"  # what stands for a value that is neither a number nor a text: it is there, and no number
+_PART = re.compile(r'"(?:[^"\\]|\\.)*"|[^"\[\]{},]+|.', re.DOTALL)
+_MEMBER = re.compile(r'\s*("(?:[^"\\]|\\.)*")\s*:(.*)', re.DOTALL)
+_WHOLE = re.compile("-?[0-9]+")
+
+Members = tuple[tuple[str, Any], ...]
+
+
+class _Number(str):
+    """The text of a number."""
+
+    __slots__ = ()
+
+
+_JSON = json.JSONDecoder(
+    object_pairs_hook=tuple, parse_float=_Number, parse_int=_Number, parse_constant=_Number, strict=False
+)
+
+
+def batches(
+    path: Path, asked: Asked, tiers: Tiers, form: Form, *, owner: bool = False, watch: Watch | None = None
+) -> Iterator[Batch]:
+    """Yield the people of a file of JSON lines, some megabytes at a time."""
+    columns = Columns(path, asked, tiers, "line", owner=owner)
+    with Text(path) as text:
+        line, rows = 1, 0
+        for block in text.blocks():
+            lines = block.decode("utf-8-sig" if line == 1 else "utf-8", "replace").split("\n")[:-1]
+            people = [(number, cells) for number, cells in zip(count(line), lines, strict=False) if cells.strip()]
+            line += len(lines)
+            rows += len(people)
+            if people:
+                yield _batch(people, columns, form)
+            if watch is not None:
+                watch(rows, text.consumed)
+
+
+def _batch(people: list[tuple[int, str]], columns: Columns, form: Form) -> Batch:
+    import polars as pl
+
+    cells: list[list[str | None]] = []
+    odd = np.zeros(len(people), np.bool_)
+    for i, (line, text) in enumerate(people):
+        members = _read(text)
+        if members is None:
+            members, odd[i] = _cut(text), True
+        if members is None:
+            raise InputError(f"line {line} of {columns.path} is not one JSON object; each person needs one on a line")
+        cells.append(_cells(members, columns, form, line))
+    frame = pl.DataFrame(cells, schema=dict.fromkeys(columns.asked.columns, pl.String), orient="row")
+    return columns.batch(frame, pl.Series([line for line, _ in people]), odd)
+
+
+def _cells(members: Members, columns: Columns, form: Form, line: int) -> list[str | None]:
+    """Return the cells asked for, as text; None where there is none."""
+    asked, found = columns.asked, dict(members)
+    if len(found) < len(members):
+        keys = [key for key, _ in members]
+        for name in asked.columns:
+            if keys.count(name) > 1:
+                raise InputError(f"line {line} of {columns.path} has the key {name!r} twice; it must be there once")
+    cells: list[str | None] = []
+    for name in asked.columns:
+        cell = found.get(name)
+        if name == asked.value:
+            cells.append(_text(cell, form) if not isinstance(cell, str) or cell.isascii() else _UNREADABLE)
+        elif name == asked.epsilon:
+            cells.append(_text(cell, form, tier=bool(columns.tiers)))
+        elif cell is None or (isinstance(cell, str) and (not isinstance(cell, _Number) or _WHOLE.fullmatch(cell))):
+            cells.append(None if cell is None else _valid(cell))
+        else:
+            raise InputError(
+                f"{name!r} must be text or a whole number (line {line} of {columns.path}); write other ids as text"
+            )
+    return cells
+
+
+def _text(cell: Any, form: Form, *, tier: bool = False) -> str | None:
+    """Return a cell as text with a decimal point: numbers have one, texts are written as the form says."""
+    if cell is None:
+        return None
+    if isinstance(cell, _Number):
+        return str(cell)
+    if isinstance(cell, str):
+        return _valid(cell if tier else plain_text(cell, form))
+    return _UNREADABLE
+
+
+def _valid(text: str) -> str:
+    """Return text that can be stored: half a surrogate pair, which JSON can hold, becomes a question mark."""
+    return text if text.isascii() else text.encode("utf-8", "replace").decode()
+
+
+def _read(text: str) -> Members | None:
+    try:
+        members = _JSON.decode(text)
+    except (ValueError, RecursionError):
+        return None
+    return members if isinstance(members, tuple) else None
+
+
+def _cut(text: str) -> Members | None:
+    """Return the members of an object that is not quite JSON; None if it does not tell where they are."""
+    text = text.strip()
+    if len(text) < 2 or text[0] != "{" or text[-1] != "}":
+        return None
+    members: list[tuple[str, list[str]]] = []
+    for piece in _pieces(text[1:-1]):
+        member = _MEMBER.fullmatch(piece)
+        if member is not None:
+            members.append((member[1], [member[2]]))
+        elif members:  # not a member: more of the one before
+            members[-1][1].append(piece)
+        else:
+            return None
+    try:
+        return tuple((json.loads(key, strict=False), _loose(",".join(raw))) for key, raw in members)
+    except ValueError:
+        return None
+
+
+def _pieces(inner: str) -> list[str]:
+    """Return what stands between commas outside texts and brackets; nothing if texts or brackets are left open."""
+    pieces, depth, start = list[str](), 0, 0
+    for found in _PART.finditer(inner):
+        part = found[0]
+        depth += (part in "[{") - (part in "]}")
+        if depth < 0 or part == '"':
+            return []
+        if part == "," and not depth:
+            pieces.append(inner[start : found.start()])
+            start = found.end()
+    return [] if depth else [*pieces, inner[start:]]
+
+
+def _loose(raw: str) -> Any:
+    try:
+        return _JSON.decode(raw)
+    except (ValueError, RecursionError):
+        return ()

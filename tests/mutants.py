@@ -1,0 +1,276 @@
+"""Planted bugs: each is a change of the source text, and the one test that must notice it.
+
+`tests/test_mutants.py` applies them one by one to a copy of the package. A bug whose text is no longer in the source
+fails there too, so the list stays true. Bugs of this kind were in real use somewhere, or nearly got in here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+EXACT = "tests/test_neighbours.py::"
+ONE_VALUE = EXACT + "test_no_value_costs_more_than_its_owners_epsilon"
+NEIGHBOURS, PRIVATE, AS_TEXT, MANY = (
+    f"{ONE_VALUE}[{mix}-(0, 1)]" for mix in ("the usual", "all private", "as text", "many")
+)
+CELLS = EXACT + "test_cells_of_a_file_keep_the_same_promise_and_cannot_reach_their_neighbours"
+BILLIONS = EXACT + "test_among_billions_of_people_no_integer_overflows_and_nobody_pays_more[(0, 1)]"
+KEEPING = EXACT + "test_keeping_people_at_random_costs_nobody_more_than_their_epsilon[all private]"
+GATE = "tests/test_doctor.py::test_the_sampler_that_releases_use_passes"
+REPLAY = "tests/test_replay.py::test_everything_public_is_the_same_for_every_value"
+DATABASES, LEDGER, PEOPLE, PLAN, STATISTICS = (
+    f"tests/test_{name}.py::" for name in ("databases", "ledger", "people", "plan", "statistics")
+)
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """A bug: `old` text becomes `new` in one file of the package; `killer` is the node id of the test that notices."""
+
+    name: str
+    file: str
+    killer: str
+    old: str
+    new: str
+
+    def applied(self, text: str) -> str:
+        """Return the source with the bug in it; the old text must be there exactly once."""
+        if text.count(self.old) != 1:
+            raise LookupError(
+                f"{self.file} has the text of mutant {self.name!r} {text.count(self.old)} times, not once"
+            )
+        return text.replace(self.old, self.new)
+
+
+# fmt: off
+MUTANTS = [
+    # The noise scale, and the check that guards it
+    Mutant("scale halved", "_exact.py", NEIGHBOURS,
+           "    return max(SMALLEST_SCALE, *map(_quotient_up, weight[close].tolist(), limit[close].tolist()))",
+           "    return 0.5 * max(SMALLEST_SCALE, *map(_quotient_up, weight[close].tolist(), limit[close].tolist()))"),
+    Mutant("scale 5 % low", "_plan.py", NEIGHBOURS,
+           "    scales = [max(scale, least) for scale in scales]",
+           "    scales = [0.95 * max(scale, least) for scale in scales]"),
+    Mutant("scale of the least demanding level", "_exact.py", NEIGHBOURS,
+           "    return max(SMALLEST_SCALE, *map(_quotient_up, weight[close].tolist(), limit[close].tolist()))",
+           "    return min(SMALLEST_SCALE, *map(_quotient_up, weight[close].tolist(), limit[close].tolist()))"),
+    Mutant("scale rounded down", "_exact.py", MANY,
+           "else math.nextafter(nearest, math.inf)",
+           "else nearest"),
+    Mutant("epsilon rounded up", "_exact.py", AS_TEXT,
+           "np.inf, np.nextafter(epsilon, 0))",
+           "np.inf, epsilon * 1.1)"),
+    Mutant("epsilon held to the nearest double of its text", "_exact.py", AS_TEXT,
+           "np.inf, np.nextafter(epsilon, 0))",
+           "np.inf, epsilon)"),
+    Mutant("weights rounded up behind the scale", "_plan.py", NEIGHBOURS,
+           "        units,\n"
+           "        tuple(noise),\n",
+           "        units + (units > 0),\n"
+           "        tuple(noise),\n"),
+    Mutant("a noise term ends one level early", "_plan.py", PRIVATE,
+           "[0, len(levels)]",
+           "[0, len(levels) - 1]"),
+    Mutant("the check allows 1 % more", "_exact.py",
+           PLAN + "test_a_plan_with_bad_noise_cannot_be_made[scale one ulp smaller]",
+           "limits[part][bare[part]], term.scale)",
+           "limits[part][bare[part]], term.scale * 1.01)"),
+    Mutant("the sampler's own map is not asked", "_release.py",
+           EXACT + "test_nothing_is_drawn_when_the_samplers_own_privacy_map_disagrees[adpm]",
+           "        if loss(w, term.scale) > limit:",
+           "        if loss(w, term.scale) < 0:"),
+    Mutant("a scale near 0 reaches the sampler", "_exact.py",
+           PLAN + "test_a_scale_that_no_sampler_should_see_is_refused_even_where_epsilon_would_allow_it",
+           "        if not SMALLEST_SCALE <= term.scale <= LARGEST_SCALE:",
+           "        if not 0 <= term.scale <= LARGEST_SCALE:"),
+    Mutant("spend shown a hair too low", "_plan.py", "tests/test_audit.py::test_billions_of_people_are_only_counted",
+           "np.nextafter(self.units[part] / term.scale, np.inf)",
+           "np.nextafter(self.units[part] / term.scale, 0)"),
+    # What a value becomes, and what reaches the sampler
+    Mutant("no clamp above", "_interval.py", NEIGHBOURS,
+           "            np.clip(values, self.lo, self.hi, out=out)",
+           "            np.clip(values, self.lo, 1e6 * abs(self.hi), out=out)"),
+    Mutant("NaN survives", "_interval.py", NEIGHBOURS,
+           "            np.copyto(out, GRID // 2, where=np.isnan(out, out=mask))",
+           "            np.copyto(out, -(2.0**31), where=np.isnan(out, out=mask))"),
+    Mutant("missing values count as the upper bound", "_interval.py", NEIGHBOURS,
+           "            np.copyto(out, GRID // 2,",
+           "            np.copyto(out, GRID,"),
+    Mutant("rows without a number are dropped", "sources/_people.py", NEIGHBOURS,
+           "        grouping.add(batch.epsilon, batch.values)",
+           "        kept = ~np.isnan(np.asarray(batch.values, np.float64))\n"
+           "        grouping.add(batch.epsilon[kept], batch.values[kept])"),
+    Mutant("everybody is counted twice", "sources/_people.py", NEIGHBOURS,
+           "        grouping.add(batch.epsilon, batch.values)",
+           "        grouping.add(batch.epsilon, batch.values)\n"
+           "        grouping.add(batch.epsilon, batch.values)"),
+    Mutant("the upper bound is taken from the data", "_lanes.py", NEIGHBOURS,
+           "                self.interval.codes(values",
+           "                low, high = self.interval.lo, self.interval.hi\n"
+           "                most = float(np.nanquantile(np.clip(values, low, high), 0.6))\n"
+           "                top = max(most, low + (high - low) / 8)\n"
+           "                Interval(low, top).codes(values"),
+    Mutant("the values of people with epsilon 0 are used", "_groupby.py", NEIGHBOURS,
+           "np.where(epsilon > 0, total, 0), rounded)",
+           "total, rounded)"),
+    Mutant("sums belong to the next level", "_release.py", NEIGHBOURS,
+           "tally.table.total[part], 0",
+           "np.roll(tally.table.total, 1)[part], 0"),
+    Mutant("the sum is rounded to the nearest", "_release.py", NEIGHBOURS,
+           "    return whole // GRID",
+           "    return (whole + GRID // 2) // GRID"),
+    Mutant("the highest bits of a sum are lost", "_release.py", BILLIONS,
+           "for bits in (0, 16, 32, 48))",
+           "for bits in (0, 16, 32))"),
+    Mutant("the sum goes through a float", "_release.py", BILLIONS,
+           "    return whole // GRID",
+           "    return int(float(whole) // GRID)"),
+    Mutant("T + m(0) instead of m(T)", "_release.py", NEIGHBOURS,
+           "        answer += noisy(floored_sum(tally, plan, slice(term.first, term.last)), term.scale)",
+           "        answer += floored_sum(tally, plan, slice(term.first, term.last)) + noisy(0, term.scale)"),
+    Mutant("the lowest bits of the sum leave beside the noise", "_release.py", NEIGHBOURS,
+           "    answer += floored_sum(tally, plan, bare)",
+           "    answer += floored_sum(tally, plan, bare) + tally.table.total.sum() % 2"),
+    Mutant("a database adds nothing for a missing value", "sources/_dialects.py",
+           DATABASES + "test_missing_values_count_as_the_midpoint_and_keep_their_weight[sqlite]",
+           ' else {_MIDDLE} end"\n'
+           "\n"
+           "\n"
+           "def _rounded",
+           ' end"\n'
+           "\n"
+           "\n"
+           "def _rounded"),
+    # The draw
+    Mutant("noise 10 % narrow", "_noise.py", GATE,
+           "    return int(_sampler(scale)(total))",
+           "    return int(_sampler(0.9 * scale)(total))"),
+    Mutant("noise in steps of 2", "_noise.py", GATE,
+           "    return int(_sampler(scale)(total))",
+           "    return 2 * int(_sampler(scale / 2)(total // 2))"),
+    Mutant("noise cut off at 3 scales", "_noise.py", GATE,
+           "    return int(_sampler(scale)(total))",
+           "    cut = int(3 * scale)\n"
+           "    return max(total - cut, min(total + cut, int(_sampler(scale)(total))))"),
+    Mutant("noise with one tail", "_noise.py", GATE,
+           "    return int(_sampler(scale)(total))",
+           "    return total + abs(int(_sampler(scale)(0)))"),
+    Mutant("a fixed seed", "_noise.py", STATISTICS + "test_no_release_repeats_another_not_even_in_a_new_process",
+           "    return int(_sampler(scale)(total))",
+           "    return total + round(np.random.default_rng(1).laplace(0, scale))"),
+    Mutant("releases are remembered", "_noise.py",
+           STATISTICS + "test_no_release_repeats_another_not_even_in_a_new_process",
+           "def noisy(total: int, scale: float) -> int:",
+           "@lru_cache(maxsize=64)\n"
+           "def noisy(total: int, scale: float) -> int:"),
+    Mutant("sampling divides by how many were kept", "_release.py", KEEPING,
+           "    expected = Fraction(weigh(plan.keep, plan.levels.count), KEEP_ONE)",
+           "    expected = Fraction(max(1, int(np.count_nonzero(kept))))"),
+    Mutant("people are kept a little too often", "_exact_sampling.py", KEEPING,
+           "    keep = np.floor(np.clip(ratio, 0, 1) * _MARGIN * KEEP_ONE).astype(np.int64)",
+           "    keep = np.ceil(np.clip(ratio * (2 - _MARGIN), 0, 1) * KEEP_ONE).astype(np.int64)"),
+    Mutant("whoever is left out still adds half a weight", "_release.py", KEEPING,
+           "    answer = unit * (2 * total - int(np.count_nonzero(kept)) * GRID) // (2 * GRID)",
+           "    answer = unit * (2 * total - int(np.count_nonzero(~kept)) * GRID) // (2 * GRID)"),
+    # Public facts: levels, ids, groups, merging
+    Mutant("1e400 means public", "_cells.py",
+           PLAN + "test_an_epsilon_that_is_not_0_positive_or_inf_is_refused_with_its_place",
+           "    if math.isinf(value):\n"
+           '        raise InputError(f"epsilon is too large for a number (got {shown}',
+           "    if value < 0:\n"
+           '        raise InputError(f"epsilon is too large for a number (got {shown}'),
+    Mutant("levels are rounded up", "_groupby.py", PLAN + "test_rounding_keeps_twelve_bits_and_never_goes_up",
+           "(epsilon.view(np.int64) >> 53 - BITS << 53 - BITS)",
+           "(epsilon.view(np.int64) + 2**(53 - BITS) - 1 >> 53 - BITS << 53 - BITS)"),
+    Mutant("merging adds the second tally twice", "_tally.py", BILLIONS,
+           "        return Tally(merge([self.table, other.table]), self.interval, names, notes)",
+           "        return Tally(merge([self.table, other.table, other.table]), self.interval, names, notes)"),
+    Mutant("the same tally may be named twice", "_cli/data.py", PEOPLE + "test_merging_refuses_what_it_cannot_know",
+           "    if len({Path(name).resolve() for name in sources}) < len(sources):",
+           "    if not sources:"),
+    Mutant("ids are compared byte by byte", "sources/_people.py",
+           PEOPLE + "test_row_55_ids_are_exact_text_in_one_normal_form",
+           '    ids = cells.str.normalize("NFC")',
+           "    ids = cells"),
+    Mutant("a person's rows are added, not averaged", "sources/_people.py",
+           PEOPLE + "test_one_person_moves_the_sum_by_at_most_one_code_however_many_rows_they_have",
+           '    code = (2 * pl.col("code") + pl.col("rows")) // (2 * pl.col("rows"))',
+           '    code = pl.col("code")'),
+    Mutant("groups of a private column", "_mean.py",
+           PEOPLE + "test_row_51_groups_need_a_column_that_is_declared_public",
+           "    if by is not None and by not in public_columns:",
+           "    if by is not None and by == people.asked.value:"),
+    Mutant("a database adds a person's rows up", "sources/_sql.py",
+           "tests/test_contract.py::test_people_with_several_rows_and_groups_are_the_same_everywhere[sqlite]",
+           "(2 * sum(c) + count(*)) / (2 * count(*)) as c",
+           "sum(c) as c"),
+    # What nobody may be told
+    Mutant("people without a value are left out of a file", "sources/_layout.py", REPLAY + "[csv]",
+           '        return frame.select(*cells, pl.lit(value=False).alias("odd"))',
+           '        return frame.select(*cells, pl.lit(value=False).alias("odd")).filter(pl.col("cell 0") != "")'),
+    Mutant("a stray comma shifts the columns", "sources/_layout.py", CELLS,
+           "            (fields.list.len() != self.width) |",
+           "            (fields.list.len() < self.width) |"),
+    Mutant("a message quotes a cell that may be a value", "sources/delimited.py",
+           "tests/test_sources.py::test_an_epsilon_right_of_the_value_is_never_quoted",
+           "        discreet = layout.value is not None and",
+           "        discreet = layout.value is None and"),
+    Mutant("an unforeseen error shows its message", "_cli/__init__.py",
+           "tests/test_cli.py::test_an_unforeseen_error_withholds_its_message",
+           "please report it (the message is withheld)",
+           "please report it: {error}"),
+    Mutant("a tally can be read by everybody", "_tally.py",
+           "tests/test_metamorphic.py::test_a_saved_tally_is_for_its_owner_alone_and_says_so",
+           "            Path(name).replace(target)",
+           "            Path(name).chmod(0o644)\n"
+           "            Path(name).replace(target)"),
+    Mutant("a tally shows its sums", "_tally.py", REPLAY + "[tally]",
+           "{self.levels!r}, sums=<private>)",
+           "{self.levels!r}, sums={self.table.total.tolist()})"),
+    Mutant("a release notes how many values were repaired", "_mean.py", REPLAY + "[sampling]",
+           "        values, levels = records(people, method)\n",
+           "        values, levels = records(people, method)\n"
+           "        import logging\n"
+           "\n"
+           '        logging.getLogger("hetdp").warning("%d values are missing", (values != values).sum())\n'),
+    # The ledger
+    Mutant("the ledger charges epsilon instead of the spend", "ledger/_amounts.py",
+           LEDGER + "test_everybody_is_charged_the_exact_spend_of_their_level_and_the_rest_stays_free[sqlite]",
+           "        found[part] = [-(-w * one // up) for w in plan.units[part].tolist()]",
+           "        found[part] = [budget_units(e) for e in plan.levels.epsilon[part].tolist()]"),
+    Mutant("charges are rounded down", "ledger/_amounts.py",
+           LEDGER + "test_a_charge_covers_the_exact_spend_and_never_passes_what_is_left",
+           "        found[part] = [-(-w * one // up) for w in",
+           "        found[part] = [w * one // up for w in"),
+    Mutant("budgets are rounded up", "ledger/_amounts.py", LEDGER + "test_a_budget_is_rounded_down_to_whole_units",
+           "    units = math.floor(_decimal(cell, value) * UNIT)",
+           "    units = math.ceil(_decimal(cell, value) * UNIT)"),
+    Mutant("the database lets people pass their budget", "ledger/_schema.py",
+           LEDGER + "test_the_database_itself_keeps_what_happened[sqlite-"  # noqa: S608  the name of a test
+           "UPDATE hetdp_cohort SET spent = budget + 1]",
+           '"0 <= spent AND spent <= budget"',
+           '"0 <= spent"'),
+    Mutant("a commit may be lost with the power", "ledger/_store.py", LEDGER + "test_every_commit_syncs",
+           '"synchronous = FULL"',
+           '"synchronous = NORMAL"'),
+    Mutant("values are read before the charge", "ledger/__init__.py",
+           LEDGER + "test_values_are_read_only_after_the_charge_is_committed[sqlite]",
+           "        _rows.check_form(rows)\n",
+           "        _rows.check_form(rows)\n"
+           "        list(rows.batches())\n"),
+    Mutant("a resumed release hands out a second draw", "ledger/_release.py",
+           LEDGER + "test_of_two_who_resume_one_id_the_first_writer_wins_and_both_give_its_result[sqlite]",
+           '    found = find(connection, str(charged.release), "result")\n'
+           "    if found is not None:\n",
+           '    found = find(connection, str(charged.release), "result")\n'
+           "    if found is not None and not unclamped:\n"),
+    Mutant("an id may stand for another request", "ledger/_release.py",
+           LEDGER + "test_the_same_id_with_another_request_is_an_error",
+           '    if canonical(found.facts["request"]) != canonical(request.facts):',
+           '    if not found.facts["request"]:'),
+    Mutant("an old copy of the ledger is taken", "ledger/_book.py",
+           LEDGER + "test_an_old_copy_that_was_put_back_is_refused",
+           "    if known.seq > head.seq:",
+           "    if known.seq > head.seq + 10**6:"),
+]
+# fmt: on
