@@ -393,7 +393,7 @@ def test_a_list_of_people_names_everybody_once_and_only_who_is_enrolled(ledger):
 def test_said_that_rows_are_public_those_in_the_source_take_part(ledger):
     mean(ledger, values=VALUES[:60], user=PEOPLE[:60], people="source")
     assert [(b.people, b.spent) for b in ledger.cohorts()] == [(140, 0), (60, 0.1)]
-    with pytest.raises(InputError, match="more than one row, such as 'p000'"):
+    with pytest.raises(InputError, match="more than one row; here everybody"):
         mean(ledger, "june", values=[0, 1], user=["p000", "p000"], people="source")
 
 

@@ -51,7 +51,7 @@ def cells(lo, hi):
     near = [lo, hi, lo / 2 + hi / 2, math.nextafter(lo, -INF), math.nextafter(lo, INF), math.nextafter(hi, INF)]
     far = [INF, -INF, 1e9, -1e9, 5e-324, -5e-324, 0.0, -0.0, 1.7976931348623157e308, -1.7976931348623157e308]
     numbers = [(float(x), float(x)) for x in near + far]
-    unreadable = [math.nan, None, "", "98765.4321x", "0,5", "1_000", "NaN", True, 1j, Decimal("sNaN"), (1, 2)]
+    unreadable = [math.nan, None, "", "98765.4321x", "0,5", "1_000", "NaN", "yes", 1j, Decimal("sNaN"), (1, 2)]
     texts = [("1e999", INF), ("-1e999", -INF), (" 1e9 ", 1e9), ("-inf", -INF)]
     large = [(10**400, INF), (-(10**400), -INF), (2**63, 2.0**63), (Decimal("-1e500"), -INF), (Fraction(1, 3), 1 / 3)]
     return numbers + [(cell, None) for cell in unreadable] + texts + large
