@@ -30,7 +30,8 @@ import postgres
 from hetdp import InputError
 from hetdp.ledger import ChargedError, Ledger, LedgerError, _amounts, _book, _charge, _members, _place, _release, _rows
 from hetdp.ledger import _schema as schema
-from hetdp.ledger._amounts import UNIT, UNLIMITED, Rule, budget_units, charges, level, levels
+from hetdp.ledger._amounts import UNIT, UNLIMITED, Rule, _spends, budget_units, charges, level, levels
+from hetdp.ledger._packed import LONG, integers, packed, reals
 from hetdp.ledger._store import opened
 
 PEOPLE = [f"p{i:03}" for i in range(200)]
@@ -143,6 +144,49 @@ def test_many_levels_at_once_are_the_same(units):
     assert found == [level(amount) for amount in units]
 
 
+ticks = st.builds(math.ldexp, st.integers(2**52, 2**53 - 1), st.integers(-58, 11))
+near = st.builds(  # scales at which 10⁹·W/s is a whole number, or a hair off
+    lambda weight, whole, side: (
+        weight,
+        math.nextafter(weight * UNIT / whole, side) if side else weight * UNIT / whole,
+    ),
+    st.integers(1, 2**53),
+    st.integers(1, 2**49),
+    st.sampled_from([None, 0, math.inf]),
+)
+
+
+@settings(max_examples=500)
+@given(st.one_of(near, st.tuples(st.integers(0, 2**62), ticks)), st.lists(st.integers(0, 2**62), max_size=3))
+def test_a_spend_is_the_ceiling_that_fractions_give(one, others):
+    weight, scale = one
+    weights = [weight, *others]
+    found = _spends(np.array(weights, dtype=np.int64), scale).tolist()
+    assert found == [min(math.ceil(UNIT * Fraction(w) / Fraction(scale)), UNLIMITED) for w in weights]
+
+
+def test_control_a_spend_in_doubles_is_not_the_ceiling():
+    weight, scale = 3 * 2**40 + 1, 3.0 * 2**40
+    assert math.ceil(weight * (UNIT / scale) - 1e-3) == UNIT < _spends(np.array([weight]), scale)[0]
+
+
+@given(st.lists(st.integers(0, UNLIMITED)) | st.lists(st.integers(0, 300), min_size=LONG), st.data())
+def test_a_column_of_an_event_comes_back_as_it_was(column, data):
+    whole = np.array(column, dtype=np.int64)
+    real = np.array([data.draw(st.floats(0, math.inf)) for _ in column[:80]])
+    for written, back in ((whole, integers), (real, reals)):
+        kept = json.loads(json.dumps(packed(written)))
+        assert isinstance(kept, str) == (len(written) >= LONG)
+        assert back(kept).tobytes() == written.tobytes()
+    assert integers(column).tolist() == column  # a long list is read too
+
+
+@pytest.mark.parametrize("text", ["", "u2", "u2:AAE", "u2:AAEC", "f8:AAAAAAAAAAA=", "i8:AAAAAAAAAAA=", "u3:AAAA"])
+def test_a_text_that_is_no_column_is_refused(text):
+    with pytest.raises(ValueError, match=r".*"):
+        integers(text)
+
+
 def spend_of(plan):
     """The exact spend of one person at each level, recomputed in fractions: W/s, infinite without noise."""
     found = [math.inf if w else Fraction(0) for w in plan.units.tolist()]
@@ -168,7 +212,7 @@ def test_a_charge_covers_the_exact_spend_and_never_passes_what_is_left(left, met
         return
     levels = hetdp.Levels(Counter({level(units): count for units, count in left.items()}))
     plan = hetdp.plan(levels, bounds=(0, 1), method=method)
-    charged = dict(zip(levels.epsilon.tolist(), zip(charges(plan), spend_of(plan), strict=True), strict=True))
+    charged = dict(zip(levels.epsilon.tolist(), zip(charges(plan).tolist(), spend_of(plan), strict=True), strict=True))
     for units in left:
         charge, spend = charged[level(units)]
         assert charge <= units
@@ -323,6 +367,21 @@ def test_everybody_is_charged_the_exact_spend_of_their_level_and_the_rest_stays_
         assert units - 1 < spend * UNIT <= units
     assert ledger.balance("p199").left == pytest.approx(40 - may.plan.threshold, abs=1e-6)
     assert [row.name for row in may.plan.table] == [None, None]
+
+
+def test_many_cohorts_are_charged_in_several_statements_and_every_one_exactly(where):
+    """300 budgets: more cohorts than one update takes, and columns that are kept as texts."""
+    people = [f"q{i:03}" for i in range(600)]
+    with made(where, {person: f"1.{i % 300:03}" for i, person in enumerate(people)}) as ledger:
+        plans = [mean(ledger, name, [0.5] * 600, people, share=0.5).plan for name in "ab"]
+    with Ledger(where) as again:
+        assert again.verify().cohorts == 300
+        assert mean(again, "a", [0.5] * 600, people, share=0.5).plan.to_dict() == plans[0].to_dict()
+        spent = {balance.person: round(balance.spent * UNIT) for balance in again.balances()}
+    for i, person in enumerate(people):
+        half = level((UNIT + 10**6 * (i % 300)) // 2)
+        exact = [spend_of(plan)[plan.levels.epsilon.tolist().index(half)] for plan in plans]
+        assert spent[person] == sum(math.ceil(UNIT * spend) for spend in exact)
 
 
 def test_tiers_keep_their_names_in_the_report(where):
@@ -757,15 +816,16 @@ def test_no_adaptive_sequence_of_releases_makes_anybody_pass_their_budget(tmp_pa
 
 
 def nine_tenths(plan, real=charges):
-    return [units * 9 // 10 for units in real(plan)]
+    return real(plan) * 9 // 10
 
 
 def rounded_down(plan, real=charges):
-    return [max(0, units - 1) if 0 < units < UNLIMITED else units for units in real(plan)]
+    units = real(plan)
+    return np.where(units < UNLIMITED, np.maximum(units - 1, 0), units)
 
 
 def nothing(plan, real=charges):
-    return [0 for _ in real(plan)]
+    return 0 * real(plan)
 
 
 @pytest.mark.parametrize("bug", [nine_tenths, rounded_down, nothing], ids=lambda f: f.__name__)

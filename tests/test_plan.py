@@ -15,7 +15,7 @@ from scipy.stats import binom, norm
 
 import hetdp
 from hetdp import InputError, Levels, PrivacyError
-from hetdp._exact import LARGEST_SCALE, SMALLEST_SCALE, NoiseTerm, check, lattice, scale_for
+from hetdp._exact import LARGEST_SCALE, SMALLEST_SCALE, NoiseTerm, below, check, lattice, scale_for
 from hetdp._groupby import round_down
 from hetdp.estimators.adpm import saturation
 from support import bounds as intervals
@@ -552,6 +552,12 @@ def test_every_plan_keeps_everybody_within_their_epsilon_in_exact_fractions(coun
             for bad in ({"noise": less}, {"units": plan.units + np.eye(len(epsilon), dtype=int)[binding[0]]}):
                 with pytest.raises(PrivacyError):
                     replace(plan, **bad)
+
+
+@given(st.lists(st.floats(0, math.inf)))
+def test_people_are_held_to_the_double_just_below_their_epsilon(epsilon):
+    want = [e if math.isinf(e) else math.nextafter(e, 0) for e in epsilon]
+    assert below(np.array(epsilon, dtype=np.float64)).tolist() == want
 
 
 @settings(deadline=None, max_examples=300)

@@ -987,9 +987,19 @@ def test_an_epsilon_array_that_cannot_hold_a_promise_is_refused_by_its_type(kind
 @pytest.mark.parametrize("text", ["05", "00.1", "+01", "007"])
 def test_a_leading_zero_is_refused_because_it_may_be_the_end_of_a_decimal_comma(folder, text):
     path = write(folder / "zero.csv", f"e,x\n{text},1\n")
-    refused(lambda: hetdp.read(path, value="x", epsilon="e", bounds=(LO, HI)), "line 2", text)
+    refused(lambda: hetdp.read(path, value="x", epsilon="e", bounds=(LO, HI)), "line 2")
     comma = write(folder / "comma.csv", "x,e\n5,5,0,05\n")
     refused(lambda: hetdp.read(comma, value="x", epsilon="e", bounds=(LO, HI)), "line 2")
+
+
+@pytest.mark.parametrize("bad", ["-1", "nonsense"])
+def test_a_message_about_an_epsilon_does_not_depend_on_the_values_beside_it(folder, bad):
+    """A quote or a comma in the value makes a line odd; the words, and the line they name, must stay the same."""
+    told = set()
+    for one, other in itertools.product(["1", '"1"', "1,5", 'in"ch'], repeat=2):
+        path = write(folder / "same.csv", f"e,x\n0.1,2\n{bad},{one}\n{bad},{other}\n")
+        told.add(outcome(lambda: hetdp.read(path, value="x", epsilon="e", bounds=(LO, HI)))[0])  # noqa: B023
+    assert len(told) == 1, told
 
 
 def test_an_epsilon_right_of_the_value_is_never_quoted(folder):

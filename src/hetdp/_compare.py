@@ -114,7 +114,7 @@ def compare(levels: Levels | Mapping[Any, int] | Any, *, bounds: Any, variance: 
     ['minimax', 'adpm']
     """
     levels = Levels.given(levels)
-    interval = Interval.of(bounds)
+    interval = Interval.of(bounds).ordinary()
     if variance is None:
         at, centre, data = interval.width * interval.width / 12, interval.mid, "values spread evenly over the interval"
     else:

@@ -55,9 +55,11 @@ class NoiseTerm:
 def below(epsilon: Floats) -> Floats:
     """Return ε⁻, the double just below each ε: what people are really held to.
 
-    The text "0.1" is read as the nearest double, which lies a hair above 0.1; the double below it does not.
+    The text "0.1" is read as the nearest double, which lies a hair above 0.1; the double below it does not. Positive
+    doubles are in the order of their bits, so the one below has the bits of the integer below. 0 and ∞ stay.
     """
-    return np.where(np.isinf(epsilon), np.inf, np.nextafter(epsilon, 0))
+    moved = (epsilon > 0) & (epsilon < np.inf)
+    return (epsilon.view(np.int64) - moved).view(np.float64)
 
 
 def lattice(weight: Floats, people: int) -> Ints:
@@ -95,7 +97,7 @@ def check(units: Ints, epsilon: Floats, count: Ints, noise: tuple[NoiseTerm, ...
     """Raise unless W/scale ≤ ε⁻ holds, in integers, at every level with weight; see the claim above."""
     if units.shape != epsilon.shape or units.dtype != np.int64:
         raise PrivacyError("this plan does not have one whole weight for every level; nothing was released")
-    if (units < 0).any() or (units > LARGEST_UNIT).any() or units.astype(float) @ count.astype(float) > 2.0**61.9:
+    if (units < 0).any() or (units > LARGEST_UNIT).any() or (units * count.astype(float)).sum() > 2.0**61.9:
         raise PrivacyError("the integer weights of this plan do not fit their 62 bits; nothing was released")
     bare = (units > 0) & np.isfinite(epsilon)  # private levels with weight that no noise covers yet
     limits = below(epsilon)

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from . import _groupby
-from ._groupby import BITS, TINY, BadEpsilonError, Floats, Ints, Table, merge
+from ._groupby import BITS, TINY, BadEpsilonError, Floats, Ints, Table, merge, nobody
 from ._interval import GRID, Interval
 
 Kernel = TypeVar("Kernel", bound=Callable[..., Any])
@@ -217,9 +217,9 @@ def _rounded(bits: Ints, values: Floats, bounds: Any, base: int, bins: Ints) -> 
 class Lane:
     """Groups what one thread gets, in stages: few levels, many, rounded. Used as `_groupby` uses its own lanes."""
 
-    def __init__(self, interval: Interval | None) -> None:
+    def __init__(self, interval: Interval | None, *, many: bool = False) -> None:
         self.interval = interval
-        self.stage: _Few | _Many | _Rounded = _Few(_groupby.LIMIT)
+        self.stage: _Few | _Many | _Rounded = _Rounded(nobody()) if many else _Few(_groupby.LIMIT)
 
     def add(self, epsilon: Floats, values: NDArray[Any] | None) -> None:
         """Add people, chunk by chunk; what is not an array of doubles side by side is copied into one."""
@@ -236,7 +236,7 @@ class Lane:
 
     def table(self) -> Table:
         """Return the table of everybody added so far."""
-        return merge([self.stage.table()])
+        return self.stage.table()
 
     def _chunk(self, epsilon: Floats, values: Floats, bounds: tuple[float, float, float]) -> None:
         while epsilon.size:
@@ -268,22 +268,21 @@ class _Few:
         four = slice(0, -(-self.used // 4) * 4)
         return _few(epsilon, values, bounds, self.levels[four], self.count[four], self.total[four])
 
-    def next(self, rest: Floats) -> _Few | _Many | _Rounded:
+    def next(self, rest: Floats) -> _Few | _Many:
         block = rest[:_BLOCK]
         if not (block >= 0).all():  # also finds NaN
             raise BadEpsilonError
         new = np.setdiff1d(block, self.levels[: self.used]) + 0.0  # −0.0 is 0
         last = self.used + new.size
-        if last > self.limit or (last > _BLOCK // 2 and _distinct(rest[: self.limit * 9 // 8]) > self.limit):
-            return _Rounded(self.table())
         if last > FEW:
-            nobody = np.zeros(new.size, np.int64)
-            return _Many(merge([self.table(), Table(new, nobody, nobody)]), self.limit)
+            none = np.zeros(new.size, np.int64)
+            return _Many(merge([self.table(), Table(new, none, none)]), self.limit)
         self.levels[self.used : last], self.used = new, last
         return self
 
     def table(self) -> Table:
-        return Table(self.levels[: self.used], self.count[: self.used], self.total[: self.used])
+        order = np.argsort(self.levels[: self.used])
+        return Table(self.levels[order], self.count[order], self.total[order])
 
 
 class _Many:
@@ -328,11 +327,6 @@ class _Many:
         levels = self.slots[self.known[: self.used], 0].view(np.float64)
         order = np.argsort(levels)
         return Table(levels[order], self.count[: self.used][order], self.total[: self.used][order])
-
-
-def _distinct(epsilon: Floats) -> int:
-    ascending = np.sort(epsilon)
-    return int(np.count_nonzero(ascending[1:] != ascending[:-1])) + 1
 
 
 def _hash(bits: Ints, size: int) -> tuple[np.uint64, np.uint64, int]:

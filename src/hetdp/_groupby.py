@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -78,6 +78,8 @@ class Table:
     @property
     def n(self) -> int:
         """The number of people."""
+        if self.count.size * int(self.count.max(initial=0)) < 2**63:  # no sum can overflow
+            return int(self.count.sum())
         return sum(self.count.tolist())
 
 
@@ -145,6 +147,7 @@ class Grouping:
     def __init__(self, interval: Interval | None = None, *, expected: int = 0) -> None:
         self._interval, self._expected, self._added = interval, expected, 0
         self._lanes: dict[Any, Lane] = {}
+        self._many: bool | None = None
         self._pool: ThreadPoolExecutor | None = None
 
     def add(
@@ -159,7 +162,12 @@ class Grouping:
         threads = min(os.cpu_count() or 1, max(1, epsilon.size // CHUNK))
         edges = [epsilon.size * i // threads for i in range(threads + 1)]
         kind = _lane_type(self._added, max(self._expected, epsilon.size))
-        lanes = [self._lanes.setdefault((kind, i), kind(self._interval)) for i in range(threads)]
+        if self._many is None and epsilon.size > LIMIT:
+            self._many = _many(epsilon)
+        for i in range(threads):
+            if (kind, i) not in self._lanes:
+                self._lanes[kind, i] = kind(self._interval, many=bool(self._many))
+        lanes = [self._lanes[kind, i] for i in range(threads)]
 
         def span(i: int) -> None:
             part = slice(edges[i], edges[i + 1])
@@ -170,7 +178,9 @@ class Grouping:
                 span(0)
             else:
                 self._pool = self._pool or ThreadPoolExecutor()
-                list(self._pool.map(span, range(threads)))
+                others = self._pool.map(span, range(1, threads))
+                span(0)  # this thread is one of them
+                list(others)
         except BadEpsilonError:
             first = int(np.argmin(epsilon >= 0))
             epsilon_of(float(epsilon[first]), f" {place} {first + start}")
@@ -181,8 +191,22 @@ class Grouping:
         return merge([nobody(), *(lane.table() for lane in self._lanes.values())])
 
 
+def _many(epsilon: Floats) -> bool:
+    """Say whether the first people have more levels than are kept exactly: then no lane need learn them."""
+    if np.unique(epsilon[:1024]).size <= 512:
+        return False
+    ascending = np.sort(epsilon[: LIMIT * 9 // 8])
+    return int(np.count_nonzero(ascending[1:] != ascending[:-1])) >= LIMIT
+
+
 class Lane(Protocol):
-    """Groups the people that one thread gets: by numpy in `_lanes`, the reference, or compiled in `_fast`."""
+    """Groups the people that one thread gets: by numpy in `_lanes`, the reference, or compiled in `_fast`.
+
+    A lane that is told that there are `many` levels, more than are kept exactly, rounds them from the start.
+    """
+
+    def __init__(self, interval: Interval | None, *, many: bool = False) -> None:
+        """Begin with nobody."""
 
     def add(self, epsilon: Floats, values: NDArray[Any] | None) -> None:
         """Add people, or raise `BadEpsilonError`."""
@@ -191,7 +215,7 @@ class Lane(Protocol):
         """Return the table of everybody added so far."""
 
 
-def _lane_type(added: int, expected: int) -> Callable[[Interval | None], Lane]:
+def _lane_type(added: int, expected: int) -> type[Lane]:
     """Return the kind of lane that is worth it for so many people; numba may not be installed."""
     from . import _lanes
 

@@ -46,6 +46,15 @@ class Interval:
             raise InputError(f"bounds must be a pair of numbers (lo, hi) (got {bounds!r}); they are public")
         return cls(bounds[0], bounds[1])
 
+    def ordinary(self) -> Interval:
+        """Return the interval, or raise if mean squared errors on it, which reports show, are no ordinary doubles."""
+        if not 1e-120 <= self.width <= 1e120:
+            far = "far apart" if self.width > 1 else "close together"
+            raise InputError(
+                f"bounds are too {far} for mean squared errors (got {self.lo:g} and {self.hi:g}); use another unit"
+            )
+        return self
+
     def __str__(self) -> str:
         return f"[{self.lo:,.10g}, {self.hi:,.10g}]"
 

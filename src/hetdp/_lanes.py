@@ -26,14 +26,12 @@ class Lane:
     Sums inside a chunk are sums of doubles and exact in any order: CHUNK·Q = 2³⁸ is far below 2⁵³.
     """
 
-    def __init__(self, interval: Interval | None) -> None:
+    def __init__(self, interval: Interval | None, *, many: bool = False) -> None:
         self.interval = interval
         self.done: list[Table] = []
-        self.grouping: _Exact | _Rounded | None = None
+        self.grouping: _Exact | _Rounded = _Rounded() if many else _Exact()
 
     def add(self, epsilon: Floats, values: NDArray[Any] | None) -> None:
-        if self.grouping is None:
-            self.grouping = _Rounded() if _many(epsilon) else _Exact()
         whole = _Room(min(_groupby.CHUNK, epsilon.size))
         for start in range(0, epsilon.size, _groupby.CHUNK):
             chunk = epsilon[start : start + _groupby.CHUNK]
@@ -46,14 +44,7 @@ class Lane:
                 self.grouping = _Rounded()
 
     def table(self) -> Table:
-        return merge([*self.done, nobody() if self.grouping is None else self.grouping.table()])
-
-
-def _many(epsilon: Floats) -> bool:
-    """Say whether the first people have too many levels to keep; a hint that saves learning them."""
-    if np.unique(epsilon[: 16 * _groupby.FEW]).size <= _groupby.FEW:
-        return False
-    return bool(np.unique(epsilon[: 2 * _groupby.LIMIT]).size > _groupby.LIMIT)
+        return merge([*self.done, self.grouping.table()])
 
 
 class _Room:

@@ -137,6 +137,7 @@ def of_source(
     public_rows: Any = None,
 ) -> Release | Groups:
     """Return the private mean of a source, or one for each group if it has groups."""
+    interval.ordinary()
     by = people.asked.by
     if by is None and groups is not None:
         raise InputError("a list of groups needs the column that they are in: by=…, --by COL")
@@ -158,4 +159,4 @@ def of_source(
 
 def of_tally(people: Tally, method: str, variance: float | None) -> Release:
     """Return the private mean of a tally."""
-    return release(people, plan(people.levels, bounds=people.interval, method=method, variance=variance))
+    return release(people, plan(people.levels, bounds=people.interval.ordinary(), method=method, variance=variance))

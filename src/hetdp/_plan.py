@@ -336,7 +336,7 @@ def _drawn(method: str, levels: Levels, interval: Interval, shape: Shape, bound:
     largest = float(shape.weight.max())
     if not 0 < largest < math.inf:
         return None
-    units = lattice(shape.weight, math.ceil(float(levels.count @ (shape.weight / largest))))
+    units = lattice(shape.weight, math.ceil(float((levels.count * (shape.weight / largest)).sum())))
     least = shape.noise / largest * int(units.max())
     if shape.apart:
         scales, edges = scales_apart(units, levels.epsilon), list(range(len(levels) + 1))

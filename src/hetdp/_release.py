@@ -184,7 +184,8 @@ def _sampler_agrees(plan: Plan, term: NoiseTerm) -> None:
         surely &= plan.keep[term.first : term.last] == KEEP_ONE
     units, epsilon = units[surely], epsilon[surely]
     with np.errstate(over="ignore"):
-        tightest = np.argsort(-(units / epsilon))[:_ASKED]
+        share = units / epsilon
+    tightest = np.argpartition(-share, _ASKED)[:_ASKED] if share.size > _ASKED else np.arange(share.size)
     for w, limit in zip(units[tightest].tolist(), epsilon[tightest].tolist(), strict=True):
         if loss(w, term.scale) > limit:
             raise PrivacyError("the noise sampler's own privacy map does not agree with the plan; nothing was released")

@@ -99,7 +99,7 @@ class Tally:
             body = outer["body"]
             intact = outer["sha256"] == _digest(body)
             fields = json.loads(body)
-        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
             raise InputError(f"{path} is not a tally file that can be read") from None
         if not intact:
             raise InputError(f"{path} is damaged: its checksum does not fit")
@@ -136,7 +136,7 @@ class Tally:
         if not all(fits):
             raise InputError("this tally has sums that no values can give")
         table = merge([Table(epsilon, count, total, fields["rounded"])])
-        names = {float.fromhex(level): name for level, name in fields["names"].items()}
+        names = {float.fromhex(level): str(name) for level, name in fields["names"].items()}
         return cls(table, Interval.of(fields["bounds"]), names, tuple(map(str, fields["notes"])))
 
 

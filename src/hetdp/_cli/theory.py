@@ -55,10 +55,12 @@ def plan(  # noqa: PLR0913  one parameter an option
     """Say what a release would do and cost, without touching a value."""
     writable(output, source or [], force=force)
     from .. import _facts, _report
+    from .._interval import Interval
     from .._plan import plan as make_plan
 
+    interval = Interval.of(bounds).ordinary()
     planned = make_plan(
-        _levels(source, epsilon, value, tier, tiers, query), bounds=bounds, method=method, variance=variance
+        _levels(source, epsilon, value, tier, tiers, query), bounds=interval, method=method, variance=variance
     )
     facts = _facts.plan_facts(planned)
     answer = None

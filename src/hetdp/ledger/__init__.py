@@ -30,7 +30,7 @@ from ._history import Balance, Entry, balance, balances, entries, export
 from ._members import clean_ids
 from ._people import budgets_of
 from ._release import LedgerRelease, Request, carry_out
-from ._store import Store, opened
+from ._store import Store, opened, readable
 from ._verify import Verified, verify
 
 if TYPE_CHECKING:
@@ -103,7 +103,7 @@ class Ledger:
             write_head(place, self._book.head)
 
     def _seen(self, *outside: Head | None) -> Book:
-        with self._store.reading() as connection:
+        with readable(self.name), self._store.reading() as connection:
             return _book.caught_up(connection, self._book, outside, self.name)
 
     @classmethod
@@ -157,7 +157,7 @@ class Ledger:
         """Return what a function finds in one moment of the ledger."""
         with self._lock:
             outside = read_head(self._store.head_file)  # before the snapshot, see `_head`
-            with self._store.reading() as connection:
+            with readable(self.name), self._store.reading() as connection:
                 self._book = _book.caught_up(connection, self._book, [outside], self.name)
                 return at(connection, self._book)
 
@@ -166,7 +166,8 @@ class Ledger:
         with self._lock:
             outside = read_head(self._store.head_file)
             with self._store.writing() as connection:
-                book = _book.caught_up(connection, self._book, [outside], self.name)
+                with readable(self.name):
+                    book = _book.caught_up(connection, self._book, [outside], self.name)
                 book, made = make(connection, book)
             self._book = book
             write_head(self._store.head_file, book.head)
@@ -237,7 +238,7 @@ class Ledger:
             How a delimited file is written.
         """
         (name,) = clean_ids([release_id], "release id")
-        interval = Interval.of(bounds)
+        interval = Interval.of(bounds).ordinary()
         ask = {"bounds": interval, "method": method, "variance": variance}
         if variance is not None:
             unit_variance(variance, interval)
@@ -247,7 +248,7 @@ class Ledger:
             )
         rule = Rule.given(spend=spend, share=share, share_left=share_left)
         rows = _rows.source_of(source, value, user, form)
-        _rows.check_form(rows)
+        rows.check()
         columns = {"value": value, "user": user if isinstance(user, str) else None, "files": _rows.names_of(rows)}
         request = Request(name, rule, ask, _limits(people, rows), columns, quotes=people != "source")
         return carry_out(self, request, lambda places, plan: _rows.tally_of(rows, places, plan))
@@ -274,7 +275,7 @@ class Ledger:
         expected = None if expect_head is None else Head.parse(expect_head)
         with self._lock:
             outside = read_head(self._store.head_file)
-            with self._store.reading() as connection:
+            with readable(self.name), self._store.reading() as connection:
                 return verify(connection, [outside, expected], self.name)
 
     def forecast(
@@ -298,7 +299,7 @@ class Ledger:
             How many to look ahead at most.
         """
         rule = Rule.given(spend=spend, share=share, share_left=share_left)
-        ask = {"bounds": Interval.of(bounds), "method": method, "variance": variance}
+        ask = {"bounds": Interval.of(bounds).ordinary(), "method": method, "variance": variance}
         return self.look(lambda _, book: forecast(book, rule, ask, releases))
 
     def export(self, path: Path, *, what: str = "balances") -> None:

@@ -6,13 +6,13 @@ An event's body has up to three lists, applied in this order:
     moves     [from, to, people]               people who change cohort; from 0: who are enrolled
     levels    [cohort, place]                  everybody in the cohort has spent units[place] more
 
-and for the last one the list `units`, what each level of the plan costs.
+and for the last one `units`, what each level of the plan costs. Both are columns of `_packed`, `levels` in pairs.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import astuple, dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -23,16 +23,23 @@ from ._amounts import UNLIMITED
 from ._chain import GENESIS, Event, checked
 from ._errors import LedgerError
 from ._head import Head
-from ._schema import check_version, tables
+from ._packed import integers, packed
+from ._schema import check_version, run
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
 
 
+EVENT = "seq, kind, release, at, body, hash"
+"""The columns of an event, as `Event` has them."""
+
 _UPDATE = """
-UPDATE hetdp_cohort SET spent = ?, people = ?
-WHERE cohort = ? AND asked = ? AND budget = ? AND spent = ? AND people = ?
+UPDATE hetdp_cohort SET spent = now.column1, people = now.column2 FROM (VALUES {}) AS now
+WHERE cohort = now.column3 AND asked = now.column4 AND budget = now.column5 AND spent = now.column6
+AND people = now.column7
 """
+_AT_ONCE = 250
+"""Cohorts in one update: databases limit the numbers in a statement."""
 
 
 class Cohort(NamedTuple):
@@ -107,17 +114,27 @@ class Book:
         at = self.rows(cohorts)
         asked, spent = self.sheet[at, 1], self.sheet[at, 3] + units
         spent = np.where(asked == UNLIMITED, np.minimum(spent, UNLIMITED), spent)
-        if (units < 0).any() or (spent > asked).any() or np.unique(at).size < at.size:
+        if (units < 0).any() or (spent > asked).any() or np.bincount(at).max(initial=0) > 1:
             raise _ImpossibleError
         sheet = self.sheet.copy()
         sheet[at, 3] = spent
         return replace(self, sheet=sheet)
 
 
+def kept_levels(cohort: Any, place: Any) -> list[Any] | str:
+    """Return the cohorts that take part and the place of each in the plan, as an event keeps them."""
+    return packed(np.stack([cohort, place], axis=1).ravel())
+
+
+def levels_of(facts: Mapping[str, Any]) -> NDArray[np.int64]:
+    """Return the pairs (cohort, place) of an event; without any it charges nobody."""
+    return integers(facts.get("levels", ())).reshape(-1, 2)
+
+
 def costs(facts: Mapping[str, Any]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return what an event charges: the cohorts that pay something, and how much each person in them."""
-    levels = np.array(facts.get("levels", ()), dtype=np.int64).reshape(-1, 2)
-    units = np.array(facts.get("units", ()), dtype=np.int64)[levels[:, 1]]
+    levels = levels_of(facts)
+    units = integers(facts.get("units", ()))[levels[:, 1]]
     return levels[units != 0, 0], units[units != 0]
 
 
@@ -179,9 +196,8 @@ def _has(connection: Connection, known: Head, head: Head, name: str) -> None:
         raise _old_copy(name, known, head)
     if known.seq == 0:
         return
-    event = tables().event
-    found = connection.execute(event.select().where(event.c.seq == known.seq)).one_or_none()
-    if found is None or not known.agrees(Head(found.seq, found.hash)):
+    found = run(connection, "SELECT seq, hash FROM hetdp_event WHERE seq = ?", (known.seq,)).one_or_none()
+    if found is None or not known.agrees(Head(*found)):
         raise LedgerError(
             f"{name} has another event {known.seq} than the head that was kept outside of it: it is not the ledger "
             "that charged the last releases; nothing is released from it"
@@ -199,9 +215,8 @@ def stamp(connection: Connection, name: str) -> tuple[int, Head]:
     """Return the version of the schema and the head that the database says."""
     from sqlalchemy.exc import DBAPIError
 
-    ledger = tables().ledger
     try:
-        row = connection.execute(ledger.select()).one_or_none()
+        row = run(connection, "SELECT version, seq, hash FROM hetdp_ledger").one_or_none()
     except DBAPIError as error:
         if "no such table" not in str(error.orig) and "UndefinedTable" not in type(error.orig).__name__:
             raise
@@ -213,14 +228,13 @@ def stamp(connection: Connection, name: str) -> tuple[int, Head]:
 
 def events(connection: Connection, after: int = 0) -> Iterable[Event]:
     """Return the events after a number, in order."""
-    event = tables().event
-    rows = connection.execute(event.select().where(event.c.seq > after).order_by(event.c.seq))
-    return (Event(*row) for row in rows)
+    query = f"SELECT {EVENT} FROM hetdp_event WHERE seq > ? ORDER BY seq"  # noqa: S608  our own names
+    return (Event(*row) for row in run(connection, query, (after,)))
 
 
 def cohorts(connection: Connection) -> dict[int, Cohort]:
     """Return the cohorts as the table has them."""
-    rows = connection.exec_driver_sql("SELECT cohort, asked, budget, spent, people FROM hetdp_cohort")
+    rows = run(connection, "SELECT cohort, asked, budget, spent, people FROM hetdp_cohort")
     return {cohort: Cohort(asked, budget, spent, people) for cohort, asked, budget, spent, people in rows}
 
 
@@ -229,18 +243,16 @@ def write(connection: Connection, before: Book, event: Event) -> Book:
 
     A cohort is changed only if it stands in the table as it does in the book; otherwise this raises.
     """
-    book, table = before.after(event), tables()
-    known = len(before.sheet)
-    new = [{"cohort": key, **book.cohorts[key]._asdict()} for key in book.sheet[known:, 0].tolist()]
-    if new:
-        connection.execute(table.cohort.insert(), new)
+    book, known = before.after(event), len(before.sheet)
+    if len(book.sheet) > known:
+        run(connection, "INSERT INTO hetdp_cohort VALUES (?, ?, ?, ?, ?)", [*map(tuple, book.sheet[known:].tolist())])
     differs = (book.sheet[:known] != before.sheet).any(axis=1)
-    if differs.any():
-        changed = np.hstack([book.sheet[:known][differs, 3:], before.sheet[differs]])
-        update = _UPDATE if connection.dialect.name == "sqlite" else _UPDATE.replace("?", "%s")
-        if connection.exec_driver_sql(update, [*map(tuple, changed.tolist())]).rowcount != len(changed):
+    changed = np.hstack([book.sheet[:known][differs, 3:], before.sheet[differs]])
+    for start in range(0, len(changed), _AT_ONCE):
+        some = changed[start : start + _AT_ONCE]
+        rows = ", ".join(["(?, ?, ?, ?, ?, ?, ?)"] * len(some))
+        if run(connection, _UPDATE.format(rows), tuple(some.ravel().tolist())).rowcount != len(some):
             raise _unbalanced("the ledger")
-    row = {column: getattr(event, column) for column in ("seq", "kind", "release", "at", "body", "hash")}
-    connection.execute(table.event.insert(), [row])
-    connection.execute(table.ledger.update().values(seq=event.seq, hash=event.hash))
+    run(connection, "INSERT INTO hetdp_event VALUES (?, ?, ?, ?, ?, ?)", astuple(event))
+    run(connection, "UPDATE hetdp_ledger SET seq = ?, hash = ?", (event.seq, event.hash))
     return book

@@ -22,6 +22,7 @@ from .._levels import Levels
 from .._plan import Plan, plan
 from ._amounts import UNLIMITED, Rule, charges, levels
 from ._book import Book
+from ._packed import integers, packed, reals
 
 Ints = NDArray[np.int64]
 Part = tuple[int, int]
@@ -69,7 +70,7 @@ class Intent:
     plan: Plan
     parts: Parts
     place: Ints
-    units: list[int]
+    units: Ints
     facts: dict[str, int]
 
 
@@ -84,7 +85,7 @@ def intended(book: Book, parts: Parts, rule: Rule, ask: Mapping[str, Any]) -> In
     made = plan(Levels.from_table(table, _names(book, asked, epsilon)), **ask)
     place = np.searchsorted(made.levels.epsilon, round_down(epsilon) if made.levels.rounded else epsilon)
     units = charges(made)
-    if (np.array(units)[place] > allowed).any():  # by the claim in `_amounts` this cannot happen
+    if (units[place] > allowed).any():  # by the claim in `_amounts` this cannot happen
         raise PrivacyError("this plan would charge more than somebody has left; nothing was released")
     enters = allowed > 0
     entered = Parts(parts.cohort[enters], parts.own[enters], parts.count[enters])
@@ -133,11 +134,11 @@ def plan_facts(made: Plan) -> dict[str, Any]:
     return {
         "method": made.method,
         "bounds": [bound.hex() for bound in made.bounds],
-        "epsilon": [e.hex() for e in made.levels.epsilon.tolist()],
-        "count": made.levels.count.tolist(),
+        "epsilon": packed(made.levels.epsilon),
+        "count": packed(made.levels.count),
         "rounded": made.levels.rounded,
         "names": {e.hex(): name for e, name in made.levels.names.items()},
-        "units": made.units.tolist(),
+        "units": packed(made.units),
         "noise": [[term.scale.hex(), term.first, term.last] for term in made.noise],
         "threshold": None if made.threshold is None else float(made.threshold).hex(),
         "abstains": made.abstains,
@@ -149,14 +150,13 @@ def plan_facts(made: Plan) -> dict[str, Any]:
 def plan_of(facts: Mapping[str, Any]) -> Plan:
     """Return the plan that `plan_facts` gave; it passes the exact check again."""
     real = float.fromhex
-    epsilon = np.array([real(e) for e in facts["epsilon"]])
-    count = np.array(facts["count"], dtype=np.int64)
-    table = Table(epsilon, count, np.zeros_like(count), facts["rounded"])
+    count = integers(facts["count"])
+    table = Table(reals(facts["epsilon"]), count, np.zeros_like(count), facts["rounded"])
     return Plan(
         facts["method"],
         Levels.from_table(table, {real(e): name for e, name in facts["names"].items()}),
         Interval.of([real(bound) for bound in facts["bounds"]]),
-        np.array(facts["units"], dtype=np.int64),
+        integers(facts["units"]),
         tuple(NoiseTerm(real(scale), first, last) for scale, first, last in facts["noise"]),
         None if facts["threshold"] is None else real(facts["threshold"]),
         abstains=facts["abstains"],

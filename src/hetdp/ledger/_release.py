@@ -19,8 +19,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from .._errors import HetdpError, InputError
 from .._plan import Plan
 from .._release import Release, release
@@ -31,7 +29,8 @@ from ._book import Book
 from ._chain import Event, canonical, following
 from ._charge import Intent, Part, Parts
 from ._errors import ChargedError
-from ._schema import tables
+from ._packed import packed
+from ._schema import run
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
@@ -128,9 +127,8 @@ def _unfinished(release_id: str, state: str, why: str) -> ChargedError:
 
 def find(connection: Connection, release_id: str, kind: str) -> Event | None:
     """Return the charge or the result of a release, if there is one."""
-    event = tables().event
-    query = event.select().where(event.c.release == release_id, event.c.kind == kind)
-    row = connection.execute(query).one_or_none()
+    query = f"SELECT {_book.EVENT} FROM hetdp_event WHERE release = ? AND kind = ?"  # noqa: S608  our own names
+    row = run(connection, query, (release_id, kind)).one_or_none()
     return None if row is None else Event(*row)
 
 
@@ -161,12 +159,12 @@ def _charge_now(connection: Connection, book: Book, request: Request) -> tuple[B
     facts = {
         "request": request.facts,
         "plan": _charge.plan_facts(intent.plan),
-        "units": intent.units,
+        "units": packed(intent.units),
         "people": intent.facts,
     }
     moved: dict[str, int] = {}
     if people is None:
-        facts["levels"] = np.stack([intent.parts.cohort, intent.place], axis=1).tolist()
+        facts["levels"] = _book.kept_levels(intent.parts.cohort, intent.place)
     else:
         moved = _moved(book, people, intent, facts)
     event = following(book.head, "charge", facts, request.release)
@@ -181,7 +179,7 @@ def _moved(book: Book, people: Mapping[str, Part], intent: Intent, facts: dict[s
     moves = Counter((people[person][0], cohort) for person, cohort in moved.items())
     parts = zip(intent.parts.cohort.tolist(), intent.parts.own.tolist(), strict=True)
     places = {where[part]: place for part, place in zip(parts, intent.place.tolist(), strict=True)}
-    facts["levels"] = [[cohort, place] for cohort, place in places.items()]
+    facts["levels"] = _book.kept_levels(list(places), list(places.values()))
     facts["new"] = new
     facts["moves"] = sorted([*pair, count] for pair, count in moves.items())
     facts["ids"] = _members.digests(moved.items())
@@ -206,7 +204,7 @@ def _computed(ledger: Ledger, charged: Event, read: Callable[[Mapping[str, int],
     plan = _charge.plan_of(charged.facts["plan"])
     if plan.abstains:
         return plan.interval.mid
-    place = dict(charged.facts["levels"])
+    place = dict(_book.levels_of(charged.facts).tolist())
     there = ledger.look(lambda connection, _: _members.members(connection, charged.seq))
     return release(read({p: place[c] for p, c in there.items() if c in place}, plan), plan).unclamped
 

@@ -9,8 +9,7 @@ it is the midpoint. A row of somebody who does not take part is nobody's. Counts
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +21,7 @@ from .._groupby import Table
 from .._interval import GRID, Interval
 from .._plan import Plan
 from .._tally import Tally
-from ..sources import Form, Source, columnar, delimited, files, frames
-from ..sources._text import Text
+from ..sources import Form, Source
 from ._members import clean_ids, readable_ids
 
 
@@ -43,33 +41,7 @@ def source_of(source: Any, value: str | None, user: Any, form: Form | None = Non
 
 def names_of(people: Source) -> list[str] | None:
     """Return the last parts of the names of files: what of a source may stand in a request; None for others."""
-    return [Path(name).name for name in _named(people)] or None
-
-
-def _named(people: Source) -> Sequence[str | os.PathLike[str]]:
-    """Return the names of files; none if the source is something else."""
-    if people.asked.value is None or frames.is_frame(people.origin):
-        return ()
-    return [people.origin] if isinstance(people.origin, (str, os.PathLike)) else list(people.origin)
-
-
-def check_form(people: Source) -> None:
-    """Raise for what is wrong with the names, the header or the types of a table. No row is read."""
-    people.batches()  # a source that cannot yield rows at all says so here; nothing is read until the first is taken
-    if frames.is_frame(people.origin):
-        frames._check(frames._plain(frames._opened(people.origin)), people.asked)
-    elif names := _named(people):
-        for path in files.paths(names):
-            _check_file(path, people)
-
-
-def _check_file(path: Path, people: Source) -> None:
-    reader = files._kind(path)[1]
-    if reader is columnar.batches:
-        columnar._check_types(columnar._scan(path).collect_schema(), people.asked, path)
-    elif reader is delimited.batches:
-        with Text(path) as text:
-            delimited.Layout.of(text.header(), path, people.asked, people.form)
+    return [Path(name).name for name in people.names] or None
 
 
 def ids_of(people: Source) -> list[str]:

@@ -95,6 +95,12 @@ def create(connection: Connection, ident: str, genesis: str) -> None:
         connection.exec_driver_sql(statement)
 
 
+def run(connection: Connection, statement: str, parameters: Any = ()) -> Any:
+    """Carry out a statement of ours; `?` stands for a parameter in either database."""
+    spelled = statement if connection.dialect.name == "sqlite" else statement.replace("?", "%s")
+    return connection.exec_driver_sql(spelled, parameters)
+
+
 def exists(connection: Connection) -> bool:
     """Say whether there is a ledger in this database."""
     import sqlalchemy as sa

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from .._errors import InputError
+from .._errors import HetdpError, InputError
 from ._errors import LedgerError
 from ._place import check_place
 
@@ -141,6 +141,19 @@ def translated(name: str) -> Iterator[None]:
         raise LedgerError(f"{name} cannot be used: {_cause(error)}") from None
 
 
+@contextmanager
+def readable(name: str) -> Iterator[None]:
+    """Turn what a damaged entry brings about into one sentence: SQLite keeps a cell of any type in any column."""
+    try:
+        yield
+    except HetdpError:
+        raise
+    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError):
+        raise LedgerError(
+            f"{name} is damaged: it has an entry that no ledger writes; nothing is released from it"
+        ) from None
+
+
 def _cause(error: BaseException | None) -> str:
     code = str(getattr(error, "sqlite_errorname", "") or getattr(error, "sqlstate", "") or "")
     for start, cause in _CAUSES.items():
@@ -203,7 +216,8 @@ def _sqlite(path: Path, head_file: Path) -> Store:
     from sqlalchemy import URL, create_engine, event
 
     # In mode rw a file that vanished is an error, not a new and empty ledger.
-    url = URL.create("sqlite", database=f"file:{quote(str(path.resolve()))}", query={"mode": "rw", "uri": "true"})
+    name = quote(os.fsencode(path.resolve()))  # of bytes: a name need not be text
+    url = URL.create("sqlite", database=f"file:{name}", query={"mode": "rw", "uri": "true"})
     engine = create_engine(url, isolation_level="AUTOCOMMIT", connect_args={"timeout": PATIENCE})
 
     @event.listens_for(engine, "connect")

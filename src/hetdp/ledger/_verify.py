@@ -12,6 +12,8 @@ from dataclasses import asdict, dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from . import _book, _members
 from ._amounts import charges
 from ._book import Book
@@ -19,6 +21,7 @@ from ._chain import Event
 from ._charge import plan_of
 from ._errors import LedgerError
 from ._head import Head
+from ._packed import integers
 from ._schema import missing_guards, tables
 
 if TYPE_CHECKING:
@@ -104,5 +107,5 @@ def _check_moves(event: Event, found: tuple[int, list[tuple[str, int]]] | None, 
 
 
 def _check_charge(event: Event) -> None:
-    if charges(plan_of(event.facts["plan"])) != event.facts["units"]:
+    if not np.array_equal(charges(plan_of(event.facts["plan"])), integers(event.facts["units"])):
         raise LedgerError(f"event {event.seq} charges something else than its plan spends; nothing is released from it")

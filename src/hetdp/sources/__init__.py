@@ -124,6 +124,19 @@ class Source:
             return files.batches(_names(self.origin), self.asked, self.tiers, self.form, owner=owner, watch=self.watch)
         return arrays.batches(self.origin, self.epsilon, self.tiers, self.ids, owner=owner)
 
+    def check(self) -> None:
+        """Raise for what is wrong with the names, the header or the types of a table; no row is read."""
+        self.batches()  # a source that cannot yield rows at all says so; nothing is read until the first is taken
+        if self.in_files:
+            files.check(self.names, self.asked, self.form)
+        elif not self.in_memory:
+            frames.check(self.origin, self.asked)
+
+    @property
+    def names(self) -> files.Names:
+        """The names of the files, if the rows stand in files."""
+        return _names(self.origin) if self.in_files else ()
+
     @property
     def in_files(self) -> bool:
         """Whether the rows stand in files."""

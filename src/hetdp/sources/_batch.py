@@ -62,9 +62,8 @@ class Tiers:
         except InputError:
             if self._quotes:
                 raise
-        what = (
-            f"one of the tiers {', '.join(map(repr, self._epsilon))}" if self._epsilon else "0, positive, inf or public"
-        )
+        number = "0, positive, inf or public (a decimal number; if it is too large for one, write inf)"
+        what = f"one of the tiers {', '.join(map(repr, self._epsilon))}" if self._epsilon else number
         raise InputError(f"epsilon cannot be read{where}: it must be {what}")
 
     def _read(self, cell: Any, where: str) -> float:

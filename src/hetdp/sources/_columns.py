@@ -47,7 +47,8 @@ class Columns:
     def batch(self, frame: pl.DataFrame, places: Places, odd: NDArray[np.bool_] | None = None) -> Batch:
         """Return the batch of a frame that has the columns asked for; no private cell can raise.
 
-        `odd` are rows that are not plain: an ε there may be a piece of a value and is never quoted.
+        `odd` are rows of a text that are not plain: an ε there may be a piece of a value. Whether a row is plain
+        depends on its value, so no ε of a text is quoted, on whatever row.
         """
         levels = self._levels(frame, places, odd)
         texts = {name: frame[name] for name in self.asked.texts}
@@ -60,15 +61,11 @@ class Columns:
         return Batch(values, levels, self.place, missing_of(cells), np.asarray(places), odd, texts)
 
     def _levels(self, frame: pl.DataFrame, places: Places, odd: NDArray[np.bool_] | None) -> NDArray[np.float64]:
-        import polars as pl
-
         if not isinstance(self.asked.epsilon, str):
             return np.full(frame.height, self.asked.epsilon, dtype=np.float64)
         cells, of = frame[self.asked.epsilon], f" of {self.path}"
-        if odd is not None and odd.any():
-            strange = cells.filter(odd), pl.Series(places).filter(odd)
-            epsilons_of(*strange, self.place, self.tiers.discreet(), self.form, of)
-        return epsilons_of(cells, places, self.place, self.tiers, self.form, of)
+        tiers = self.tiers if odd is None else self.tiers.discreet()
+        return epsilons_of(cells, places, self.place, tiers, self.form, of)
 
 
 def values_of(cells: pl.Series, form: Form = PLAIN) -> NDArray[np.float64]:

@@ -31,8 +31,7 @@ def batches(
     from polars.selectors import by_name
 
     columns = Columns(path, asked, tiers, "row", form, owner)
-    scan = _scan(path)
-    _check_types(scan.collect_schema(), asked, path)
+    scan = check(path, asked, form)
     rows, n, size = 0, scan.select(pl.len()).collect().item(), path.stat().st_size
     for frame in scan.select(by_name(*asked.columns)).collect_batches(chunk_size=_ROWS):
         if frame.height:
@@ -42,6 +41,13 @@ def batches(
             watch(rows, size * rows // max(1, n))
     if rows != n:  # when a thread of the reader fails, the frames just end
         raise InputError(f"{path} cannot be read to its end; the file may be damaged")
+
+
+def check(path: Path, asked: Asked, _form: Form) -> pl.LazyFrame:
+    """Return the table of a file, no row of it read; raise if a column is not there or has the wrong type."""
+    scan = _scan(path)
+    _check_types(scan.collect_schema(), asked, path)
+    return scan
 
 
 def _scan(path: Path) -> pl.LazyFrame:

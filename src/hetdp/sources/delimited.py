@@ -1,7 +1,8 @@
 """Delimited text: CSV and TSV, by the line rule of `_layout`: a line is a person.
 
 A block of lines goes to the compiled pass of `_compiled` if the file is large, else to Polars; both mean the same.
-What stands right of the value is never quoted in a message: on a damaged line it may be a piece of the value.
+No message quotes an ε, nor an id or a group that stands right of the value: on a damaged line it may be a piece of the
+value, and which lines are damaged depends on values.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from ._text import Text, Watch
 if TYPE_CHECKING:
     import polars as pl
 
-__all__ = ["Layout", "batches"]
+__all__ = ["Layout", "batches", "check"]
 
 Reader = Callable[[bytes, int, int], Batch | None]
 
@@ -41,8 +42,7 @@ def batches(
     """Yield the people of a delimited file, some megabytes at a time."""
     with Text(path) as text:
         layout = Layout.of(text.header(), path, asked, form)
-        discreet = layout.value is not None and layout.epsilon is not None and layout.epsilon > layout.value
-        columns = Columns(path, asked, tiers.discreet() if discreet else tiers, "line", form, owner)
+        columns = Columns(path, asked, tiers, "line", form, owner)
         read, rows = _reader(layout, columns), 0
         texts = [place for name, place in zip(asked.columns, layout.places, strict=True) if name in asked.texts]
         quotes = layout.value is None or all(place < layout.value for place in texts)
@@ -59,6 +59,12 @@ def batches(
                 yield batch if quotes else replace(batch, quotes=False)
             if watch is not None:
                 watch(rows, consumed)
+
+
+def check(path: Path, asked: Asked, form: Form) -> None:
+    """Raise for what is wrong with the header of a file; no further line is read."""
+    with Text(path) as text:
+        Layout.of(text.header(), path, asked, form)
 
 
 def _numbered(text: Text) -> Iterator[tuple[bytes, int, int, int]]:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import glob
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from .._errors import InputError
@@ -15,10 +17,9 @@ from ._batch import Batch, Tiers
 from ._form import Form
 from ._text import Text, Watch
 
-__all__ = ["Form", "batches", "size"]
+__all__ = ["Form", "batches", "check", "paths", "size"]
 
 Names = Sequence[str | os.PathLike[str]]
-Reader = Callable[..., Iterator[Batch]]
 
 _REFUSED = {
     b"PK\x03\x04": "a zip archive or an Excel workbook; save the table as CSV or Parquet",
@@ -55,6 +56,14 @@ def batches(
             yield batch
         done += path.stat().st_size
         seen(0, 0, rows, done)
+
+
+def check(names: Names, asked: Asked, form: Form) -> None:
+    """Raise for what is wrong with the names, the header or the types of a table in files; no row is read."""
+    for path in paths(names):
+        kind, reader = _kind(path)
+        with _discreet(path, kind):
+            reader.check(path, asked, form)
 
 
 def size(names: Names) -> int:
@@ -104,41 +113,47 @@ def _local(path: Path) -> Path:
 
 
 def _one(path: Path, asked: Asked, tiers: Tiers, form: Form, **options: Any) -> Iterator[Batch]:
-    import polars as pl
-
     before = _stamp(path)
     kind, reader = _kind(path)
-    try:
-        yield from reader(path, asked, tiers, form, **options)
-    except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError):
-        # The reader's own message may quote what it read.
-        raise InputError(f"{path} cannot be read as {kind}; the file may be damaged") from None
+    with _discreet(path, kind):
+        yield from reader.batches(path, asked, tiers, form, **options)
     if _stamp(path) != before:
         raise InputError(f"{path} changed while it was being read; try again when nobody writes to it")
 
 
-def _kind(path: Path) -> tuple[str, Reader]:
+@contextmanager
+def _discreet(path: Path, kind: str) -> Iterator[None]:
+    """Replace the message of a reader's own error: it may quote what was read."""
+    import polars as pl
+
+    try:
+        yield
+    except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError):
+        raise InputError(f"{path} cannot be read as {kind}; the file may be damaged") from None
+
+
+def _kind(path: Path) -> tuple[str, ModuleType]:
     """Return what a file is, by its first bytes, and who reads it. Of text only the first sign counts."""
     with path.open("rb") as file:
         head = file.read(16)
     _refuse(path, head)
     for magic, kind in _COLUMNAR.items():
         if head.startswith(magic):
-            return kind, columnar.batches
+            return kind, columnar
     with Text(path) as text:
         inner = text.head().removeprefix(b"\xef\xbb\xbf")
     if not inner:
         raise InputError(f"{path} is empty (n = 0); a mean needs at least one person")
     inner = inner.lstrip()[:64]
     if inner[:1] == b"{":
-        return "JSON lines", ndjson.batches
+        return "JSON lines", ndjson
     if inner[:1] == b"[" and inner[1:].lstrip()[:1] == b"{":
         raise InputError(f"{path} is one JSON array; write one JSON object a line instead")
     if head.startswith(_COMPRESSED):
         _refuse(path, inner)
         if inner.startswith((*_COLUMNAR, *_COMPRESSED)):
             raise InputError(f"{path} holds a compressed file that is not text; decompress it")
-    return "delimited text", delimited.batches
+    return "delimited text", delimited
 
 
 def _refuse(path: Path, head: bytes) -> None:

@@ -53,13 +53,19 @@ def is_lazy(frame: Any) -> bool:
 
 def batches(frame: Any, asked: Asked, tiers: Tiers, *, owner: bool = False) -> Iterator[Batch]:
     """Yield all people of a frame in memory as one batch."""
-    opened = _plain(_opened(frame))
-    _check(opened, asked)
+    opened = check(frame, asked)
     columns = opened.select(*asked.columns)
     if columns.implementation.is_polars():
         yield from _polars_batch(columns.to_native(), 0, asked, tiers, owner=owner)
     elif len(columns):
         yield _arrays_batch(columns, asked, tiers, owner=owner)
+
+
+def check(frame: Any, asked: Asked) -> Any:
+    """Return a frame for narwhals; raise if a column is not there or has the wrong type. No row is read."""
+    opened = _plain(_opened(frame))
+    _check(opened, asked)
+    return opened
 
 
 def tables(frame: Any, asked: Asked, interval: Interval | None, tiers: Tiers) -> Tables:

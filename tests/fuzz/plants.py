@@ -1,0 +1,108 @@
+"""Bugs to plant: the same budget must find each of them, or finding nothing means nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from hetdp._cli import theory
+from hetdp._errors import InputError
+from hetdp._tally import Tally
+from hetdp.ledger import _book
+from hetdp.sources import _layout, delimited, files
+
+
+@dataclass(frozen=True)
+class Plant:
+    """A bug: the target that must find it, how to plant it, and what the fuzzer reports then."""
+
+    target: str
+    plant: Callable[[], None]
+    report: str
+
+
+def stray_index() -> None:
+    """A line with three quotes or more, of which one is left open, is read past its end."""
+    old = _layout._from_left
+
+    def new(text: str, most: int, delimiter: str) -> list[str]:
+        if text.count('"') > 2 and text.count('"') % 2:
+            raise IndexError("list index out of range")
+        return old(text, most, delimiter)
+
+    _layout._from_left = new
+
+
+def foreign_error() -> None:
+    """The errors of the library that reads Parquet and Arrow are let through."""
+
+    def new(path: Any, *rest: Any, **options: Any) -> Iterator[Any]:
+        yield from files._kind(path)[1].batches(path, *rest, **options)
+
+    files._one = new
+
+
+def quoted_cell() -> None:
+    """A value that is too long to be a number is an error that quotes it."""
+    old = delimited._batch
+
+    def new(people: Any, columns: Any) -> Any:
+        for cell in people["cell 0"].to_list():
+            if len(cell) > 20:
+                raise InputError(f"a value cannot be read (got {cell!r})")
+        return old(people, columns)
+
+    delimited._batch = new
+
+
+def dropped_person() -> None:
+    """A person whose value has a sign that is none of a number is left out."""
+    old = delimited._batch
+    delimited._batch = lambda people, columns: old(people.filter(~people["cell 0"].str.contains("[#$%&]")), columns)
+
+
+def negative_sum() -> None:
+    """A sum below zero is taken for one above."""
+    old = Tally._of_fields.__func__
+
+    def new(cls: type[Tally], fields: Any) -> Tally:
+        tally: Tally = old(cls, {**fields, "total": [abs(total) for total in fields["total"]]})
+        if len(tally.levels) == len(fields["total"]):
+            tally.table = replace(tally.table, total=np.minimum(tally.table.total, fields["total"]))
+        return tally
+
+    Tally._of_fields = classmethod(new)
+
+
+def broken_chain() -> None:
+    """The hashes of events are not compared."""
+    _book.checked = lambda events, *_: events
+
+
+def unsplit_tier() -> None:
+    """A tier without its sign is split all the same."""
+    old = theory.levels_of
+
+    def new(tier: list[str]) -> Any:
+        for option in tier:
+            _, _ = option.split("=")
+        return old(tier)
+
+    theory.levels_of = new
+
+
+PLANTS = {
+    plant.plant.__name__: plant
+    for plant in (
+        Plant("text", stray_index, "IndexError"),
+        Plant("columnar", foreign_error, "Error"),
+        Plant("cell", quoted_cell, "a value cannot be read"),
+        Plant("cell", dropped_person, "AssertionError"),
+        Plant("tally", negative_sum, "AssertionError: a sum of -"),
+        Plant("ledger", broken_chain, "Error"),
+        Plant("cli", unsplit_tier, "internal error ValueError"),
+    )
+}
