@@ -91,6 +91,8 @@ def damages() -> dict[str, bytes]:
         "further-names": at["further"] + b'\x01{"names":[]}',
         "further-result": at["further"] + b"\x03{}",
         "further-charge": at["further"] + b'\x02{"levels":[[1,0]],"units":[1]}',
+        "further-packed": at["further"] + b'\x02{"levels":"u1:AQA=","units":"u8:AQAAAAAAAAA="}',
+        "further-packed-short": at["further"] + b'\x02{"levels":"u1:AQA=","units":"u2:AQ=="}',
         "further-enroll": at["further"] + b'\x01{"ids":{},"moves":[],"new":[[9,1,1,0]]}',
         "further-deep": at["further"] + b"\x01" + b"[" * 1500,
     }
