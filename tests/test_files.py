@@ -353,8 +353,9 @@ good = st.tuples(fields, st.sampled_from([b"1", b"0.5", b"public", b"Inf", b"+2"
     header=st.sampled_from([b"x,e", b"e,x", b"x,e,id", b"id,x,e", b"g,x,id", b"x"]),
     ends=st.sampled_from([b"\n", b"\r\n"]),
     block=st.sampled_from([1, 60, 2**22]),
+    tiers=st.sampled_from([{}, {"1": 0.01, "0.5": 3, "public": 0.1}, {"shy": 1, "+2": 0.2}]),
 )
-def test_the_compiled_reader_is_the_careful_one_for_any_bytes(lines, header, ends, block, tmp_path_factory):
+def test_the_compiled_reader_is_the_careful_one_for_any_bytes(lines, header, ends, block, tiers, tmp_path_factory):
     path = write(tmp_path_factory.getbasetemp() / "any.csv", ends.join([header, *lines]))
     names = header.decode().split(",")
     person, by = ("id" if "id" in names else None), ("g" if "g" in names else None)
@@ -362,8 +363,19 @@ def test_the_compiled_reader_is_the_careful_one_for_any_bytes(lines, header, end
     seen = []
     for large in (0, 2**60):
         with mock.patch.object(delimited, "_LARGE", large), mock.patch.object(_text, "BLOCK", block):
-            seen.append(outcome(lambda: rows(path, asked)))
+            seen.append(outcome(lambda: rows(path, asked, tiers)))
     assert seen[0] == seen[1]
+
+
+@pytest.mark.parametrize("large", [0, 2**60], ids=["compiled", "careful"])
+def test_a_tier_whose_name_is_a_number_is_that_tier_and_no_epsilon(tmp_path, large):
+    """Tier "1" may be the strictest; a number that names no tier is refused by its line."""
+    tiers = {"1": 0.01, "2": 0.1}
+    path = write(tmp_path / "t.csv", "x,e\n" + "0.5,1\n0.5, 2\n" * 50)
+    other = write(tmp_path / "o.csv", "x,e\n" + "0.5,1\n" * 50 + "0.5,3\n")
+    with mock.patch.object(delimited, "_LARGE", large):
+        assert rows(path, PAIR, tiers) == [(number(0.5), 0.01), (number(0.5), 0.1)] * 50
+        refused(lambda: rows(other, PAIR, tiers), "line 52", "tiers")
 
 
 def test_the_compiled_reader_learns_names_of_levels_and_asks_once(tmp_path, monkeypatch):

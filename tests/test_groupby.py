@@ -190,6 +190,38 @@ def test_python_numpy_and_the_kernels_give_the_same_integers(crowd, limit, chunk
         assert grouped(epsilon, values, interval, compiled=False, cuts=cuts) == want
 
 
+@pytest.mark.parametrize("compiled", [True, False])
+def test_a_table_may_be_asked_for_at_any_time(compiled):
+    """Lanes that round are put together for a table; who was put together once is not counted again."""
+    rng = np.random.default_rng(7)
+    parts = [(rng.uniform(low, 2 * low, 6000), rng.random(6000)) for low in (1.0, 0.01, 30.0)]
+    for epsilon, _ in parts:
+        epsilon[rng.integers(0, 6000, 600)] = rng.choice([0, INF], 600)
+    with (
+        forced(compiled=compiled),
+        mock.patch.multiple(_groupby, LIMIT=50, CHUNK=1024),
+        mock.patch("os.cpu_count", return_value=3),
+    ):
+        grouping = Grouping(Interval(0, 1))
+        for i, part in enumerate(parts):
+            grouping.add(*part)
+            epsilon, values = (np.concatenate(column).tolist() for column in zip(*parts[: i + 1], strict=True))
+            for _ in range(2):
+                assert seen(grouping.table()) == by_python(epsilon, values, Interval(0, 1), 50)
+        assert len(grouping._lanes) == 3
+        assert kinds(grouping) == {_fast.Lane if compiled else _lanes.Lane}
+
+
+@pytest.mark.parametrize("compiled", [True, False])
+def test_both_zeros_are_one_level_at_the_limit(compiled):
+    levels = np.array([0.0, -0.0, *np.arange(1, 600) / 7])
+    epsilon, values = np.tile(levels, 4), np.zeros(4 * levels.size)
+    with mock.patch.object(_groupby, "LIMIT", 600):
+        assert not grouped(epsilon, values, Interval(0, 1), compiled=compiled)[1]
+    with mock.patch.object(_groupby, "LIMIT", 599):
+        assert grouped(epsilon, values, Interval(0, 1), compiled=compiled)[1]
+
+
 def test_many_people_pass_the_limit_late_in_both_lanes():
     """Few levels first, then thousands, then more than the limit, in arrays longer than a chunk of the kernels."""
     rng = np.random.default_rng(5)

@@ -1439,6 +1439,53 @@ def test_an_export_keeps_ids_as_text_and_no_spreadsheet_takes_one_for_a_formula(
             ledger.export(path, what=what)
 
 
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda ledger: ledger.forecast(bounds=(0, 1), spend=0.1, releases=2.5),
+        lambda ledger: ledger.forecast(bounds=(0, 1), spend=0.1, releases="5"),
+        lambda ledger: ledger.export("b.csv", what=3),
+        lambda ledger: ledger.export(None),
+        lambda ledger: ledger.export("no\0name.csv"),
+        lambda ledger: ledger.plot("no\0name.png"),
+    ],
+    ids=[
+        "forecast of a fraction",
+        "forecast of a text",
+        "export of a number",
+        "export to None",
+        "NUL",
+        "NUL of a picture",
+    ],
+)
+def test_a_mistake_of_the_caller_is_not_called_damage(ledger, tmp_path, monkeypatch, ask):
+    """Somebody who reads "damaged" may put an old copy back, and then budgets are spent twice."""
+    monkeypatch.chdir(tmp_path)
+    mean(ledger)
+    with pytest.raises((InputError, TypeError, ValueError)) as caught:
+        ask(ledger)
+    assert not isinstance(caught.value, LedgerError)
+
+
+def test_a_library_that_is_too_old_is_refused_before_a_ledger_is_made(tmp_path, monkeypatch):
+    monkeypatch.setattr("sqlite3.sqlite_version_info", (3, 32, 9))
+    with pytest.raises(LedgerError, match=r"needs SQLite 3\.33"):
+        Ledger.create(tmp_path / "budgets.db")
+
+
+def test_bounds_that_no_report_can_show_are_refused_before_the_charge(where):
+    with made(where) as ledger:
+        for bounds in ((0, 1e-200), (0, 1e155)):
+            with pytest.raises(InputError, match="mean squared errors"):
+                ledger.mean(Untouchable(), user=PEOPLE, bounds=bounds, release_id="may", spend=0.1)
+            request = _release.Request(
+                "may", Rule.given(spend=0.1), {"bounds": hetdp.Interval(*bounds), "method": "adpm", "variance": None}
+            )
+            with pytest.raises(InputError, match="mean squared errors"):  # whoever calls it
+                _release.carry_out(ledger, request, lambda *_: pytest.fail("the values were read"))
+        assert ledger.verify().charges == 0
+
+
 def test_the_picture_shows_what_every_tier_had_left(ledger, tmp_path):
     from hetdp.ledger import _picture
 

@@ -231,6 +231,30 @@ def test_rows_from_a_file_are_the_librarys_tally(site):
     assert site.publish(study).json()["result"]["estimate"] == pytest.approx((1 + 5 + 5 + 10 + 5 + 4) / 6, abs=1e-5)
 
 
+def test_one_study_that_cannot_be_finished_keeps_no_other_from_being_served(tmp_path):
+    """Bounds that no report can show are refused when a study is made; here they come in behind its back."""
+    import sqlalchemy as sa
+
+    from hetdp.server import publish, store
+
+    settings = settings_for(tmp_path)
+    with served(settings) as site:
+        asked = {"question": "?", "unit": "h", "bounds": [0, 1e-200], "tiers": TIERS, "opens": 1}
+        waves = [{"closes": 2 * 10**9, "share": 1.0}]
+        assert site.curator.post("/api/studies", json={**asked, "waves": waves}).status_code == 422
+        bad, good = site.study(), site.study()
+        for study in (bad, good):
+            site.rows(study, "value,tier\n" + "\n".join(["2,open"] * 500), key=study)
+            site.app.state.publisher._run(lambda transaction, study=study: publish._close(transaction, study, 0))
+        change = sa.update(store.studies).where(store.studies.c.id == bad).values(hi=1e-200)
+        site.app.state.publisher._run(lambda transaction: transaction.execute(change))
+    with served(settings) as site:
+        assert site.client().get(f"/api/results/{good}").status_code == 200
+        assert site.client().get(f"/api/results/{bad}").status_code == 404
+        kinds = [entry.kind for entry in site.app.state.publisher.ledger.history()]
+    assert kinds.count("charge") == kinds.count("result") == 1
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [

@@ -95,7 +95,7 @@ def scales_apart(units: Ints, epsilon: Floats) -> list[float]:
 
 def check(units: Ints, epsilon: Floats, count: Ints, noise: tuple[NoiseTerm, ...]) -> None:
     """Raise unless W/scale ≤ ε⁻ holds, in integers, at every level with weight; see the claim above."""
-    if units.shape != epsilon.shape or units.dtype != np.int64:
+    if not units.shape == epsilon.shape == count.shape or units.dtype != np.int64 or epsilon.dtype != np.float64:
         raise PrivacyError("this plan does not have one whole weight for every level; nothing was released")
     if (units < 0).any() or (units > LARGEST_UNIT).any() or (units * count.astype(float)).sum() > 2.0**61.9:
         raise PrivacyError("the integer weights of this plan do not fit their 62 bits; nothing was released")

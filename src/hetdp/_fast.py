@@ -124,11 +124,11 @@ def _search(bits: Ints, each: Ints, factor: Any, shift: Any, table: Ints, known:
 
 
 @_kernel
-def _at_once(bits: Ints, each: Ints, table: Ints) -> Any:
+def _at_once(bits: Ints, each: Ints, shift: Any, table: Ints) -> Any:
     """Add people whose levels stand at their leading bits; 0 unless that is wrong for somebody."""
-    wrong, negative, mask = np.int64(0), np.int64(0), np.int64(table.shape[0] - 1)
+    wrong, negative, mask = np.int64(0), np.int64(0), np.uint64(table.shape[0] - 1)
     for i in range(bits.size):
-        slot = np.uint64((bits[i] >> _SHIFT) & mask)
+        slot = (np.uint64(bits[i]) >> shift) & mask
         wrong |= table[slot, 0] ^ bits[i]
         negative |= bits[i]
         table[slot, 1] += each[i]
@@ -151,9 +151,9 @@ def _many(
         if values.size:
             _pack(values[start : start + _BLOCK], bounds, each)
         if factor == 1:
-            if not _at_once(block, each, table):
+            if not _at_once(block, each, shift, table):
                 continue
-            _at_once(block, -each, table)
+            _at_once(block, -each, shift, table)
         used = _search(block, each, factor, shift, table, known, used)
         searches += block.size
         if used < 0:
@@ -238,6 +238,14 @@ class Lane:
         """Return the table of everybody added so far."""
         return self.stage.table()
 
+    def absorb(self, other: Any) -> bool:
+        """Take over all people of another lane if both round their levels."""
+        if not (isinstance(self.stage, _Rounded) and isinstance(getattr(other, "stage", None), _Rounded)):
+            return False
+        self.stage.absorb(other.stage)
+        other.stage = _Rounded(nobody())
+        return True
+
     def _chunk(self, epsilon: Floats, values: Floats, bounds: tuple[float, float, float]) -> None:
         while epsilon.size:
             taken = self.stage.add(epsilon, values, bounds)
@@ -288,8 +296,8 @@ class _Few:
 class _Many:
     """Keeps every level in a table that finds one by its bits; learns levels as they come.
 
-    The search begins at the leading bits where these tell the levels apart, so that near levels share a cache line;
-    else at bits scattered by a product.
+    The search begins at the leading bits where these tell the levels apart, as few as do, so that near levels share a
+    cache line; else at bits scattered by a product. A slot holds a level and its people, packed, since `settle`.
     """
 
     def __init__(self, known: Table, limit: int) -> None:
@@ -303,20 +311,27 @@ class _Many:
         self.slots[:, 0] = _EMPTY
         self.used = _search(bits, np.zeros_like(bits), self.factor, self.shift, self.slots, self.known, 0)
         self.count[: self.used], self.total[: self.used] = known.count, known.total
-        self.slow = False
+        self.slow, self.fresh = False, 0
 
     def add(self, epsilon: Floats, values: Floats, bounds: tuple[float, float, float]) -> int:
+        if self.fresh + epsilon.size > CHUNK:
+            self.settle()
         bits = epsilon.view(np.int64)
         hashing = (self.factor, self.shift, self.slots)
         taken, used, searches = _many(bits, values, bounds, *hashing, self.known, self.used)
         if used < 0:
             raise BadEpsilonError
         self.used, self.slow = used, 8 * searches > taken and used > self.built
-        each = self.slots[self.known[:used], 1]
-        self.count[:used] += each >> _PLACES
-        self.total[:used] += each & (_PERSON - 1)
-        self.slots[self.known[:used], 1] = 0
+        self.fresh += int(taken)
         return int(taken)
+
+    def settle(self) -> None:
+        """Unpack what was added since the last time."""
+        known = self.known[: self.used]
+        each = self.slots[known, 1]
+        self.count[: self.used] += each >> _PLACES
+        self.total[: self.used] += each & (_PERSON - 1)
+        self.slots[known, 1] = self.fresh = 0
 
     def next(self, rest: Floats) -> _Many | _Rounded:
         if self.used > self.limit:
@@ -324,6 +339,7 @@ class _Many:
         return _Many(self.table(), self.limit) if rest.size or self.slow else self
 
     def table(self) -> Table:
+        self.settle()
         levels = self.slots[self.known[: self.used], 0].view(np.float64)
         order = np.argsort(levels)
         return Table(levels[order], self.count[: self.used][order], self.total[: self.used][order])
@@ -331,17 +347,20 @@ class _Many:
 
 def _hash(bits: Ints, size: int) -> tuple[np.uint64, np.uint64, int]:
     """Return factor and shift for a table of levels, and how many slots it has: `size` or more, a power of two."""
-    for slots in (size, 2 * size, 4 * size):
-        if np.unique((bits >> _SHIFT) & (slots - 1)).size == bits.size:
-            return np.uint64(1), np.uint64(_SHIFT), slots
+    for more, slots in ((6, size), (4, size), (2, size), (0, size), (0, 2 * size), (0, 4 * size)):
+        if np.unique((bits >> _SHIFT + more) & (slots - 1)).size == bits.size:
+            return np.uint64(1), np.uint64(_SHIFT + more), slots
     return _SPREAD, np.uint64(65 - size.bit_length()), size
 
 
 class _Rounded:
-    """Rounds every ε down: the leading bits of the double are its bin. The first is for 0, the last for infinity."""
+    """Rounds every ε down: the leading bits of the double are its bin. The first is for 0, the last for infinity.
+
+    Bins hold people packed, since `settle`.
+    """
 
     def __init__(self, before: Table) -> None:
-        self.base = (_INFINITY >> _SHIFT) - 1
+        self.base, self.fresh = (_INFINITY >> _SHIFT) - 1, 0
         self.bins, self.count, self.total = (np.zeros(2, np.int64) for _ in range(3))
         cut = merge([Table(before.epsilon, before.count, before.total, rounded=True)])
         bits = cut.epsilon.view(np.int64)
@@ -352,20 +371,39 @@ class _Rounded:
         self.count[place], self.total[place] = cut.count, cut.total
 
     def add(self, epsilon: Floats, values: Floats, bounds: tuple[float, float, float]) -> int:
+        if self.fresh + epsilon.size > CHUNK:
+            self.settle()
         taken, low, high = _rounded(epsilon.view(np.int64), values, bounds, self.base, self.bins)
         if taken < 0:
             raise BadEpsilonError
-        self.count += self.bins >> _PLACES
-        self.total += self.bins & (_PERSON - 1)
-        self.bins[:] = 0
+        self.fresh += int(taken)
         if taken < epsilon.size:
             self._reach(low, high)
         return int(taken)
+
+    def settle(self) -> None:
+        """Unpack what was added since the last time."""
+        self.count += self.bins >> _PLACES
+        self.total += self.bins & (_PERSON - 1)
+        self.bins[:] = self.fresh = 0
+
+    def absorb(self, other: _Rounded) -> None:
+        """Take over everybody; another one's bins may reach elsewhere."""
+        self.settle()
+        other.settle()
+        if other.bins.size > 2:
+            self._reach((other.base + 1) << _SHIFT, (other.base + other.bins.size - 2) << _SHIFT)
+        place = slice(other.base + 1 - self.base, other.base - 1 - self.base + other.bins.size)
+        for mine, theirs in ((self.count, other.count), (self.total, other.total)):
+            mine[place] += theirs[1:-1]
+            mine[0] += theirs[0]
+            mine[-1] += theirs[-1]
 
     def next(self, _rest: Floats) -> _Rounded:
         return self
 
     def table(self) -> Table:
+        self.settle()
         filled = np.flatnonzero(self.count)
         levels = ((filled + self.base) << _SHIFT).view(np.float64)
         levels[filled == 0], levels[filled == self.bins.size - 1] = 0.0, np.inf

@@ -11,8 +11,10 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import suppress
 from dataclasses import dataclass
+from queue import Empty, SimpleQueue
 from typing import Any, Protocol
 
 import numpy as np
@@ -40,6 +42,9 @@ COMPILED_FROM = 2**17
 
 CHUNK = 2**18
 """People whom a lane takes at a time; a thread is not started for fewer."""
+
+PIECES = 8
+"""Pieces for each thread, of at least a chunk: with more the threads end at the same time, and each costs a little."""
 
 FEW = 12
 """Levels that numpy finds by comparing."""
@@ -159,36 +164,53 @@ class Grouping:
         of no more use.
         """
         self._added += epsilon.size
-        threads = min(os.cpu_count() or 1, max(1, epsilon.size // CHUNK))
-        edges = [epsilon.size * i // threads for i in range(threads + 1)]
-        kind = _lane_type(self._added, max(self._expected, epsilon.size))
         if self._many is None and epsilon.size > LIMIT:
             self._many = _many(epsilon)
+        threads = min(os.cpu_count() or 1, max(1, epsilon.size // CHUNK))
+        kind = _lane_type(self._added, max(self._expected, epsilon.size))
         for i in range(threads):
             if (kind, i) not in self._lanes:
                 self._lanes[kind, i] = kind(self._interval, many=bool(self._many))
-        lanes = [self._lanes[kind, i] for i in range(threads)]
-
-        def span(i: int) -> None:
-            part = slice(edges[i], edges[i + 1])
-            lanes[i].add(epsilon[part], None if values is None else values[part])
-
         try:
-            if threads == 1:
-                span(0)
-            else:
-                self._pool = self._pool or ThreadPoolExecutor()
-                others = self._pool.map(span, range(1, threads))
-                span(0)  # this thread is one of them
-                list(others)
+            self._share(epsilon, values, [self._lanes[kind, i] for i in range(threads)])
         except BadEpsilonError:
             first = int(np.argmin(epsilon >= 0))
             epsilon_of(float(epsilon[first]), f" {place} {first + start}")
             raise
 
+    def _share(self, epsilon: Floats, values: NDArray[Any] | None, lanes: list[Lane]) -> None:
+        """Have lanes add people, each in a thread, piece by piece: one that is held up takes fewer pieces."""
+        size = max(CHUNK, -(-epsilon.size // (PIECES * len(lanes)))) if len(lanes) > 1 else max(1, epsilon.size)
+        pieces: SimpleQueue[slice] = SimpleQueue()
+        for begin in range(0, epsilon.size, size):
+            pieces.put(slice(begin, begin + size))
+
+        def work(lane: Lane) -> None:
+            with suppress(Empty):
+                while True:
+                    part = pieces.get_nowait()
+                    lane.add(epsilon[part], None if values is None else values[part])
+
+        if len(lanes) > 1 and self._pool is None:
+            self._pool = ThreadPoolExecutor()
+        busy = [self._pool.submit(work, lane) for lane in lanes[1:]] if self._pool else []
+        try:
+            work(lanes[0])  # this thread is one of them
+        finally:
+            with suppress(Empty):  # after an error or an interrupt the others need not go on
+                while True:
+                    pieces.get_nowait()
+            wait(busy)
+        for done in busy:
+            done.result()
+
     def table(self) -> Table:
         """Return the table of everybody added so far."""
-        return merge([nobody(), *(lane.table() for lane in self._lanes.values())])
+        lanes: list[Lane] = []
+        for lane in self._lanes.values():
+            if not any(other.absorb(lane) for other in lanes):
+                lanes.append(lane)
+        return merge([nobody(), *(lane.table() for lane in lanes)])
 
 
 def _many(epsilon: Floats) -> bool:
@@ -210,6 +232,9 @@ class Lane(Protocol):
 
     def add(self, epsilon: Floats, values: NDArray[Any] | None) -> None:
         """Add people, or raise `BadEpsilonError`."""
+
+    def absorb(self, other: Any) -> bool:
+        """Take over all people of another lane if both round their levels; say whether that was so."""
 
     def table(self) -> Table:
         """Return the table of everybody added so far."""

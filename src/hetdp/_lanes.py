@@ -46,6 +46,14 @@ class Lane:
     def table(self) -> Table:
         return merge([*self.done, self.grouping.table()])
 
+    def absorb(self, other: Any) -> bool:
+        if not (isinstance(self.grouping, _Rounded) and isinstance(getattr(other, "grouping", None), _Rounded)):
+            return False
+        self.done += other.done
+        self.grouping.absorb(other.grouping)
+        other.done, other.grouping = [], _Rounded()
+        return True
+
 
 class _Room:
     """Working arrays of one thread, made once: codes, doubles and flags for one chunk."""
@@ -198,6 +206,15 @@ class _Rounded:
             self.ends.total[i] += int(codes[mask].sum())
         inside = ~(zero | infinite)
         return key[inside], codes[inside]
+
+    def absorb(self, other: _Rounded) -> None:
+        self.ends.count[:] += other.ends.count
+        self.ends.total[:] += other.ends.total
+        if other.count.size:
+            self._reach(other.base, other.base + other.count.size)
+            place = slice(other.base - self.base, other.base - self.base + other.count.size)
+            self.count[place] += other.count
+            self.total[place] += other.total
 
     def table(self) -> Table:
         filled = np.flatnonzero(self.count)

@@ -154,7 +154,7 @@ class Ledger:
         return f"Ledger({self.name!r}, {self._book.people:,} people)"
 
     def look(self, at: Callable[[Connection, Book], T]) -> T:
-        """Return what a function finds in one moment of the ledger."""
+        """Return what a function finds in one moment of the ledger. It reads and no more: its errors mean damage."""
         with self._lock:
             outside = read_head(self._store.head_file)  # before the snapshot, see `_head`
             with readable(self.name), self._store.reading() as connection:
@@ -300,17 +300,17 @@ class Ledger:
         """
         rule = Rule.given(spend=spend, share=share, share_left=share_left)
         ask = {"bounds": Interval.of(bounds).ordinary(), "method": method, "variance": variance}
-        return self.look(lambda _, book: forecast(book, rule, ask, releases))
+        return forecast(self.look(lambda _, book: book), rule, ask, releases)
 
     def export(self, path: Path, *, what: str = "balances") -> None:
         """Write everybody's balance, or the history, to a .csv or .json file."""
-        self.look(lambda connection, book: export(connection, book, path, what))
+        export(path, what, {"balances": self.balances, "history": self.history})
 
     def plot(self, path: Path) -> None:
         """Write a picture of the budgets over the releases (.png, .svg or .pdf)."""
-        from ._picture import draw
+        from ._picture import curves, draw
 
-        self.look(lambda connection, _: draw(connection, path))
+        draw(path, lambda: self.look(lambda connection, _: curves(connection)))
 
 
 def _limits(people: Any, rows: Any) -> dict[str, int] | None:

@@ -7,8 +7,6 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-import numpy as np
-
 from .._errors import InputError
 from ._amounts import UNLIMITED, Rule, in_epsilon
 from ._book import Book
@@ -76,8 +74,8 @@ def _count(releases: int, looked: int, steps: tuple[Step, ...]) -> str:
 
 def forecast(book: Book, rule: Rule, ask: Mapping[str, Any], releases: int) -> Forecast:
     """Return what happens if everybody enrolled takes part in the same release, at most so many times."""
-    if not 1 <= releases <= MOST:
-        raise InputError(f"look from 1 to {MOST:,} releases ahead (got {releases})")
+    if not isinstance(releases, int) or not 1 <= releases <= MOST:
+        raise InputError(f"look from 1 to {MOST:,} releases ahead (got {str(releases)[:64]})")
     if not book.people:
         raise InputError("there is nobody here (n = 0); enrol people first")
     steps: list[Step] = []
@@ -98,7 +96,7 @@ def _next(book: Book, rule: Rule, ask: Mapping[str, Any], number: int) -> tuple[
     plan = intent.plan
     weight = sum(plan.levels.count[plan.units > 0].tolist())
     step = Step(number, plan.worst_case_error, weight, plan.abstains, _tiers(book))
-    return step, book.charged(intent.parts.cohort, np.array(intent.units)[intent.place])
+    return step, book.charged(intent.parts.cohort, intent.units[intent.place])
 
 
 def _tiers(book: Book) -> dict[str, float]:

@@ -6,7 +6,7 @@ import csv
 import json
 import math
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -135,15 +135,16 @@ def _entry(event: Event, book: Book, bounds: tuple[float, float] | None) -> Entr
     return Entry(event.seq, event.at, event.kind, people=sum(people for *_, people in facts.get("moves", ())))
 
 
-def export(connection: Connection, book: Book, path: str | os.PathLike[str], what: str) -> None:
+def export(
+    path: str | os.PathLike[str], what: str, read: Mapping[str, Callable[[], Sequence[Balance | Entry]]]
+) -> None:
     """Write balances or the history as CSV or JSON, told by the name of the file."""
-    if what not in {"balances", "history"}:
-        raise InputError(f"what can be exported is 'balances' or 'history' (got {what[:64]!r})")
+    if what not in read:
+        raise InputError(f"what can be exported is 'balances' or 'history' (got {str(what)[:64]!r})")
     target = Path(path)
     if target.suffix.lower() not in {".csv", ".json"} or not target.parent.is_dir():
         raise InputError(f"an export needs a name in an existing folder that ends in .csv or .json (got {target})")
-    found: Iterable[Balance | Entry] = balances(connection, book) if what == "balances" else entries(connection)
-    rows = [row.to_dict() for row in found]
+    rows = [row.to_dict() for row in read[what]()]
     if target.suffix.lower() == ".json":
         target.write_text(json.dumps(rows, indent=1, ensure_ascii=False, allow_nan=False) + "\n", encoding="utf-8")
         return

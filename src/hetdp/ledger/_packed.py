@@ -39,7 +39,8 @@ def integers(kept: Any) -> NDArray[np.int64]:
 
 def reals(kept: Any) -> NDArray[np.float64]:
     """Return the column of reals that `packed` gave; ValueError if it gave no such text."""
-    return _numbers(kept, {"f8"}) if isinstance(kept, str) else np.array([float.fromhex(x) for x in kept])
+    found = _numbers(kept, {"f8"}) if isinstance(kept, str) else [float.fromhex(x) for x in kept]
+    return np.array(found, dtype=np.float64)
 
 
 def _numbers(text: str, kinds: set[str]) -> NDArray[Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -48,12 +49,12 @@ def _curve(books: list[Book], asked: int) -> Curve:
     return least, most
 
 
-def draw(connection: Connection, path: str | os.PathLike[str]) -> None:
-    """Write the picture to a file."""
+def draw(path: str | os.PathLike[str], read: Callable[[], tuple[list[str], dict[int, Curve], Book]]) -> None:
+    """Write the picture of what `read` gives, which are curves, to a file."""
     target = Path(path)
     if target.suffix.lower() not in {".png", ".svg", ".pdf"} or not target.parent.is_dir():
         raise InputError(f"a picture needs a name in an existing folder that ends in .png, .svg or .pdf (got {target})")
-    releases, found, book = curves(connection)
+    releases, found, book = read()
     drawn, (axes,) = _plots.figure(width=6.4)
     places = list(range(len(releases)))
     for (asked, (least, most)), colour in zip(found.items(), _plots.COLOURS.values(), strict=False):

@@ -103,6 +103,7 @@ def carry_out(ledger: Ledger, request: Request, read: Callable[[Mapping[str, int
         From {person: place of their level in the plan} and the plan to the tally. It reads the values, so it is
         called after the charge is on disk, and only if the plan uses data.
     """
+    request.ask["bounds"].ordinary()  # what is charged can also be shown
     try:
         charged = ledger.change(lambda connection, book: _charged(connection, book, request))
     except KeyboardInterrupt:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 PATIENCE = 60
 """Seconds to wait for another writer."""
 
+_OLDEST = (3, 33)  # it has UPDATE … FROM
 _MAGIC = b"SQLite format 3\x00"
 _CAUSES = {
     "SQLITE_FULL": "the disk is full",
@@ -215,6 +216,9 @@ def _check_file(path: Path) -> None:
 def _sqlite(path: Path, head_file: Path) -> Store:
     from sqlalchemy import URL, create_engine, event
 
+    if sqlite3.sqlite_version_info < _OLDEST:
+        oldest = ".".join(map(str, _OLDEST))
+        raise LedgerError(f"a ledger needs SQLite {oldest} (this Python has {sqlite3.sqlite_version}); use a newer one")
     # In mode rw a file that vanished is an error, not a new and empty ledger.
     name = quote(os.fsencode(path.resolve()))  # of bytes: a name need not be text
     url = URL.create("sqlite", database=f"file:{name}", query={"mode": "rw", "uri": "true"})

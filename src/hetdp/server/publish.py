@@ -60,8 +60,9 @@ class Publisher:
         for study in left:
             try:
                 self.publish(study.id, study.wave)
-            except RefusedError as refusal:  # the other studies are served; the curator is told when asking again
-                log.warning("publication not finished", extra={"facts": {"study": study.id, "code": refusal.code}})
+            except (HetdpError, RefusedError) as error:  # the others are served; the curator is told when asking again
+                why = error.code if isinstance(error, RefusedError) else type(error).__name__
+                log.warning("publication not finished", extra={"facts": {"study": study.id, "code": why}})
 
     def _finish(self, study_id: str, wave: int) -> dict[str, Any]:
         with self.database.engine.connect() as connection:

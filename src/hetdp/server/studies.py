@@ -209,7 +209,7 @@ def rounded_down(epsilon: float) -> float:
 
 def create(transaction: store.Transaction, new: NewStudy) -> Study:
     """Store a new study and return it."""
-    interval = Interval(*new.bounds)
+    interval = Interval(*new.bounds).ordinary()
     choices = {"tiers": [t.model_dump() for t in new.tiers], "free": new.free.model_dump() if new.free else None}
     row: dict[str, Any] = {
         "id": keys.opaque_id(),

@@ -28,7 +28,7 @@ class Compiled:
     def __init__(self, careful: Careful) -> None:
         self._careful = careful
         layout, self._columns = careful.layout, careful.columns
-        self._signs = ord(layout.delimiter), ord(self._columns.form.decimal)
+        self._signs = ord(layout.delimiter), ord(self._columns.form.decimal), bool(self._columns.tiers)
         self._roles = np.zeros(layout.width, np.int64)
         self._texts = list(self._columns.asked.texts)
         for name, place in zip(self._columns.asked.columns, layout.places, strict=True):

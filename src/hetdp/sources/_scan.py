@@ -1,7 +1,8 @@
 """Plain lines of delimited text, compiled: one pass over the bytes.
 
 Claim: a line that is marked READ has exactly the cells, the value and the ε that `delimited` finds in it; every line
-that is not plain, and every ε that is not a plain number or among the `known`, is marked ASK and read there.
+that is not plain, and every ε that is not a plain number or among the `known`, is marked ASK and read there. Where ε's
+are `named` by tiers, a number is a name like any other: only what is `known` is read here.
 
 Argument: a line without a quote and with the right number of delimiters is split at each of them, as there. A value
 cell is read by the grammar of `_cells.value_of`, stated once more here: blanks, number or infinity, blanks; all else is
@@ -40,10 +41,10 @@ def scan(  # noqa: C901, PLR0912, PLR0913, PLR0917  one loop: a call a cell woul
 ) -> None:
     """Fill in, for each line, its value, its ε, where its texts are, and how it was read. The last byte ends a line.
 
-    `signs` are the delimiter and the decimal sign. `roles` has for each column 1 for the value, 2 for the ε, plus 4·k
-    for the k-th text. `texts` are the known names of ε's, cut at `edges`.
+    `signs` are the delimiter, the decimal sign, and whether ε's are named by tiers. `roles` has for each column 1 for
+    the value, 2 for the ε, plus 4·k for the k-th text. `texts` are the known names of ε's, cut at `edges`.
     """
-    delimiter, point = signs
+    delimiter, point, named = signs
     special = np.zeros(256, np.bool_)
     special[delimiter] = special[_LINE_FEED] = special[_QUOTE] = special[_RETURN] = True
     width, size, line, at = roles.size, data.size, 0, 0
@@ -71,8 +72,8 @@ def scan(  # noqa: C901, PLR0912, PLR0913, PLR0917  one loop: a call a cell woul
                 values[line] = double
                 state = max(state, result)
             elif role & 2:
-                if not clean or result != READ or not _is_level(data, start, end, double):
-                    result, double = epsilon(data, start, end, point, texts, edges, known)
+                if named or not clean or result != READ or not _is_level(data, start, end, double):
+                    result, double = epsilon(data, start, end, point, named, texts, edges, known)
                 levels[line] = double
                 state = max(state, result)
             if role > 3:
@@ -124,7 +125,16 @@ def value(data: Any, start: int, end: int, point: int) -> Any:
 
 
 @kernel
-def epsilon(data: Any, start: int, end: int, point: int, texts: Any, edges: Any, known: Any) -> Any:
+def epsilon(
+    data: Any,
+    start: int,
+    end: int,
+    point: int,
+    named: Any,
+    texts: Any,
+    edges: Any,
+    known: Any,
+) -> Any:
     """Return how a public cell was read, READ or ASK, and its ε."""
     start, end = _trimmed(data, start, end)
     if edges.size > 1:
@@ -132,7 +142,7 @@ def epsilon(data: Any, start: int, end: int, point: int, texts: Any, edges: Any,
         if found >= 0:
             return READ, known[found]
     how, size, stop = number(data, start, end, point)
-    if how == READ and stop == end and _is_level(data, start, end, size):
+    if how == READ and stop == end and _is_level(data, start, end, size) and not named:
         return READ, size + 0.0
     return ASK, 0.0
 
