@@ -231,6 +231,9 @@ def test_a_charge_covers_the_exact_spend_and_never_passes_what_is_left(left, met
         ({"share_left": 0.5}, UNIT, 7, 3),
         ({"share_left": 1}, UNIT, 0, 0),
         ({"spend": 0.1}, UNLIMITED, UNLIMITED, UNLIMITED),
+        ({"share": "0.0027397260273972603"}, 0, 0, 0),
+        ({"share": 1e-20}, UNIT, UNIT, 0),
+        ({"share_left": 1 / 365}, UNIT, 0, 0),
     ],
     ids=str,
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import math
 import os
@@ -11,11 +12,13 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from fractions import Fraction
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
 import sqlalchemy as sa
+from backports import zstd
 
 import hetdp
 from hetdp._cli.serve import serve
@@ -207,7 +210,7 @@ def test_a_publication_that_was_cut_off_is_finished_at_the_next_start(tmp_path, 
         publisher = site.app.state.publisher
         from hetdp.server import publish, studies
 
-        publisher._run(lambda transaction: publish._close(transaction, study, 0))
+        publisher._run(lambda transaction: publish._close(transaction, study, 0, charged=False))
         before = None
         if step == "released":
             with site.app.state.store.engine.connect() as connection:
@@ -245,7 +248,8 @@ def test_one_study_that_cannot_be_finished_keeps_no_other_from_being_served(tmp_
         bad, good = site.study(), site.study()
         for study in (bad, good):
             site.rows(study, "value,tier\n" + "\n".join(["2,open"] * 500), key=study)
-            site.app.state.publisher._run(lambda transaction, study=study: publish._close(transaction, study, 0))
+            close = partial(publish._close, study_id=study, wave=0, charged=False)
+            site.app.state.publisher._run(close)
         change = sa.update(store.studies).where(store.studies.c.id == bad).values(hi=1e-200)
         site.app.state.publisher._run(lambda transaction: transaction.execute(change))
     with served(settings) as site:
@@ -328,7 +332,7 @@ def test_who_chooses_zero_is_never_kept(site):
     study = site.study(tiers=[{"name": "never", "epsilon": 0.0}, TIERS[2]])
     site.join(study, [(9, "never"), (1, "public")])
     state = site.app.state
-    codes = {row.epsilon: state.vault.open(row.answer, row.id) for row in rows_of(site)}
+    codes = {row.epsilon: state.vault.open(row.answer, row.id, row.study, row.epsilon) for row in rows_of(site)}
     assert codes[0.0] == 0
     assert site.publish(study).json()["result"]["estimate"] == pytest.approx(1, abs=1e-5)
 
@@ -447,11 +451,97 @@ def test_a_release_that_the_ledger_refuses_is_not_published(tmp_path):
     for name in ("server.db-wal", "server.db-shm"):
         (tmp_path / name).unlink(missing_ok=True)
     (tmp_path / "old.db").replace(tmp_path / "server.db")
-    for _ in range(2):  # the second start finds it closed for publication
+    with served(settings) as site:
+        site.curator.headers["Authorization"] = f"Bearer {key}"
+        for _ in range(2):
+            assert site.publish(study).json()["error"]["code"] == "old-copy"
+        assert site.client().get(f"/api/results/{study}").status_code == 404
+        assert site.live(study)["study"]["phase"] == "open", "people can still withdraw"
+
+
+@pytest.mark.parametrize(
+    "tampered",
+    [
+        lambda _: {"epsilon": math.inf},  # to have it published without noise
+        lambda row: {"answer": row.answer[:-1] + bytes([row.answer[-1] ^ 1])},
+    ],
+    ids=["another epsilon", "a flipped bit"],
+)
+def test_a_row_that_was_changed_outside_is_not_published_and_others_are(tmp_path, tampered):
+    """Sealed answers are bound to their ε: who writes to the database without the key cannot have them opened."""
+    settings = settings_for(tmp_path)
+    with served(settings) as site:
+        study, other = site.study(), site.study()
+        for one in (study, other):
+            site.rows(one, "value,tier\n" + "\n".join(["2,strict"] * 400), key=one)
+        row = next(row for row in rows_of(site) if row.study == study)
+        change = sa.update(store.people).where(store.people.c.id == row.id).values(tampered(row))
+        site.app.state.publisher._run(lambda transaction: transaction.execute(change))
+        said = site.publish(study)
+        assert (said.status_code, said.json()["error"]["code"]) == (409, "ledger")
+    with served(settings) as site:  # it is tried again at the start, and keeps nobody from being served
+        assert site.client().get(f"/api/results/{study}").status_code == 404
+        assert site.app.state.publisher.publish(other, 0)["result"]["n"] == 400
+
+
+def test_a_share_with_many_digits_and_a_tier_of_zero_are_published(site):
+    """2⁶³ is less than the denominator of such a share, and nobody's budget is above 0 in one tier."""
+    waves = [{"closes": int(time.time()) + 3600, "share": 0.0012345678901234567}]
+    study = site.study(tiers=[{"name": "never", "epsilon": 0.0}, TIERS[1]], waves=waves)
+    site.rows(study, "value,tier\n" + "5,open\n" * 5000)
+    assert site.publish(study).status_code == 200
+
+
+def test_the_server_closes_after_the_publication_that_is_under_way(tmp_path, monkeypatch):
+    from hetdp.server import publish
+
+    started = []
+    real = publish.Publisher._tally
+
+    def slow(self, *rest):
+        started.append(True)
+        time.sleep(1)
+        return real(self, *rest)
+
+    monkeypatch.setattr(publish.Publisher, "_tally", slow)
+    settings = settings_for(tmp_path)
+    with ThreadPoolExecutor() as pool:
         with served(settings) as site:
-            site.curator.headers["Authorization"] = f"Bearer {key}"
-            assert site.publish(study).json()["error"]["code"] == "ledger"
-            assert site.client().get(f"/api/results/{study}").status_code == 404
+            study = site.study()
+            site.rows(study, "value,tier\n" + "2,open\n" * 400)
+            under_way = pool.submit(site.app.state.publisher.publish, study, 0)
+            while not started:
+                time.sleep(0.01)
+        assert under_way.result(timeout=30)["result"]["n"] == 400
+    with served(settings) as site:
+        assert site.client().get(f"/api/results/{study}").status_code == 200
+
+
+def test_the_explorer_waits_in_a_short_line_of_its_own(site, monkeypatch):
+    """One thread, few who wait: answers and publications have the others."""
+    from hetdp.server import explore
+
+    monkeypatch.setattr(explore, "_traced", lambda _: time.sleep(0.4) or {})
+    with ThreadPoolExecutor(20) as pool:
+        asked = [pool.submit(site.client().post, "/api/explore", json=explore.START) for _ in range(20)]
+        statuses = [one.result().status_code for one in asked]
+    assert set(statuses) == {200, 429}
+    assert statuses.count(200) <= explore.WAITING + 2
+
+
+def test_a_backup_without_a_ledger_is_refused(tmp_path):
+    settings = settings_for(tmp_path)
+    with served(settings):
+        pass
+    Path(settings.ledger).unlink()
+    with pytest.raises(hetdp.InputError, match="no database"):
+        operate.back_up(settings, tmp_path / "copy")
+    assert not Path(settings.ledger).exists()
+
+
+@pytest.mark.parametrize("pack", [gzip.compress, zstd.compress])
+def test_rows_that_unfold_are_refused(site, pack):
+    assert site.rows(site.study(), pack(b"value,tier\n1,open\n")).status_code == 415
 
 
 def test_the_audit_log_has_public_events_in_order(site):

@@ -107,7 +107,7 @@ def test_nothing_acknowledged_is_lost_or_doubled_by_kill_minus_nine(tmp_path):
 
     settings = settings_for(tmp_path)
     vault = keys.Vault.of(settings)
-    stored = sorted(vault.open(row.answer, row.id) for row in people_of(settings))
+    stored = sorted(vault.open(row.answer, row.id, row.study, row.epsilon) for row in people_of(settings))
     codes = {number: int(code) for number, code in zip(range(len(links)), _codes(len(links)), strict=True)}
     assert len(set(stored)) == len(stored), "an answer is there twice"
     assert {codes[number] for number in received} <= set(stored), "an acknowledged answer is lost"

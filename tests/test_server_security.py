@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import math
 import re
 import socket
 import struct
@@ -14,7 +15,7 @@ import numpy as np
 import pytest
 import sqlalchemy as sa
 
-from hetdp import Interval
+from hetdp import InputError, Interval
 from hetdp.server import keys, store
 from hetdp.server.guard import Rates
 from hetdp.server.strict import MalformedError, parse
@@ -190,6 +191,10 @@ def test_sessions_are_cookies_that_no_script_and_no_other_site_can_use(site, tmp
         said = secure.client().post("/api/session/curator", json={"key": secure.key})
         assert said.headers["set-cookie"].startswith("__Host-hetdp_curator=")
         assert "Secure" in said.headers["set-cookie"]
+        visitor = secure.client(X_CSRF_Token=said.json()["csrf"], Cookie=said.headers["set-cookie"].partition(";")[0])
+        away = visitor.delete("/api/session/curator").headers["set-cookie"]
+        assert "Secure" in away, "a browser would not forget it"
+        assert "Max-Age=0" in away
 
 
 PAGES = ["/", "/sign-in", "/join", "/explore", "/answer", "/nowhere", "/api/results", "/static/style.css", "/health"]
@@ -511,18 +516,30 @@ def test_a_value_never_appears_anywhere(tmp_path):
     assert found(MARKER, struct.pack("<d", MARKER))
 
 
-def test_withdrawal_deletes_the_sealed_answer_from_the_file(tmp_path):
+@pytest.mark.parametrize("how", ["withdrawn", "changed", "published"])
+def test_an_answer_that_is_gone_is_nowhere_in_the_files_of_the_server(tmp_path, how):
+    """Neither in the database nor in its write-ahead log, where the pages before a change would stay."""
     settings = settings_for(tmp_path)
     with served(settings) as site:
-        (person,) = site.join(site.study(), [(3, "open")])
+        study = site.study()
+        (person,) = site.join(study, [(3, "open")])
         (row,) = _rows(site, store.people)
         sealed = row.answer
-        person.delete("/api/answer")
-        assert _rows(site, store.people)[0].answer is None
-    with store.connect(settings.database).connect() as connection:  # what a checkpoint leaves
-        connection.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)")
-        connection.engine.dispose()
-    assert sealed not in b"".join(path.read_bytes() for path in tmp_path.iterdir())
+        gone = {
+            "withdrawn": lambda: person.delete("/api/answer"),
+            "changed": lambda: person.put("/api/answer", json={"value": 4, "tier": "open"}),
+            "published": lambda: site.publish(study),
+        }[how]
+
+        def left():
+            return any(sealed in path.read_bytes() for path in tmp_path.iterdir())
+
+        assert left(), "a control: it is in the write-ahead log"
+        gone()
+        deadline = time.monotonic() + 10
+        while left() and time.monotonic() < deadline:  # while the server runs
+            time.sleep(0.05)
+        assert not left()
 
 
 EXTREMES = [0, 10, 5, -1, 11, 1e308, -1e308, 5e-324, -0.0, 3.3333333333333335, 10**300, -(10**17)]
@@ -548,16 +565,15 @@ def test_whatever_the_value_the_answer_and_the_log_are_the_same(site, study):
 
 
 def test_sealed_answers_are_bound_to_their_person(tmp_path):
-    from cryptography.exceptions import InvalidTag
-
     vault = keys.Vault.of(settings_for(tmp_path))
-    sealed = vault.seal(12345, "anna")
-    assert vault.open(sealed, "anna") == 12345
-    assert vault.seal(12345, "anna") != sealed
-    assert {len(vault.seal(code, "anna")) for code in (0, 1, 2**20)} == {32}
-    for other in (lambda: vault.open(sealed, "bob"), lambda: vault.open(sealed[:-1] + b"x", "anna")):
-        with pytest.raises(InvalidTag):
-            other()
+    sealed = vault.seal(12345, "anna", "s", 0.1)
+    assert vault.open(sealed, "anna", "s", 0.1) == 12345
+    assert vault.seal(12345, "anna", "s", 0.1) != sealed
+    assert {len(vault.seal(code, "anna", "s", math.inf)) for code in (0, 1, 2**20)} == {32}
+    others = [(sealed, "bob", "s", 0.1), (sealed, "anna", "t", 0.1), (sealed, "anna", "s", math.inf)]
+    for other in (*others, (sealed[:-1] + b"x", "anna", "s", 0.1), (b"", "anna", "s", 0.1)):
+        with pytest.raises(InputError, match="changed outside"):
+            vault.open(*other)
 
 
 def test_publication_is_answered_on_a_tick(tmp_path):

@@ -29,7 +29,7 @@ from ._head import Head, read_head, write_head
 from ._history import Balance, Entry, balance, balances, entries, export
 from ._members import clean_ids
 from ._people import budgets_of
-from ._release import LedgerRelease, Request, carry_out
+from ._release import LedgerRelease, Request, carry_out, find
 from ._store import Store, opened, readable
 from ._verify import Verified, verify
 
@@ -265,6 +265,10 @@ class Ledger:
     def cohorts(self) -> list[Balance]:
         """Return the balances of groups of people with the same budget who have spent the same."""
         return self.look(lambda _, book: [Balance.of(c, book) for c in book.cohorts.values() if c.people])
+
+    def charged(self, release_id: str) -> bool:
+        """Say whether a release was charged; it may have no result yet."""
+        return self.look(lambda connection, _: find(connection, release_id, "charge")) is not None
 
     def history(self) -> list[Entry]:
         """Return everything that happened, in order."""

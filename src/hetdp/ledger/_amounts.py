@@ -169,7 +169,7 @@ class Rule:
         """
         base = {"spend": np.full_like(budget, UNIT), "share": budget, "share_left": left}[self.kind]
         up, down = self.amount.numerator, self.amount.denominator
-        if max(up, down) * int(base.max(initial=0)) < 2**63:
+        if max(up, down) * max(1, int(base.max(initial=0))) < 2**63:
             part = base * up // down
         else:
             part = np.array([min(units * up // down, UNLIMITED) for units in base.tolist()], dtype=np.int64)

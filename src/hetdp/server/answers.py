@@ -18,7 +18,6 @@ import numpy as np
 import sqlalchemy as sa
 from pydantic import Field
 
-from .._interval import Interval
 from . import keys, store
 from .access import Execute
 from .errors import RefusedError
@@ -87,7 +86,7 @@ def send(transaction: store.Transaction, joined: Joined, vault: keys.Vault, toke
     study, row = _record(transaction.execute, token)
     _changeable(study, row)
     level = study.level(new.tier, new.epsilon)
-    changes: dict[str, Any] = {"epsilon": level, "answer": _sealed(new.value, level, study.interval, vault, row.person)}
+    changes: dict[str, Any] = {"epsilon": level, "answer": _sealed(new.value, level, study, vault, row.person)}
     again = None
     if not row.answered:
         again = keys.fresh()
@@ -95,6 +94,7 @@ def send(transaction: store.Transaction, joined: Joined, vault: keys.Vault, toke
         _only_session(transaction, row.person, token)
     transaction.execute(_CHANGE_FIRST if again else _CHANGE, {"who": row.person, **changes})
     gone = row.epsilon if row.answered else None
+    transaction.scrub |= row.answered
     transaction.after(lambda: joined.change(study.id, gone, level))
     return {"received": True, "first": not row.answered, "again": again, **_choice(study, level)}
 
@@ -106,7 +106,7 @@ def withdraw(transaction: store.Transaction, joined: Joined, token: str) -> dict
         return {"withdrawn": True}
     if study.phase() != "open":
         raise RefusedError(409, "closed", "Answers are closed.")
-    gone = {"answer": None, "epsilon": None}
+    gone, transaction.scrub = {"answer": None, "epsilon": None}, True
     transaction.execute(sa.update(store.people).where(store.people.c.id == row.person).values(gone))
     transaction.after(lambda: joined.change(study.id, row.epsilon, None))
     return {"withdrawn": True}
@@ -155,10 +155,10 @@ def _only_session(transaction: store.Transaction, person: str, token: str) -> No
     transaction.execute(_OTHERS, {"who": person, "hash": keys.digest("session", token)})
 
 
-def _sealed(value: float, level: float, interval: Interval, vault: keys.Vault, person: str) -> bytes:
+def _sealed(value: float, level: float, study: Study, vault: keys.Vault, person: str) -> bytes:
     """Return a value as a sealed code; that of a person who is never used is not kept at all."""
-    code = int(interval.codes(np.array([value]), np.empty(1))[0]) if level > 0 else 0
-    return vault.seal(code, person)
+    code = int(study.interval.codes(np.array([value]), np.empty(1))[0]) if level > 0 else 0
+    return vault.seal(code, person, study.id, level)
 
 
 def _choice(study: Study, level: float) -> dict[str, Any]:

@@ -176,7 +176,7 @@ async def sign_out(request: Request, kind: str) -> Response:
     token = access.session_token(request, names[kind])
     await _store(request).write(lambda transaction: access.close_session(transaction, token))
     response = JSONResponse({"signed_out": True})
-    response.delete_cookie(access.cookie_name(names[kind], request.app.state.settings))
+    access.set_cookie(response, names[kind], "", 0, request.app.state.settings)  # with its attributes, else it stays
     return response
 
 

@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+from anyio import CapacityLimiter
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from starlette.concurrency import run_in_threadpool
@@ -72,6 +73,7 @@ def _filled(app: FastAPI, settings: Settings, vault: keys.Vault, database: store
 
 @asynccontextmanager
 async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
+    app.state.explorers = CapacityLimiter(1)
     await run_in_threadpool(_warm)
     await run_in_threadpool(app.state.publisher.resume)
     log.info("started")
@@ -82,9 +84,9 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
 
 def close(app: FastAPI) -> None:
     """Finish what is queued and let go of everything."""
-    app.state.publisher.ledger.close()
-    app.state.unlock()
+    app.state.publisher.close()
     app.state.store.close()
+    app.state.unlock()
 
 
 def _warm() -> None:

@@ -7,9 +7,9 @@ from functools import lru_cache
 from typing import Annotated, Any
 
 import numpy as np
+from anyio.to_thread import run_sync
 from fastapi import APIRouter, Request
 from pydantic import Field
-from starlette.concurrency import run_in_threadpool
 
 from .. import _compare, _facts
 from .._levels import Levels
@@ -22,6 +22,9 @@ from .studies import _Strict
 POINTS = 17
 A_MINUTE = 300
 """Requests from one address: a slider that is dragged asks some times a second, and each costs hundreds of plans."""
+
+WAITING = 8
+"""Requests that may wait for the one thread that this page has: answers and publications have the others."""
 
 router = APIRouter(route_class=StrictRoute)
 
@@ -50,7 +53,10 @@ async def explore(request: Request, mix: Mix) -> dict[str, Any]:
     address = request.client.host if request.client else ""
     if not request.app.state.rates.allow("explore", address, min(A_MINUTE, request.app.state.settings.per_address)):
         raise RefusedError(429)
-    return await run_in_threadpool(_traced, mix.model_dump_json())
+    explorers = request.app.state.explorers
+    if explorers.statistics().tasks_waiting >= WAITING:
+        raise RefusedError(429)
+    return await run_sync(_traced, mix.model_dump_json(), limiter=explorers)
 
 
 @lru_cache(maxsize=256)

@@ -185,5 +185,6 @@ class JsonLines(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         """Return the line."""
         facts: dict[str, Any] = getattr(record, "facts", {})
-        event = record.msg if isinstance(record.msg, str) and not record.args else "note"
+        ours = record.name.startswith("hetdp.") and isinstance(record.msg, str) and not record.args
+        event = record.msg if ours else "note"
         return json.dumps({"time": round(record.created, 3), "level": record.levelname, "event": event, **facts})

@@ -49,12 +49,14 @@ def csrf_of(session: str) -> str:
 
 
 class Vault:
-    """Seals grid codes with AES-256-GCM, bound to the person they belong to.
+    """Seals grid codes with AES-256-GCM, bound to the person, the study and the ε that they were given for.
 
     Claim: without the key the database tells nothing about a value but that it exists.
 
     Argument: every sealed answer has the same length, a fresh nonce of 96 random bits, and is authenticated together
-    with the person's id, so it can neither be read, altered nor moved to another row.
+    with the person's id, the study's and the ε, so it can neither be read, altered nor moved to another row. Who can
+    write to the database, but has no key, cannot have it published at another ε or in a study of their own: then it
+    does not open.
     """
 
     def __init__(self, key: bytes) -> None:
@@ -75,15 +77,24 @@ class Vault:
             raise InputError("the key of the vault must be 64 hexadecimal digits; restore it from its backup") from None
         return cls(key)
 
-    def seal(self, code: int, person: str) -> bytes:
-        """Return a code as bytes that only this vault can open, for this person alone."""
+    def seal(self, code: int, person: str, study: str, epsilon: float) -> bytes:
+        """Return a code as bytes that only this vault can open, for this person, study and ε alone."""
         nonce = secrets.token_bytes(_NONCE_BYTES)
-        return nonce + self._cipher.encrypt(nonce, code.to_bytes(_CODE_BYTES), person.encode())
+        return nonce + self._cipher.encrypt(nonce, code.to_bytes(_CODE_BYTES), _bound(person, study, epsilon))
 
-    def open(self, sealed: bytes, person: str) -> int:
-        """Return the code again."""
+    def open(self, sealed: bytes, person: str, study: str, epsilon: float) -> int:
+        """Return the code again; raise if it was sealed for anything else."""
+        from cryptography.exceptions import InvalidTag
+
         nonce, body = sealed[:_NONCE_BYTES], sealed[_NONCE_BYTES:]
-        return int.from_bytes(self._cipher.decrypt(nonce, body, person.encode()))
+        try:
+            return int.from_bytes(self._cipher.decrypt(nonce, body, _bound(person, study, epsilon)))
+        except (InvalidTag, ValueError):
+            raise InputError("an answer does not open: its row was changed outside of the server") from None
+
+
+def _bound(person: str, study: str, epsilon: float) -> bytes:
+    return f"{person} {study} {epsilon.hex()}".encode()
 
 
 def _key_text(path: Path) -> str:

@@ -6,7 +6,7 @@ import logging
 import sqlite3
 import sys
 import tempfile
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -50,7 +50,8 @@ def run(settings: Settings, host: str, port: int, *, proxy: bool = False) -> Non
         limit_concurrency=1000,
         h11_max_incomplete_event_size=2**15,
     )
-    uvicorn.Server(config).run()
+    with suppress(KeyboardInterrupt):  # everything was finished and closed before it comes
+        uvicorn.Server(config).run()
 
 
 def say(line: str) -> None:
@@ -87,19 +88,21 @@ def back_up(settings: Settings, folder: Path) -> None:
     name = settings.sqlite_file
     if name is None:
         raise InputError("this copies SQLite; with PostgreSQL use pg_dump, which takes the ledger's tables along")
-    if not name.exists():
-        raise InputError(f"there is no database {name}; start the server first")
+    ledger = Path(settings.ledger)
+    if not name.exists() or not ledger.exists():
+        missing = name if not name.exists() else ledger
+        raise InputError(f"there is no database {missing}; start the server first, or bring it back")
     try:
         folder.mkdir(mode=0o700)
     except OSError:
         raise InputError(f"the folder {folder} cannot be made; name one that does not exist yet") from None
-    ledger = Path(settings.ledger)
     _copy(name, folder / name.name)  # first: a charge that comes meanwhile must not be missing from the ledger's copy
     _copy(ledger, folder / ledger.name)
 
 
 def _copy(source: Path, target: Path) -> None:
-    with closing(sqlite3.connect(source)) as old, closing(sqlite3.connect(target)) as new:
+    address = f"{source.resolve().as_uri()}?mode=rw"  # never a new and empty one
+    with closing(sqlite3.connect(address, uri=True)) as old, closing(sqlite3.connect(target)) as new:
         old.backup(new)
     target.chmod(0o600)
 

@@ -31,10 +31,18 @@ from ..ledger._release import Request, carry_out
 from . import insight, keys, store, studies
 from .access import Execute
 from .errors import RefusedError
+from .guard import place
 from .studies import Study
 
 log = logging.getLogger("hetdp.server")
-_REFUSES = "The ledger of budgets refuses this release. The operator can check it with: hetdp ledger verify"
+_REFUSES = (
+    "This wave cannot be released. The operator finds the kind of error in the log, and can check the ledger with: "
+    "hetdp ledger verify"
+)
+_OLD_COPY = (
+    "This wave was released before: the ledger has it and this database does not, so it is an old copy. "
+    "Bring the newest one back."
+)
 
 
 @dataclass
@@ -45,13 +53,25 @@ class Publisher:
     vault: keys.Vault
     ledger: Ledger
     locks: dict[str, threading.Lock] = field(default_factory=lambda: defaultdict(threading.Lock))
+    closed: bool = False
 
     def publish(self, study_id: str, wave: int) -> dict[str, Any]:
         """Return the result of a wave; the same one however often it is asked for."""
         with self.locks[study_id]:
-            done = self._run(lambda transaction: _close(transaction, study_id, wave))
+            if self.closed:
+                raise RefusedError(503)
+            charged = self.ledger.charged(_release_id(study_id, wave))
+            done = self._run(lambda transaction: _close(transaction, study_id, wave, charged=charged))
             result: dict[str, Any] = done if done is not None else self._finish(study_id, wave)
             return result
+
+    def close(self) -> None:
+        """Begin no more publications, wait for those under way, and let go of the ledger."""
+        self.closed = True
+        for lock in list(self.locks.values()):
+            with lock:
+                pass
+        self.ledger.close()
 
     def resume(self) -> None:
         """Finish what a crash left closed without a result."""
@@ -60,9 +80,9 @@ class Publisher:
         for study in left:
             try:
                 self.publish(study.id, study.wave)
-            except (HetdpError, RefusedError) as error:  # the others are served; the curator is told when asking again
-                why = error.code if isinstance(error, RefusedError) else type(error).__name__
-                log.warning("publication not finished", extra={"facts": {"study": study.id, "code": why}})
+            except Exception as error:  # noqa: BLE001  the others are served; the curator is told when asking again
+                why = {"error": type(error).__name__, "at": place(error)}
+                log.warning("publication not finished", extra={"facts": {"study": study.id, **why}})
 
     def _finish(self, study_id: str, wave: int) -> dict[str, Any]:
         with self.database.engine.connect() as connection:
@@ -77,14 +97,14 @@ class Publisher:
         """Return the facts of a release that the ledger has charged and stored; the same ones if it has already."""
         ask = {"bounds": study.interval, "method": "adpm", "variance": None}
         people, rule = dict.fromkeys(chosen, UNLIMITED), Rule.given(share=study.waves[wave].share)
-        request = Request(f"{study.id}-{wave}", rule, ask, people, {"study": study.id, "wave": wave})
+        request = Request(_release_id(study.id, wave), rule, ask, people, {"study": study.id, "wave": wave})
+        names = insight.names_of(study, dict.fromkeys(chosen.values(), 1))
         try:
             self.ledger.enroll(chosen)
-            released = carry_out(self.ledger, request, lambda places, plan: self._tally(study, places, plan))
+            released = carry_out(self.ledger, request, lambda places, plan: self._tally(study, chosen, places, plan))
         except HetdpError as error:
             log.warning("ledger refuses", extra={"facts": {"study": study.id, "error": type(error).__name__}})
             raise RefusedError(409, "ledger", _REFUSES) from None
-        names = insight.names_of(study, dict.fromkeys(chosen.values(), 1))
         facts = {**released.to_dict(), "table": insight.table(released.plan, names)}
         here = self.ledger.name  # a file or an address, which is nobody's business
         facts["ledger"]["name"] = "of this server"
@@ -92,15 +112,18 @@ class Publisher:
         facts["tiers"] = [{**tier, "name": names.get(_level(tier["epsilon"]))} for tier in facts["tiers"]]
         return facts
 
-    def _tally(self, study: Study, places: Mapping[str, int], plan: Plan) -> Tally:
-        """Open the codes of those who take part; the ledger calls this after the charge is on disk."""
+    def _tally(self, study: Study, chosen: Mapping[str, float], places: Mapping[str, int], plan: Plan) -> Tally:
+        """Open the codes of those who take part; the ledger calls this after the charge is on disk.
+
+        A code opens for the ε that the ledger was told, or not at all.
+        """
         columns = (store.people.c.id, store.people.c.answer)
         sums = [0] * len(plan.levels)
         with self.database.engine.connect() as connection:
             rows = connection.execute(sa.select(*columns).where(_answered(study.id))).all()
         for person, sealed in rows:
             if person in places:
-                sums[places[person]] += self.vault.open(sealed, person)
+                sums[places[person]] += self.vault.open(sealed, person, study.id, chosen[person])
         levels = plan.levels
         table = Table(levels.epsilon, levels.count, np.array(sums, np.int64), levels.rounded)
         return Tally(table, plan.interval, levels.names)
@@ -114,6 +137,7 @@ class Publisher:
         transaction.execute(sa.update(store.studies).where(store.studies.c.id == study.id).values(state))
         if last:
             transaction.execute(sa.update(store.people).where(_answered(study.id)).values(answer=None))
+            transaction.scrub = True
         studies.note(transaction, "published", study.id, {"wave": wave, "n": body["n"]})
         return stored(transaction.execute, study.id, wave)
 
@@ -121,8 +145,15 @@ class Publisher:
         return self.database.submit(job).result()
 
 
-def _close(transaction: store.Transaction, study_id: str, wave: int) -> dict[str, Any] | None:
-    """Close a wave to answers, or return its result if it has one, or raise."""
+def _release_id(study: str, wave: int) -> str:
+    return f"{study}-{wave}"
+
+
+def _close(transaction: store.Transaction, study_id: str, wave: int, *, charged: bool) -> dict[str, Any] | None:
+    """Close a wave to answers, or return its result if it has one, or raise.
+
+    A wave is closed before it is charged, so one that is open and charged stands in an old copy of the database.
+    """
     study = studies.get(transaction.execute, study_id)
     if wave < study.wave:
         return stored(transaction.execute, study_id, wave)
@@ -130,6 +161,8 @@ def _close(transaction: store.Transaction, study_id: str, wave: int) -> dict[str
         raise RefusedError(409, "wave", "This wave cannot be published now.")
     if study.status == "publishing":
         return None
+    if charged:
+        raise RefusedError(409, "old-copy", _OLD_COPY)
     n = transaction.execute(
         sa.select(sa.func.count()).select_from(store.people).where(_answered(study_id))
     ).scalar_one()

@@ -29,6 +29,8 @@ router = APIRouter(route_class=StrictRoute)
 _BODY = {"content": {"text/csv": {"schema": {"type": "string"}}}, "required": True}
 
 Rows = list[dict[str, Any]]
+_NO_TEXT = (b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"PAR1", b"ARROW1", b"\xff\xff\xff\xff")
+"""How files begin that unfold into more than the limit on a body allows."""
 
 
 @router.post(
@@ -45,6 +47,8 @@ async def bring(
     if request.headers.get("content-type", "").partition(";")[0].strip() != "text/csv":
         raise RefusedError(415)
     database, state, body = request.app.state.store, request.app.state, await request.body()
+    if body.startswith(_NO_TEXT):
+        raise RefusedError(415)
     found = await database.read(lambda connection: studies.get(connection.execute, study))
     people = await run_in_threadpool(_people, body, found, state.vault)
 
@@ -76,7 +80,7 @@ def _sealed(batch: Any, study: Study, vault: keys.Vault) -> Rows:
     rows = []
     for code, epsilon in zip(codes, batch.epsilon.tolist(), strict=True):
         person, level = keys.opaque_id(), study.level(None, epsilon) if study.free else epsilon
-        sealed = vault.seal(code if level > 0 else 0, person)
+        sealed = vault.seal(code if level > 0 else 0, person, study.id, level)
         rows.append({"id": person, "study": study.id, "epsilon": level, "answer": sealed})
     return rows
 

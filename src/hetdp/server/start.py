@@ -70,6 +70,7 @@ def only_one(settings: Settings, database: store.Store) -> Callable[[], None]:
         if not connection.execute(sa.select(sa.func.pg_try_advisory_lock(_LOCK))).scalar():
             connection.close()
             raise InputError("another process serves this database; stop it first")
+        connection.detach()  # to close it is to end it, and with it the lock
         return connection.close
     handle = os.open(f"{name}.lock", os.O_RDWR | os.O_CREAT, 0o600)
     try:

@@ -22,8 +22,12 @@ from .errors import RefusedError
 from .settings import Settings
 
 T = TypeVar("T")
-VERSION = "1"
+VERSION = "2"
+_SOON = 0.2
+"""Seconds after which the writer tries again to empty the write-ahead log."""
 _MOST_AT_ONCE = 256
+_PATIENCE = 10_000
+"""Milliseconds to wait for another connection."""
 
 tables = sa.MetaData()
 
@@ -101,6 +105,7 @@ class Transaction:
 
     connection: sa.Connection
     done: list[Callable[[], None]] = field(default_factory=list)
+    scrub: bool = False  # a sealed answer was deleted or replaced: nothing of it may stay on the disk
 
     def execute(self, statement: sa.Executable, rows: Any = None) -> sa.CursorResult[Any]:
         """Run a statement."""
@@ -120,6 +125,7 @@ class Store:
     def __init__(self, settings: Settings) -> None:
         self.engine = connect(settings.database)
         self._writes = self.engine.execution_options(writes=True)
+        self._scrub, self._closed, self._door = False, False, threading.Lock()
         self._queue: queue.SimpleQueue[tuple[Job[Any], Future[Any]] | None] = queue.SimpleQueue()
         self._writer = threading.Thread(target=self._work, name="hetdp-writer", daemon=True)
         self._writer.start()
@@ -140,17 +146,29 @@ class Store:
     def submit(self, job: Job[T]) -> Future[T]:
         """Queue a job; its future is done after the commit."""
         future: Future[T] = Future()
-        self._queue.put((job, future))
+        with self._door:
+            if self._closed:
+                raise RefusedError(503)
+            self._queue.put((job, future))
         return future
 
     def close(self) -> None:
         """Finish what is queued, then let go of the database."""
-        self._queue.put(None)
+        with self._door:
+            self._closed = True
+            self._queue.put(None)
         self._writer.join()
         self.engine.dispose()
 
     def _work(self) -> None:
-        while (first := self._queue.get()) is not None:
+        while True:
+            try:
+                first = self._queue.get(timeout=_SOON if self._scrub else None)
+            except queue.Empty:
+                self._empty_log()
+                continue
+            if first is None:
+                return
             batch, last = [first], False
             while len(batch) < _MOST_AT_ONCE and not self._queue.empty():
                 item = self._queue.get()
@@ -158,9 +176,31 @@ class Store:
                     last = True
                     break
                 batch.append(item)
-            self._carry(batch)
+            batch = [item for item in batch if item[1].set_running_or_notify_cancel()]
+            if batch:
+                self._carry(batch)
+            if self._scrub:
+                self._empty_log()
             if last:
                 return
+
+    def _empty_log(self) -> None:
+        """Move the write-ahead log of SQLite into the file and empty it: pages in it hold answers that are gone.
+
+        A reader that is under way can prevent that for a moment; then it is tried again soon, and at the end.
+        """
+        if self.engine.dialect.name != "sqlite":
+            self._scrub = False
+            return
+        raw = self.engine.raw_connection()
+        try:
+            cursor = raw.cursor()
+            cursor.execute("PRAGMA busy_timeout=50")
+            (busy, *_) = cursor.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+            cursor.execute(f"PRAGMA busy_timeout={_PATIENCE}")
+            self._scrub = bool(busy)
+        finally:
+            raw.close()
 
     def _carry(self, batch: list[tuple[Job[Any], Future[Any]]]) -> None:
         """Run jobs in one transaction; if it fails for an unforeseen reason, each in one of its own."""
@@ -176,6 +216,7 @@ class Store:
             else:
                 batch[0][1].set_exception(error)
             return
+        self._scrub |= transaction.scrub
         for action in transaction.done:
             action()
         for future, result, refusal in outcomes:
@@ -212,5 +253,6 @@ def _begin(connection: sa.Connection) -> None:
 
 def _sqlite(connection: Any, _record: Any) -> None:
     connection.isolation_level = None  # transactions begin where SQLAlchemy says so
-    for pragma in ("journal_mode=WAL", "synchronous=FULL", "foreign_keys=ON", "secure_delete=ON", "busy_timeout=10000"):
+    settings = ("journal_mode=WAL", "synchronous=FULL", "foreign_keys=ON", "secure_delete=ON")
+    for pragma in (*settings, f"busy_timeout={_PATIENCE}"):
         connection.execute(f"PRAGMA {pragma}")

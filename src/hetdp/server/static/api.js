@@ -11,7 +11,7 @@ export async function call(method, path, body, headers = {}) {
   try {
     response = await fetch(path, options);
   } catch {
-    throw new Error("The server cannot be reached. Nothing was changed; try again.");
+    throw new Error("The server cannot be reached. It is not known whether this was done: look again before you repeat it.");
   }
   const text = await response.text();
   if (!response.ok) {
