@@ -295,3 +295,31 @@ def test_notebooks_get_html_with_names_escaped():
 def tally_of(levels):
     people = [e for e, n in zip(levels.epsilon, levels.count, strict=True) for _ in range(n)]
     return hetdp.read([0.0] * len(people), epsilon=people, bounds=(-0.5, 0.5))
+
+
+def test_a_plan_and_a_comparison_read_what_a_mean_reads(hetdp_command, tmp_path):
+    table = tmp_path / "people.csv"
+    table.write_text("x;e\n" + "1,5;0,5\n2;1\n" * 20, encoding="utf-8")
+    form = ("--delimiter", ";", "--decimal", ",")
+    for command in ("plan", "compare"):
+        code, out, err = hetdp_command(command, table, "--epsilon", "e", "--bounds", "0", "3", *form, "--json")
+        assert code == 0, err
+        assert command == "compare" or json.loads(out)["n"] == 40
+
+
+def test_names_of_tiers_without_their_meaning_are_explained(hetdp_command, tmp_path):
+    table = tmp_path / "people.csv"
+    table.write_text("x,e\n1,gold\n", encoding="utf-8")
+    _, _, err = hetdp_command("mean", table, "--value", "x", "--epsilon", "e", "--bounds", "0", "3")
+    assert "--tier NAME=ε" in err
+    assert "gold" not in err
+
+
+def test_a_release_that_cannot_be_printed_is_said_to_be_lost(hetdp_command, tmp_path):
+    table = tmp_path / "people.csv"
+    table.write_text("x,e\n" + "1,1\n" * 30, encoding="utf-8")
+    table_of = ("--value", "x", "--epsilon", "e", "--bounds", "0", "3")
+    code, _, err = hetdp_command("mean", table, *table_of, "-o", "/dev/full", "--force")
+    assert code == 2
+    assert "No space left" in err
+    assert "privacy is spent" in err

@@ -151,3 +151,33 @@ def test_an_interrupt_after_the_charge_says_how_to_go_on(ledger, hetdp_command, 
     assert json.loads(out)["ledger"]["most_charged"] == 0.1
     with Ledger(ledger) as opened:
         assert opened.verify().charges == 1
+
+
+def test_a_table_with_semicolons_is_enrolled(hetdp_command, tmp_path):
+    table = tmp_path / "people.csv"
+    table.write_text("id;budget\na;1,5\nb;2\n", encoding="utf-8")
+    hetdp_command("ledger", "init", tmp_path / "b.db")
+    asked = ("ledger", "enroll", tmp_path / "b.db", table, "--id", "id", "--budget", "budget")
+    assert hetdp_command(*asked, "--delimiter", ";", "--decimal", ",")[0] == 0
+    assert "1.5" in hetdp_command("ledger", "balance", tmp_path / "b.db", "a")[1]
+
+
+def test_a_release_that_cannot_be_written_is_said_to_be_stored(hetdp_command, tmp_path):
+    table = tmp_path / "rows.csv"
+    table.write_text("id,x\na,0.5\nb,0.25\n", encoding="utf-8")
+    hetdp_command("ledger", "init", tmp_path / "b.db")
+    hetdp_command("ledger", "enroll", tmp_path / "b.db", "--person", "a", "--person", "b", "--budget", "1")
+    asked = ("mean", table, "--value", "x", "--bounds", "0", "1", "--user", "id", "--ledger", tmp_path / "b.db")
+    rest = ("--spend", "0.5", "--release-id", "may", "--json")
+    code, _, err = hetdp_command(*asked, *rest, "-o", "/dev/full", "--force")
+    assert code == 2
+    assert "the same --release-id gives it again" in err
+    assert json.loads(hetdp_command(*asked, *rest)[1])["ledger"]["release_id"] == "may"
+    assert hetdp_command("ledger", "history", tmp_path / "b.db")[1].count("charged") == 1
+
+
+def test_a_picture_of_an_empty_ledger_is_refused(hetdp_command, tmp_path):
+    hetdp_command("ledger", "init", tmp_path / "b.db")
+    code, _, err = hetdp_command("ledger", "plot", tmp_path / "b.db", "-o", tmp_path / "p.png")
+    assert code == 2
+    assert "nothing to draw" in err

@@ -9,14 +9,17 @@ import math
 import os
 import pty
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
+from decimal import Decimal
 from fractions import Fraction
 
 import numpy as np
 import pandas as pd
 import polars as pl
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -25,7 +28,8 @@ import hetdp
 from hetdp import _release
 from hetdp._interval import GRID
 from hetdp._tally import Tally
-from hetdp.sources import Form, Source, _people, read_groups
+from hetdp.sources import Form, Source, _people, _pushdown, read_groups
+from hetdp.sources._asked import Asked
 from support import EXTREME_VALUES
 
 INF = math.inf
@@ -414,3 +418,119 @@ def test_the_form_of_a_file_reaches_the_reader(tmp_path, hetdp_command):
     tally = hetdp.read(path, value="x", epsilon="e", bounds=(0, 2000), delimiter=";", decimal=",", thousands=".")
     assert tally == hetdp.read([1.5, 1000.25], epsilon=[0.5, 2.0], bounds=(0, 2000))
     assert Form(";", ",", ".") == Form(delimiter=";", decimal=",", thousands=".")
+
+
+# ---------------------------------------------------------------------------------------------------------
+# What a second look found
+
+
+def test_a_person_with_billions_of_rows_still_has_one_code(monkeypatch):
+    """Polars counts rows in 32 bits; from 2³¹ rows on twice that number would wrap, and a code with it."""
+    row = {"person": "a", "epsilon": 1.0, "group": "", "code": GRID}
+    parts = [pl.DataFrame([row]) for _ in range(3)]
+    real = pl.len
+    monkeypatch.setattr(pl, "len", lambda: real() * pl.lit(2**30, pl.UInt32))  # a part stands for 2³⁰ of its rows
+    codes = [part.with_columns(code=pl.lit(GRID * 2**30)) for part in parts]
+    (found,) = _people._persons(codes, Asked("x", "e", "i", several=True), _people.Quotable())
+    assert found["code"].to_list() == [GRID]
+
+
+def test_ids_whose_labels_stand_in_another_order_are_refused():
+    values = pd.Series([1.0, 1.0, 0.0], index=["r1", "r2", "r3"])
+    ids = pd.Series(["ann", "bob", "ann"], index=["r1", "r3", "r2"])
+    for name in ("user", "id"):
+        with pytest.raises(hetdp.InputError, match="values and ids have different row labels"):
+            hetdp.read(values, epsilon=1.0, bounds=(0, 1), **{name: ids})
+    assert hetdp.read(values, epsilon=1.0, bounds=(0, 1), user=ids.loc[values.index]).table.total.tolist() == [GRID]
+
+
+@pytest.mark.parametrize("engine", ["duckdb", "ibis", "dask"])
+def test_engines_average_the_rows_of_a_person_at_one_epsilon_for_everybody(engine):
+    table = pl.DataFrame({"x": [1.0, 0.0, 0.25], "i": ["a", "a", "b"]})
+    if engine == "duckdb":
+        import duckdb
+
+        frame = duckdb.from_arrow(table.to_arrow())
+    elif engine == "ibis":
+        import ibis
+
+        frame = ibis.memtable(table.to_arrow())
+    else:
+        import dask.dataframe
+
+        frame = dask.dataframe.from_pandas(table.to_pandas(), npartitions=2)
+    found = hetdp.read(frame, value="x", epsilon=0.5, bounds=(0, 1), user="i").table
+    assert (found.count.tolist(), found.total.tolist()) == ([2], [GRID // 2 + GRID // 4])
+
+
+def test_many_groups_with_few_levels_are_not_rounded(monkeypatch):
+    import duckdb
+
+    monkeypatch.setattr(_pushdown, "_GROUPED", 100)
+    rows = pl.DataFrame({"x": [0.5] * 300, "e": [0.1, 0.2, 0.3] * 100, "g": [f"g{i // 3}" for i in range(300)]})
+    asked = {"value": "x", "epsilon": "e", "bounds": (0, 1), "by": "g", "public_columns": ["g"]}
+    found = hetdp.mean(duckdb.from_arrow(rows.to_arrow()), **asked)
+    assert {tuple(release.plan.levels.epsilon.tolist()) for release in found.values()} == {(0.1, 0.2, 0.3)}
+
+
+def test_a_function_in_a_lazy_frame_that_fails_does_not_tell_a_value():
+    frame = pl.LazyFrame({"x": [1.0, 98765.4321], "e": [1.0, 1.0]})
+    broken = frame.with_columns(pl.col("x").map_elements(lambda x: {1.0: 2.0}[x], return_dtype=pl.Float64))
+    with pytest.raises(hetdp.InputError) as caught:
+        hetdp.read(broken, value="x", epsilon="e", bounds=(0, 1))
+    assert "98765" not in str(caught.value)
+    assert caught.value.__cause__ is None
+
+
+def test_the_form_of_a_file_is_refused_where_there_is_no_file():
+    frame = pl.DataFrame({"x": ["1,5", "2,5"], "e": [1.0, 1.0]})
+    for source in (frame, frame.lazy(), frame.to_pandas()):
+        with pytest.raises(hetdp.InputError, match="how a file is written"):
+            hetdp.read(source, value="x", epsilon="e", bounds=(0, 10), decimal=",")
+    with pytest.raises(hetdp.InputError, match="how a file is written"):
+        hetdp.read(np.ones(3), epsilon=1.0, bounds=(0, 10), thousands=",")
+
+
+def test_an_arrow_stream_that_was_cut_between_batches_is_refused(tmp_path):
+    path = tmp_path / "people.arrows"
+    batch = pa.RecordBatch.from_pydict({"x": [0.5] * 100, "e": [1.0] * 100})
+    with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_stream(sink, batch.schema) as writer:
+        for _ in range(3):
+            writer.write_batch(batch)
+    assert hetdp.read(path, value="x", epsilon="e", bounds=(0, 1)).levels.n == 300
+    whole = path.read_bytes()
+    cuts = [i for i in range(8, len(whole) - 8, 8) if whole[i : i + 4] == b"\xff\xff\xff\xff"]
+    assert len(cuts) == 3
+    for cut in cuts:
+        path.write_bytes(whole[:cut])
+        with pytest.raises(hetdp.InputError):
+            hetdp.read(path, value="x", epsilon="e", bounds=(0, 1))
+
+
+PLAIN = {"value": "x", "epsilon": "e", "bounds": (0, 1)}
+NOBODY = {"query": "select 1 as x, 'a' as i where 1 = 0", "epsilon": 0.5, "user": "i"}
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda path: hetdp.read(path, **PLAIN, public_rows=[0.1, 0.2]),
+        lambda path: hetdp.read(path, **PLAIN, tiers={1: 0.5}),
+        lambda _: hetdp.read(pd.DataFrame({"x": [1.0], "e": [[1]]}), **PLAIN, tiers={"1": 1}),
+        lambda path: hetdp.read(f"sqlite:///{path}.db", **{**PLAIN, **NOBODY}),
+    ],
+    ids=["public rows in a list", "a tier without text", "a list for a tier", "an empty table"],
+)
+def test_what_is_wrong_in_public_is_said_in_a_sentence(tmp_path, ask):
+    path = tmp_path / "people.csv"
+    path.write_text("x,e\n0.5,1\n", encoding="utf-8")
+    sqlite3.connect(f"{path}.db").close()
+    with pytest.raises(hetdp.InputError):
+        ask(path)
+
+
+@pytest.mark.parametrize("epsilon", [np.float32(0.5), np.int64(1), Decimal("0.5"), Fraction(1, 2)])
+def test_one_epsilon_for_a_table_may_be_any_number(tmp_path, epsilon):
+    path = tmp_path / "people.csv"
+    path.write_text("x\n0.5\n", encoding="utf-8")
+    assert hetdp.read(path, value="x", epsilon=epsilon, bounds=(0, 1)).levels.epsilon.tolist() == [float(epsilon)]

@@ -16,7 +16,10 @@ from scipy.stats import binom, norm
 import hetdp
 from hetdp import InputError, Levels, PrivacyError
 from hetdp._exact import LARGEST_SCALE, SMALLEST_SCALE, NoiseTerm, below, check, lattice, scale_for
+from hetdp._facts import bands
 from hetdp._groupby import round_down
+from hetdp._report import cells
+from hetdp._target import target
 from hetdp.estimators.adpm import saturation
 from support import bounds as intervals
 from support import epsilons, level_counts
@@ -719,3 +722,17 @@ def test_the_lattice_is_as_fine_as_62_bits_allow(people):
 @pytest.mark.parametrize("weight", [[0.0, 0.0], [math.nan, 1.0], [INF, 1.0]])
 def test_weights_that_are_no_numbers_become_no_weight_at_all(weight):
     assert lattice(np.array(weight), 10).tolist() == [0, 0]
+
+
+@pytest.mark.parametrize("error", [0.5, 3.7, 4.5, 5, 60, 249])
+def test_a_target_is_answered_whatever_its_number(error):
+    """A tier that the others can do without needs no ε at all; the search must end among the smallest doubles too."""
+    found = target(hetdp.plan({0.1: 494, 0.5: 1489, 2: 3017}, bounds=(0, 500)), error)
+    assert found.reached == (error > 3.66)
+    assert all(needs is None or needs >= 0 for needs in found.epsilon.values())
+
+
+@given(st.floats(1e-300, 1e300), st.integers(2, 2000))
+def test_what_is_printed_as_spent_is_never_above_what_is_printed_as_asked(epsilon, people):
+    _, asked, _, spent, *_ = cells(bands(hetdp.plan({epsilon: people}))[0], people)
+    assert float(spent) <= float(asked)

@@ -6,6 +6,7 @@ import gzip
 import json
 import math
 import os
+import socket
 import sqlite3
 import stat
 import time
@@ -621,3 +622,14 @@ def test_the_explorer_agrees_with_compare(site):
     at = said["over_n"]["n"].index(1000)
     errors = {curve["method"]: curve["error"][at] for curve in said["over_n"]["methods"]}
     assert errors == {entry["method"]: entry["worst_case_error"] for entry in expected["methods"]}
+
+
+def test_a_port_that_is_taken_is_said_before_anything_is_made(tmp_path):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        for how in ({"demo": True}, {"database": f"sqlite:///{tmp_path}/server.db"}):
+            with pytest.raises(hetdp.InputError, match=f"port {port} cannot be used"):
+                serve(port=port, **how)
+    assert not list(tmp_path.iterdir())
+    with pytest.raises(hetdp.InputError, match="--database out"):
+        serve(demo=True, database=f"sqlite:///{tmp_path}/server.db")

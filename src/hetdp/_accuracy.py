@@ -159,5 +159,7 @@ def least(enough: Callable[[float], bool], start: float) -> float:
             return high
     while high - low > 1e-9 * high:
         middle = (low + high) / 2
+        if not low < middle < high:  # no double lies between two of the smallest ones
+            break
         low, high = (low, middle) if enough(middle) else (middle, high)
     return high

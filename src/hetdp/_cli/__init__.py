@@ -43,6 +43,8 @@ def main() -> None:
         _fail("interrupted; nothing was written", INTERRUPTED)
     except BrokenPipeError:
         sys.exit(1)
+    except OSError as error:
+        _fail(f"something cannot be read or written: {error.strerror or type(error).__name__}", 1)
     except Exception as error:  # noqa: BLE001  the last line of defence: a foreign message may quote a private cell
         trace = error.__traceback__
         while trace is not None and trace.tb_next is not None:

@@ -62,13 +62,20 @@ def write(output: Path, facts: Any, *, as_json: bool, html: Callable[[], str], t
         body = json.dumps(facts, indent=2, ensure_ascii=False, allow_nan=False)
     else:
         body = html() if suffix in {".html", ".htm"} else text()
+    try:
+        _whole(output, body + "\n")
+    except OSError as error:
+        raise InputError(f"{output} cannot be written: {error.strerror}") from None
+
+
+def _whole(output: Path, body: str) -> None:
     if output.exists() and not output.is_file():  # a device or a pipe
-        output.write_text(body + "\n", encoding="utf-8")
+        output.write_text(body, encoding="utf-8")
         return
     handle, name = tempfile.mkstemp(dir=output.parent, prefix=f".{output.name}")
     try:
         with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(body + "\n")
+            file.write(body)
         Path(name).chmod(0o666 & ~_umask())
         Path(name).replace(output)
     except BaseException:  # an interrupt too leaves nothing half-written

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -147,17 +148,34 @@ def mean(  # noqa: PLR0913  one parameter an option
                 public_rows=public_rows,
             )
     facts = result.to_dict(confidence)
-    if output is None:
-        show(facts if as_json else result.body(confidence))
-        return
     title = "A private mean" if by is None else f"Private means by {by}"
-    write(
-        output,
-        facts,
-        as_json=as_json,
-        html=lambda: _report.page(title, result.html(confidence)),
-        text=lambda: _report.text(result.body(confidence)),
-    )
+    with _handed_out(stored=ledger is not None):
+        if output is None:
+            show(facts if as_json else result.body(confidence))
+            return
+        write(
+            output,
+            facts,
+            as_json=as_json,
+            html=lambda: _report.page(title, result.html(confidence)),
+            text=lambda: _report.text(result.body(confidence)),
+        )
+
+
+@contextmanager
+def _handed_out(*, stored: bool) -> Iterator[None]:
+    """Say what became of a release that cannot be printed or written."""
+    try:
+        yield
+        sys.stdout.flush()
+    except BrokenPipeError:
+        raise
+    except (InputError, OSError) as error:
+        why = error.strerror if isinstance(error, OSError) else str(error)
+        rest = (
+            "it is stored: the same --release-id gives it again" if stored else "it is lost, and its privacy is spent"
+        )
+        raise InputError(f"the release was made but not handed out, {why}; {rest}") from None
 
 
 @app.command()

@@ -13,6 +13,8 @@ import typer
 from .._errors import InputError
 from ._app import app
 from ._options import (
+    Decimal,
+    Delimiter,
     ExpectHead,
     Force,
     Json,
@@ -21,6 +23,7 @@ from ._options import (
     Share,
     ShareLeft,
     Spend,
+    Thousands,
     Tier,
     TierFile,
     Variance,
@@ -90,6 +93,9 @@ def enroll(  # noqa: PLR0913  one parameter an option
     ],
     tier: Tier = None,
     tiers: TierFile = None,
+    delimiter: Delimiter = None,
+    decimal: Decimal = ".",
+    thousands: Thousands = None,
     head_file: HeadFile = None,
     as_json: Json = False,
 ) -> None:
@@ -100,7 +106,10 @@ def enroll(  # noqa: PLR0913  one parameter an option
     if (source is None) == (person is None):
         raise InputError("name a table (SOURCE --id COL --budget COL) or people (--person ID --budget ε), not both")
     with _opened(where, head_file=head_file) as found:
-        done = found.enroll(source if person is None else person, id=id, budget=budget, tiers=tiers_of(tier, tiers))
+        from ..sources import Form
+
+        who, form = (source if person is None else person), Form(delimiter, decimal, thousands)
+        done = found.enroll(who, id=id, budget=budget, tiers=tiers_of(tier, tiers), form=form)
         show({**asdict(done), "head": found.head} if as_json else f"{done}\nhead {found.head}")
 
 

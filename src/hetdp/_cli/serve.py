@@ -13,6 +13,7 @@ from .._errors import InputError
 from ._app import app
 from ._options import ExpectHead
 
+_DATABASE = "sqlite:///hetdp-server.db"
 Database = Annotated[str, typer.Option("--database", help="SQLite or PostgreSQL, as a URL.", metavar="URL")]
 HostName = Annotated[str, typer.Option("--host", help="The address to listen on.")]
 Port = Annotated[int, typer.Option("--port", help="The port to listen on.", min=0, max=65535)]
@@ -32,7 +33,7 @@ KeyFile = Annotated[
 @app.command()
 def serve(  # noqa: PLR0913  one parameter an option
     *,
-    database: Database = "sqlite:///hetdp-server.db",
+    database: Database = _DATABASE,
     host: HostName = "127.0.0.1",
     port: Port = 8000,
     allow_host: AllowHost = None,
@@ -73,6 +74,8 @@ def serve(  # noqa: PLR0913  one parameter an option
         operate.back_up(settings, backup)
         print(f"written to {backup}; keep the key file, and the ledger's head, apart from it", file=sys.stderr)
     elif demo:
+        if database != _DATABASE:
+            raise InputError("--demo has a database of its own in a temporary folder; leave --database out")
         operate.run_demo(host, port)
     else:
         operate.run(settings, host, port, proxy=proxy)

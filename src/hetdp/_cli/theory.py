@@ -11,6 +11,8 @@ import typer
 from .._errors import InputError
 from ._app import app
 from ._options import (
+    Decimal,
+    Delimiter,
     EpsilonColumn,
     Force,
     Json,
@@ -20,6 +22,7 @@ from ._options import (
     PrivateColumn,
     PublicSources,
     Query,
+    Thousands,
     TierFile,
     TierPeople,
     Variance,
@@ -41,6 +44,9 @@ def plan(  # noqa: PLR0913  one parameter an option
     epsilon: EpsilonColumn = None,
     value: PrivateColumn = None,
     query: Query = None,
+    delimiter: Delimiter = None,
+    decimal: Decimal = ".",
+    thousands: Thousands = None,
     bounds: PlanBounds = (-0.5, 0.5),
     method: MethodName = "adpm",
     variance: Variance = None,
@@ -59,9 +65,9 @@ def plan(  # noqa: PLR0913  one parameter an option
     from .._plan import plan as make_plan
 
     interval = Interval.of(bounds).ordinary()
-    planned = make_plan(
-        _levels(source, epsilon, value, tier, tiers, query), bounds=interval, method=method, variance=variance
-    )
+    form = (delimiter, decimal, thousands)
+    people = _levels(source, epsilon, value, tier, tiers, query, form)
+    planned = make_plan(people, bounds=interval, method=method, variance=variance)
     facts = _facts.plan_facts(planned)
     answer = None
     if target_error is not None:
@@ -91,6 +97,9 @@ def compare(  # noqa: PLR0913  one parameter an option
     epsilon: EpsilonColumn = None,
     value: PrivateColumn = None,
     query: Query = None,
+    delimiter: Delimiter = None,
+    decimal: Decimal = ".",
+    thousands: Thousands = None,
     bounds: PlanBounds = (-0.5, 0.5),
     variance: Annotated[
         float | None,
@@ -106,7 +115,9 @@ def compare(  # noqa: PLR0913  one parameter an option
     if plot is not None:
         picture(plot)
         writable(plot, source or [], force=force)
-    compared = run_compare(_levels(source, epsilon, value, tier, tiers, query), bounds=bounds, variance=variance)
+    form = (delimiter, decimal, thousands)
+    people = _levels(source, epsilon, value, tier, tiers, query, form)
+    compared = run_compare(people, bounds=bounds, variance=variance)
     if plot is not None:
         compared.plot(plot)
     show(compared.to_dict() if as_json else compared.body())
@@ -181,14 +192,16 @@ def _levels(
     tier: list[str] | None,
     tiers: Path | None,
     query: str | None,
+    form: tuple[str | None, str, str | None],
 ) -> Levels:
     if not sources:
         if not tier:
             raise InputError("name the tiers (--tier strict=0.1:700 --tier open=inf:300) or a file with --epsilon COL")
         return levels_of(tier)
-    from ..sources import databases, read_levels
+    from ..sources import Form, databases, read_levels
 
     if epsilon is None:
         raise InputError("a table needs --epsilon COL, the column with everybody's ε")
     source = sources[0] if len(sources) == 1 and databases.is_database(sources[0]) else sources
-    return read_levels(source, epsilon=epsilon, value=value, tiers=tiers_of(tier, tiers), query=query)
+    names = tiers_of(tier, tiers)
+    return read_levels(source, epsilon=epsilon, value=value, tiers=names, query=query, form=Form(*form))

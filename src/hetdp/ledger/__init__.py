@@ -19,6 +19,7 @@ from .._errors import InputError
 from .._interval import Interval
 from .._plan import unit_variance
 from ..estimators import find as find_method
+from ..sources import Form
 from . import _book, _chain, _enroll, _rows, _schema
 from ._amounts import UNLIMITED, Rule, budget_units
 from ._book import Book
@@ -35,8 +36,6 @@ from ._verify import Verified, verify
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
-
-    from ..sources import Form
 
 __all__ = [
     "Balance", "ChargedError", "Enrolled", "Entry", "Forecast", "Ledger", "LedgerError", "LedgerRelease", "Verified"
@@ -180,6 +179,7 @@ class Ledger:
         id: Any = None,  # noqa: A002  the word that users know
         budget: Any = None,
         tiers: Mapping[str, Any] | None = None,
+        form: Form | None = None,
     ) -> Enrolled:
         """Enrol people with a lifetime budget, or change the budget of people who are enrolled.
 
@@ -193,8 +193,10 @@ class Ledger:
             The columns of a file or frame. `inf` or `public`: the value is public, there is no limit; 0: never use it.
         tiers
             {name: budget} when budgets are given by the names of tiers.
+        form
+            How a delimited file is written.
         """
-        budgets, names = budgets_of(source, id, budget, tiers or {})
+        budgets, names = budgets_of(source, id, budget, tiers or {}, form or Form())
         return self.change(lambda connection, book: _enroll.enroll(connection, book, budgets, names))
 
     def mean(  # noqa: PLR0913  one parameter an aspect of a release

@@ -8,14 +8,20 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from .._errors import InputError
-from ..sources import Source
+from ..sources import Form, Source
 from ._amounts import budget_units
 from ._members import clean_ids
 
 Budgets = dict[str, int]
 
 
-def budgets_of(source: Any, id: Any, budget: Any, tiers: Mapping[str, Any]) -> tuple[Budgets, dict[int, str]]:  # noqa: A002
+def budgets_of(
+    source: Any,
+    id: Any,  # noqa: A002
+    budget: Any,
+    tiers: Mapping[str, Any],
+    form: Form = Form(),  # noqa: B008  it is frozen
+) -> tuple[Budgets, dict[int, str]]:
     """Return {person: units} and the names of tiers by their budget; a bad id or budget raises and names its place."""
     known = {name: budget_units(cell, f" for tier {name!r}") for name, cell in tiers.items()}
     names: dict[int, str] = {}
@@ -25,7 +31,7 @@ def budgets_of(source: Any, id: Any, budget: Any, tiers: Mapping[str, Any]) -> t
         _no_columns(id, budget)
         return _paired(list(source), list(source.values()), known), names
     if isinstance(id, str) or isinstance(source, (str, os.PathLike)):
-        return _table(source, id, budget, tiers), names
+        return _table(source, id, budget, tiers, form), names
     _no_columns(id)
     if not isinstance(source, Iterable) or budget is None:
         raise InputError("enrol a mapping {id: budget}, ids with budget=…, or a table with id=… and budget=…")
@@ -60,11 +66,11 @@ def _units(cell: Any, known: Mapping[str, int], where: str) -> int:
     return known[cell]
 
 
-def _table(source: Any, id: Any, budget: Any, tiers: Mapping[str, Any]) -> Budgets:  # noqa: A002
+def _table(source: Any, id: Any, budget: Any, tiers: Mapping[str, Any], form: Form) -> Budgets:  # noqa: A002
     """Return the budgets of a table. The sources read them as they read an ε: a number, inf, public or a tier."""
     if not isinstance(id, str) or not isinstance(budget, str):
         raise InputError("enrolling a table needs the names of two columns: id=… and budget=…")
-    people = Source.of(source, value=None, epsilon=budget, id=id, tiers=tiers, counts_only=True)
+    people = Source.of(source, value=None, epsilon=budget, id=id, tiers=tiers, form=form, counts_only=True)
     found: list[tuple[str, int]] = []
     units: dict[float, int] = {}
     for batch in people.batches():

@@ -55,6 +55,8 @@ def draw(path: str | os.PathLike[str], read: Callable[[], tuple[list[str], dict[
     if target.suffix.lower() not in {".png", ".svg", ".pdf"} or not target.parent.is_dir():
         raise InputError(f"a picture needs a name in an existing folder that ends in .png, .svg or .pdf (got {target})")
     releases, found, book = read()
+    if not found:
+        raise InputError("nobody with a budget is enrolled; there is nothing to draw yet")
     drawn, (axes,) = _plots.figure(width=6.4)
     places = list(range(len(releases)))
     for (asked, (least, most)), colour in zip(found.items(), _plots.COLOURS.values(), strict=False):

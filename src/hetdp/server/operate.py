@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import socket
 import sqlite3
 import sys
 import tempfile
@@ -22,15 +23,18 @@ _SWITCH = 5e-4
 """Seconds after which a busy thread lets another one run: the writer must not hold up the network."""
 
 
-def run(settings: Settings, host: str, port: int, *, proxy: bool = False) -> None:
+def run(
+    settings: Settings, host: str, port: int, *, proxy: bool = False, listener: socket.socket | None = None
+) -> None:
     """Serve until a signal comes; requests that are under way are finished.
 
     With `proxy` a client's address is what a proxy on this machine says it is; else nobody is believed about it.
     """
     import uvicorn
 
+    listener = listener or listening(host, port)
     app = create_app(settings)
-    address = settings.origin or f"http://{host}:{port}"
+    address = settings.origin or f"http://{host}:{listener.getsockname()[1]}"
     if app.state.first_key is not None:
         say(f"curator key (shown this once): {app.state.first_key}")
     say(f"serving on {address}, sign in at {address}/sign-in")
@@ -51,7 +55,19 @@ def run(settings: Settings, host: str, port: int, *, proxy: bool = False) -> Non
         h11_max_incomplete_event_size=2**15,
     )
     with suppress(KeyboardInterrupt):  # everything was finished and closed before it comes
-        uvicorn.Server(config).run()
+        uvicorn.Server(config).run(sockets=[listener])
+
+
+def listening(host: str, port: int) -> socket.socket:
+    """Return a socket on which to serve; raise before anything is made or printed if there is none."""
+    listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((host, port))
+    except OSError as error:
+        listener.close()
+        raise InputError(f"{host} port {port} cannot be used: {error.strerror}; choose another with --port") from None
+    return listener
 
 
 def say(line: str) -> None:
@@ -112,11 +128,12 @@ def run_demo(host: str, port: int) -> None:
     from .demo import sample
 
     with tempfile.TemporaryDirectory(prefix="hetdp-demo-") as folder:
+        listener = listening(host, port)
         settings = replace(Settings(), database=f"sqlite:///{folder}/demo.db", tick=1.0)
         app = create_app(settings)
-        address = f"http://{host}:{port}"
+        address = f"http://{host}:{listener.getsockname()[1]}"
         for line in sample(app, address):
             say(line)
         close(app)
         say(f"curator key: {app.state.first_key}")
-        run(settings, host, port)
+        run(settings, host, port, listener=listener)

@@ -6,6 +6,8 @@ DuckDB) groups by itself and hands over its tables. `read` finds the source by w
 
 from __future__ import annotations
 
+import decimal
+import numbers
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -85,6 +87,10 @@ class Source:
         person = id if user is None else user
         if query is not None and not databases.is_database(origin):
             raise InputError("a query needs a database: postgresql://…, sqlite:///file.db, or a connection")
+        if form != Form() and not _names_files(origin):
+            raise InputError(
+                "delimiter, decimal and thousands say how a file is written; elsewhere turn the column into numbers"
+            )
         if not _has_columns(origin, value, counts_only=counts_only):
             if value is not None or isinstance(epsilon, str) or by is not None or isinstance(person, str):
                 raise InputError(
@@ -93,7 +99,7 @@ class Source:
                 )
             asked = Asked(None, 0.0, None if person is None else "ids", user is not None)
             return cls(origin, asked, names, epsilon, person, in_memory=True)
-        if not isinstance(epsilon, (str, float, int)) or (value is None and not counts_only):
+        if not isinstance(epsilon, (str, numbers.Real, decimal.Decimal)) or (value is None and not counts_only):
             raise InputError("a table needs the names of two columns: value=… and epsilon=…")
         if not isinstance(person, (str, type(None))) or not isinstance(by, (str, type(None))):
             raise InputError("with a table give the names of the columns of ids and groups")
@@ -250,6 +256,9 @@ def _public(people: Source, rows: Any, interval: Interval) -> Tables:
 
 def _distinct(people: Source, rows: Any) -> None:
     """Refuse the private rows themselves as public ones: everybody in them would lose all protection."""
+    tabular = frames.is_frame(rows) or databases.is_database(rows) or _names_files(rows)
+    if not people.in_memory and not tabular:
+        raise InputError("with a table the public rows are a table too: a file, a frame or a database")
     same = rows is people.origin or (databases.is_database(rows) and databases.is_database(people.origin))
     if people.in_files and not (frames.is_frame(rows) or databases.is_database(rows)):
         ours = {(path.stat().st_dev, path.stat().st_ino) for path in files.paths(_names(people.origin))}
@@ -269,9 +278,10 @@ def read_levels(
     value: str | None = None,
     tiers: Mapping[str, Any] | None = None,
     query: str | None = None,
+    form: Form = Form(),  # noqa: B008  it is frozen
 ) -> Levels:
     """Return the levels of a table. No value is used; naming their column lets a ragged line be read around it."""
-    people = Source.of(source, value=value, epsilon=epsilon, tiers=tiers, query=query, counts_only=True)
+    people = Source.of(source, value=value, epsilon=epsilon, tiers=tiers, query=query, form=form, counts_only=True)
     found = people.tables(None)
     if not found:
         raise InputError("there is nobody here (n = 0); a plan needs at least one person")
@@ -295,7 +305,14 @@ def _has_columns(origin: Any, value: str | None, *, counts_only: bool) -> bool:
     if isinstance(origin, (str, os.PathLike)) or databases.is_database(origin) or frames.is_frame(origin):
         return True
     listed = isinstance(origin, (list, tuple)) and (value is not None or counts_only)
-    return listed and bool(origin) and all(isinstance(name, (str, os.PathLike)) for name in origin)
+    return listed and _names_files(origin)
+
+
+def _names_files(origin: Any) -> bool:
+    """Say whether a source is the name of a file, or a list of such names."""
+    names = _names(origin)
+    named = bool(names) and all(isinstance(name, (str, os.PathLike)) for name in names)
+    return named and not databases.is_database(origin)
 
 
 def _names(origin: Any) -> list[str | os.PathLike[str]]:

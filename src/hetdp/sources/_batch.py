@@ -48,6 +48,8 @@ class Tiers:
     """Names for levels. When there are any, the ε column holds names and nothing else."""
 
     def __init__(self, epsilons: Mapping[str, Any], *, quotes: bool = True) -> None:
+        if not all(isinstance(name, str) for name in epsilons):
+            raise InputError("the name of a tier must be text: {'1': 0.5} for a column that holds 1")
         self._quotes = quotes
         self._epsilon = {name: epsilon_of(cell, f" for tier {name!r}") for name, cell in epsilons.items()}
 
@@ -64,13 +66,14 @@ class Tiers:
                 raise
         number = "0, positive, inf or public (a decimal number; if it is too large for one, write inf)"
         what = f"one of the tiers {', '.join(map(repr, self._epsilon))}" if self._epsilon else number
-        raise InputError(f"epsilon cannot be read{where}: it must be {what}")
+        names = "" if self._epsilon else "; for names of tiers say what they mean: --tier NAME=ε, tiers={name: ε}"
+        raise InputError(f"epsilon cannot be read{where}: it must be {what}{names}")
 
     def _read(self, cell: Any, where: str) -> float:
         if not self._epsilon:
             return epsilon_of(cell, where)
         name = cell.strip() if isinstance(cell, str) else cell
-        if name not in self._epsilon:
+        if not isinstance(name, str) or name not in self._epsilon:
             raise InputError(
                 f"unknown tier {str(name)[:64]!r}{where}; the tiers are {', '.join(map(repr, self._epsilon))}"
             )

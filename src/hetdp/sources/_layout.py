@@ -48,7 +48,10 @@ class Layout:
         if "\x00" in text:
             raise InputError(f"the header of {path} is not UTF-8 text (perhaps UTF-16); save the file as UTF-8")
         delimiter = form.delimiter_of(path)
-        columns = next(csv.reader([text], delimiter=delimiter), [])
+        try:
+            columns = next(csv.reader([text], delimiter=delimiter), [])
+        except csv.Error:
+            raise InputError(f"the header of {path} cannot be read; a name in it is too long or has a NUL") from None
         _distinct(columns, path)
         return cls(delimiter, columns, asked, path)
 

@@ -118,7 +118,7 @@ def _persons(rows: Iterable[pl.DataFrame], asked: Asked, seen: Quotable) -> Iter
     both = pl.col("epsilon", "group")
     first = (
         pl.col("code").sum(),
-        pl.len().alias("rows"),
+        pl.len().cast(pl.Int64).alias("rows"),  # Polars counts in 32 bits, and twice 2³¹ rows would wrap
         both.min().name.prefix("least "),
         both.max().name.prefix("most "),
     )

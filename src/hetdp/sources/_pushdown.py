@@ -118,7 +118,9 @@ class _Query:
         most = None if self.rounded else LIMIT + _SPARE if self.asked.by is None else _GROUPED
         table = self._table(self._rounded_down(people) if self.rounded else people)
         cells = fetch(table if most is None else table.head(most))
-        if most is not None and len(cells) == most:
+        if most is not None and len(cells) == most and self.asked.by is not None and self._few(people):
+            cells = fetch(table)  # there are many groups, not many levels
+        elif most is not None and len(cells) == most:
             if not self._numeric():
                 raise InputError(
                     f"the epsilon column {self.asked.epsilon!r} holds more than {LIMIT:,} different texts; "
@@ -126,6 +128,13 @@ class _Query:
                 )
             return None
         return [level for row in cells if (level := self._level(row)).people]
+
+    def _few(self, people: Frame) -> bool:
+        """Say whether there are few enough levels in all groups together."""
+        import narwhals.stable.v2 as nw
+
+        levels = people.select(nw.col("epsilon")).unique()
+        return len(fetch(levels.head(LIMIT + _SPARE))) < LIMIT + _SPARE
 
     def _level(self, row: tuple[Any, ...]) -> _Level:
         """Return one row of the level table; sums in two parts are put together as Python integers."""
@@ -207,7 +216,9 @@ class _Query:
         import narwhals.stable.v2 as nw
 
         keys, aggregates = self._keys(), [nw.len().alias("rows"), nw.col("code").sum()]
-        rows = self._rows().with_columns(*(self._blank(key).alias(f"no {key}") for key in keys))
+        rows = self._rows()
+        if keys:
+            rows = rows.with_columns(*(self._blank(key).alias(f"no {key}") for key in keys))
         for key in keys:
             least, most = nw.col(key).min().alias(f"least {key}"), nw.col(key).max().alias(f"most {key}")
             aggregates += [least, most, nw.col(f"no {key}").sum()]

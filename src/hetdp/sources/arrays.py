@@ -23,7 +23,9 @@ _REFUSED = {"c": "complex numbers", "S": "bytes", "M": "dates", "m": "time spans
 
 def batches(values: Any, epsilon: Any, tiers: Tiers, ids: Any = None, *, owner: bool = False) -> Iterator[Batch]:
     """Yield all people of two sequences of one length (three with ids) as one batch."""
-    _aligned(values, epsilon)
+    _aligned("values", values, "epsilon", epsilon)
+    _aligned("values", values, "ids", ids)
+    _aligned("epsilon", epsilon, "ids", ids)
     numbers_of, missing = value_array(values, owner=owner)
     levels = _epsilons(epsilon, tiers, numbers_of.size)
     if levels.size != numbers_of.size:
@@ -82,10 +84,10 @@ def value_array(values: Any, *, owner: bool = False) -> tuple[NDArray[Any], NDAr
     return np.array([loose_value_of(cell) for cell in cells], dtype=np.float64), missing
 
 
-def _aligned(values: Any, epsilon: Any) -> None:
+def _aligned(what: str, one: Any, other_what: str, other: Any) -> None:
     """Refuse two series whose rows have different labels: never align silently, never ignore a misalignment."""
-    ours, theirs = getattr(values, "index", None), getattr(epsilon, "index", None)
+    ours, theirs = getattr(one, "index", None), getattr(other, "index", None)
     if callable(ours) or callable(theirs) or ours is None or theirs is None:
         return
     if len(ours) != len(theirs) or not (ours == theirs).all():
-        raise InputError("values and epsilon have different row labels; align them first, or pass plain arrays")
+        raise InputError(f"{what} and {other_what} have different row labels; align them first, or pass plain arrays")

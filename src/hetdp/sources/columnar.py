@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 _ROWS = 2**18
 _PARQUET, _ARROW = b"PAR1", b"ARROW1"
+_END = b"\xff\xff\xff\xff\x00\x00\x00\x00"
+"""How an Arrow stream ends; without it some people may be missing, and nothing would tell."""
 
 
 def batches(
@@ -60,6 +62,10 @@ def _scan(path: Path) -> pl.LazyFrame:
         return pl.scan_parquet(path, glob=False, hive_partitioning=False, use_statistics=False)
     if head == _ARROW:
         return pl.scan_ipc(path, glob=False, hive_partitioning=False)
+    with path.open("rb") as file:
+        file.seek(max(0, path.stat().st_size - len(_END)))
+        if file.read() != _END:
+            raise InputError(f"{path} cannot be read to its end, it may be cut short; write it as an Arrow file")
     return pl.read_ipc_stream(path).lazy()
 
 
@@ -71,7 +77,7 @@ def _batch(frame: pl.DataFrame, first: int, columns: Columns) -> Batch:
     names = [asked.epsilon] if isinstance(asked.epsilon, str) else []
     named = [name for name in names if isinstance(frame.schema[name], (pl.Categorical, pl.Enum))]
     if asked.texts or named:
-        frame = frame.with_columns(frame[name].cast(pl.String) for name in (*asked.texts, *named))
+        frame = frame.with_columns(frame[name].cast(pl.String) for name in dict.fromkeys((*asked.texts, *named)))
     return columns.batch(frame, range(first, first + frame.height))
 
 

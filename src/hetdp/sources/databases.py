@@ -115,7 +115,7 @@ def _levels(opened: Session, parts: Parts) -> tuple[list[tuple[Any, ...]], Key]:
 
 def _sound(rows: list[tuple[Any, ...]], asked: Asked, epsilon: float | None) -> Iterator[tuple[str, Any, int, int]]:
     """Yield (group, ε, people, sum) of each level, once nothing is wrong with the people; all of that is public."""
-    if sum(row[4] for row in rows) > MOST_PEOPLE:
+    if sum(row[4] or 0 for row in rows) > MOST_PEOPLE:
         raise InputError(f"at most {MOST_PEOPLE:,} rows fit in one tally; release in parts")
     if any(row[5] for row in rows):
         raise InputError(

@@ -188,7 +188,9 @@ def _streamed(frame: pl.LazyFrame, asked: Asked, tiers: Tiers) -> Iterator[Batch
             yield from _polars_batch(part, row, asked, tiers, owner=False)
             row += part.height
         rows = frame.select(pl.len()).collect(engine="streaming").item()
-    except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError):
+    except InputError:
+        raise
+    except (Exception, pl.exceptions.PanicException):  # noqa: BLE001  a function of the user's may raise anything
         raise InputError(_pushdown.FAILED) from None
     if row != rows:  # batches end without a word when a thread behind them fails
         raise InputError(_pushdown.FAILED)
