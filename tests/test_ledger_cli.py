@@ -87,7 +87,7 @@ REFUSED = [
     (["verify", "b.db", "--expect-head", "9"], "NUMBER:HASH"),
     (["enroll", "b.db", "--budget", "1"], "name a table"),
     (["enroll", "b.db", "people.csv", "--budget", "x"], "two columns"),
-    (["forecast", "b.db", "--bounds", 0, 1], "one of spend"),
+    (["forecast", "b.db", "--bounds", 0, 1], "one of --spend"),
     (["export", "b.db", "-o", "people.csv"], "exists already"),
     (["export", "b.db", "-o", "b.txt"], ".csv or .json"),
     (["plot", "b.db", "-o", "b.txt"], "picture"),
@@ -106,7 +106,7 @@ def test_bad_input_is_one_line_and_code_2(ledger, hetdp_command, command, text):
     ("more", "text"),
     [
         (["--spend", 0.1], "--release-id"),
-        (["--release-id", "may"], "one of spend"),
+        (["--release-id", "may"], "one of --spend"),
         (["--spend", 0.1, "--release-id", "may", "--value", "y"], "no column"),
         (["--spend", 0.1, "--release-id", "may", "--epsilon", "tier"], "leave out"),
         (["--spend", 0.1, "--release-id", "may", "-o", "people.csv"], "people.csv"),

@@ -324,7 +324,8 @@ def _html(
         return f"<tr>{''.join(shown)}<{tag}>{bar}</{tag}></tr>"
 
     top = _chart_top(bands(p))
-    table = row(_HEADINGS, "th", "spent | free") + "".join(row(cells(b, p.n), "td", _bar(b, top)) for b in bands(p))
+    head = row(_HEADINGS, "th", f"spent | free, up to ε = {epsilon(top)}")
+    table = head + "".join(row(cells(b, p.n), "td", _bar(b, top)) for b in bands(p))
     assumed = "".join(f"<li>{html.escape(sentence)}</li>" for sentence in [*assumptions(p), *notes])
     return (
         f'<div class="hetdp">{facts(lines)}<div style="overflow-x:auto">'
@@ -338,4 +339,5 @@ def _bar(band: Band, top: float) -> str:
     """Return a bar of HTML: what is spent, then what is free."""
     spent, asked = (round(100 * min(x / top, 1)) for x in (band.spent[1], band.epsilon[1]))
     part = '<span style="display:inline-block;height:.7em;width:{}px;background:{}"></span>'
-    return part.format(spent, "#0072B2") + part.format(max(asked - spent, 0), "#9ecae1")
+    more = " ▶" if band.epsilon[1] > top else ""  # it goes on
+    return part.format(spent, "#0072B2") + part.format(max(asked - spent, 0), "#9ecae1") + more

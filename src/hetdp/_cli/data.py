@@ -117,7 +117,9 @@ def mean(  # noqa: PLR0913  one parameter an option
         _not_with_tallies(ledger, spend, share, share_left, release_id, expect_head)
         result: Release | Groups = _mean.of_tally(_merged(source, promised=disjoint_people), method, variance)
     elif ledger is not None:
-        _only_without_ledger(epsilon, tier, tiers, query, id, by, groups, public_rows)
+        _only_without_ledger(
+            epsilon=epsilon, tier=tier, tiers=tiers, query=query, id=id, by=by, groups=groups, public_rows=public_rows
+        )
         result = _charged(
             (ledger, expect_head),
             source,
@@ -287,6 +289,8 @@ def _charged(
     where, expected = ledger
     with Ledger(where, expect_head=expected) as opened:
         one = sources[0] if len(sources) == 1 else sources
+        if opened.charged(str(release_id)):
+            print(f"release {release_id} was charged before; it is not charged again", file=sys.stderr)
         return opened.mean(one, bounds=bounds, release_id=str(release_id), form=Form(*form), **asked)
 
 
@@ -326,11 +330,11 @@ def _only_with_ledger(*options: Any) -> None:
         raise InputError("--spend, --share, --share-left, --release-id and --expect-head need --ledger LEDGER")
 
 
-def _only_without_ledger(*options: Any) -> None:
-    if any(option is not None and option != [] for option in options):
+def _only_without_ledger(**options: Any) -> None:
+    given = [f"--{name.replace('_', '-')}" for name, option in options.items() if option is not None and option != []]
+    if given:
         raise InputError(
-            "with a ledger everybody's ε comes from it; leave out --epsilon, --tier, --tiers, --query, --id, --by, "
-            "--groups and --public-rows"
+            f"with a ledger everybody's ε comes from it, and everybody counts in one mean; leave out {', '.join(given)}"
         )
 
 

@@ -151,7 +151,7 @@ class Rule:
         said = [(kind, cell) for kind, cell in named.items() if cell is not None]
         if len(said) != 1:
             raise InputError(
-                f"say how much a release may use by one of spend=ε, share=… of the budget or share_left=… of what is "
+                f"say how much a release may use by one of --spend ε, --share of the budget or --share-left of what is "
                 f"left (got {len(said)} of them)"
             )
         kind, cell = said[0]

@@ -199,7 +199,8 @@ def _has(connection: Connection, known: Head, head: Head, name: str) -> None:
     found = run(connection, "SELECT seq, hash FROM hetdp_event WHERE seq = ?", (known.seq,)).one_or_none()
     if found is None or not known.agrees(Head(*found)):
         raise LedgerError(
-            f"{name} has another event {known.seq} than the head that was kept outside of it: it is not the ledger "
+            f"{name} has another event {known.seq} than the head that was kept outside of it (in its .head file, or "
+            "given by --expect-head): it is not the ledger "
             "that charged the last releases; nothing is released from it"
         )
 

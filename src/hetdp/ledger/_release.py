@@ -148,7 +148,15 @@ def _charged(connection: Connection, book: Book, request: Request) -> tuple[Book
 
 def _difference(charged: Mapping[str, Any], request: Request) -> str:
     now, before = request.facts, charged["request"]
-    return "differs in: " + ", ".join(name for name in now if canonical(now[name]) != canonical(before.get(name)))
+    words = {
+        "rule": "how much it may use",
+        "plan": "the bounds, the method or the variance",
+        "people": "who takes part",
+        "columns": "the columns or the names of the files",
+    }
+    return "differs in: " + ", ".join(
+        words[name] for name in now if canonical(now[name]) != canonical(before.get(name))
+    )
 
 
 def _charge_now(connection: Connection, book: Book, request: Request) -> tuple[Book, Event]:
