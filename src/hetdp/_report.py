@@ -313,7 +313,8 @@ def _html(
     lines: list[tuple[str, str]], p: Plan, more: Sequence[tuple[str, str]] = (), notes: Sequence[str] = ()
 ) -> str:
     def facts(pairs: Iterable[tuple[str, str]]) -> str:
-        rows = (f"<b>{html.escape(name)}</b><span>{html.escape(sentence)}</span>" for name, sentence in pairs)
+        cell = '<b>{}</b><span style="white-space:pre-wrap">{}</span>'  # blanks keep numbers apart
+        rows = (cell.format(html.escape(name), html.escape(sentence)) for name, sentence in pairs)
         grid = "display:grid;grid-template-columns:6.5em 1fr;gap:2px 8px"
         return f'<div style="{grid}">{"".join(rows)}</div>'
 
