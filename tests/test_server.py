@@ -9,6 +9,7 @@ import os
 import socket
 import sqlite3
 import stat
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -522,12 +523,17 @@ def test_the_explorer_waits_in_a_short_line_of_its_own(site, monkeypatch):
     """One thread, few who wait: answers and publications have the others."""
     from hetdp.server import explore
 
-    monkeypatch.setattr(explore, "_traced", lambda _: time.sleep(0.4) or {})
+    go = threading.Event()
+    monkeypatch.setattr(explore, "_traced", lambda _: go.wait(30) and {})
     with ThreadPoolExecutor(20) as pool:
         asked = [pool.submit(site.client().post, "/api/explore", json=explore.START) for _ in range(20)]
+        deadline = time.monotonic() + 20
+        while sum(one.done() for one in asked) < 19 - explore.WAITING and time.monotonic() < deadline:
+            time.sleep(0.01)
+        go.set()
         statuses = [one.result().status_code for one in asked]
-    assert set(statuses) == {200, 429}
-    assert statuses.count(200) <= explore.WAITING + 2
+    assert statuses.count(429) == 19 - explore.WAITING
+    assert statuses.count(200) == 1 + explore.WAITING
 
 
 def test_a_backup_without_a_ledger_is_refused(tmp_path):

@@ -289,8 +289,6 @@ def _charged(
     where, expected = ledger
     with Ledger(where, expect_head=expected) as opened:
         one = sources[0] if len(sources) == 1 else sources
-        if opened.charged(str(release_id)):
-            print(f"release {release_id} was charged before; it is not charged again", file=sys.stderr)
         return opened.mean(one, bounds=bounds, release_id=str(release_id), form=Form(*form), **asked)
 
 

@@ -73,7 +73,7 @@ def _filled(app: FastAPI, settings: Settings, vault: keys.Vault, database: store
 
 @asynccontextmanager
 async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
-    app.state.explorers = CapacityLimiter(1)
+    app.state.explorers, app.state.exploring = CapacityLimiter(1), 0
     await run_in_threadpool(_warm)
     await run_in_threadpool(app.state.publisher.resume)
     log.info("started")

@@ -53,10 +53,14 @@ async def explore(request: Request, mix: Mix) -> dict[str, Any]:
     address = request.client.host if request.client else ""
     if not request.app.state.rates.allow("explore", address, min(A_MINUTE, request.app.state.settings.per_address)):
         raise RefusedError(429)
-    explorers = request.app.state.explorers
-    if explorers.statistics().tasks_waiting >= WAITING:
+    state = request.app.state
+    if state.exploring > WAITING:
         raise RefusedError(429)
-    return await run_sync(_traced, mix.model_dump_json(), limiter=explorers)
+    state.exploring += 1
+    try:
+        return await run_sync(_traced, mix.model_dump_json(), limiter=state.explorers)
+    finally:
+        state.exploring -= 1
 
 
 @lru_cache(maxsize=256)
