@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import hetdp
-from hetdp import _fast, _groupby, _lanes
+from hetdp import _fast, _groupby, _kernels, _lanes
 from hetdp._groupby import BELOW, HUGE, SHRINK, SPLIT, TINY, Grouping, round_down, tabulate
 from hetdp._interval import GRID, Interval
 
@@ -256,7 +256,7 @@ def the_neighbours_level(kernel):
 @pytest.mark.parametrize("bug", [nan_is_low, values_a_hair_low, the_neighbours_level], ids=lambda bug: bug.__name__)
 @pytest.mark.parametrize(
     ("kernel", "levels", "limit"),
-    [("_few", 4, 100), ("_many", 50, 100), ("_rounded", 600, 100)],
+    [("few", 4, 100), ("many", 50, 100), ("rounded", 600, 100)],
     ids=["few", "many", "rounded"],
 )
 def test_control_the_comparison_notices_a_planted_bug(kernel, levels, limit, bug):
@@ -266,7 +266,7 @@ def test_control_the_comparison_notices_a_planted_bug(kernel, levels, limit, bug
     with mock.patch.object(_groupby, "LIMIT", limit):
         want = by_python(epsilon.tolist(), values.tolist(), Interval(0, 1), limit)
         assert grouped(epsilon, values, Interval(0, 1), compiled=True) == want
-        with mock.patch.object(_fast, kernel, bug(getattr(_fast, kernel))):
+        with mock.patch.object(_kernels, kernel, bug(getattr(_kernels, kernel))):
             assert grouped(epsilon, values, Interval(0, 1), compiled=True) != want
 
 
@@ -391,4 +391,4 @@ def test_without_numba_large_arrays_are_grouped_by_numpy():
 def test_a_kernel_that_cannot_be_kept_on_disk_is_compiled_all_the_same():
     space = {}
     exec("def double(x):\n    return 2 * x", space)  # noqa: S102  a function without a file cannot be kept
-    assert _fast._kernel(space["double"])(21) == 42
+    assert _kernels.kernel(space["double"])(21) == 42

@@ -7,6 +7,7 @@ import json
 import math
 import re
 import socket
+import sqlite3
 import struct
 import time
 from itertools import chain
@@ -540,6 +541,30 @@ def test_an_answer_that_is_gone_is_nowhere_in_the_files_of_the_server(tmp_path, 
         while left() and time.monotonic() < deadline:  # while the server runs
             time.sleep(0.05)
         assert not left()
+
+
+def test_a_log_that_cannot_be_emptied_now_is_emptied_later_and_answers_are_taken_meanwhile(tmp_path, monkeypatch):
+    with served(settings_for(tmp_path)) as site:
+        study = site.study()
+        one, other = site.join(study, [(3, "open"), (4, "open")])
+        sealed = _rows(site, store.people)[0].answer
+        engine, tried = site.app.state.store.engine, []
+        real = engine.raw_connection
+
+        def full():
+            tried.append(True)
+            if len(tried) < 4:
+                raise sqlite3.OperationalError("database or disk is full")
+            return real()
+
+        monkeypatch.setattr(engine, "raw_connection", full)
+        assert one.delete("/api/answer").status_code == 200
+        assert other.put("/api/answer", json={"value": 5, "tier": "open"}).status_code == 200
+        deadline = time.monotonic() + 20
+        while any(sealed in path.read_bytes() for path in tmp_path.iterdir()) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert not any(sealed in path.read_bytes() for path in tmp_path.iterdir())
+        assert len(tried) >= 4
 
 
 EXTREMES = [0, 10, 5, -1, 11, 1e308, -1e308, 5e-324, -0.0, 3.3333333333333335, 10**300, -(10**17)]

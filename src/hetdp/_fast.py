@@ -1,31 +1,20 @@
-"""The group-by compiled: one pass over the arrays, the same integers as `_groupby` gives.
+"""Lanes by compiled kernels: the same integers as `_lanes` gives, in one pass over the arrays.
 
-Loaded by `_groupby` for large data when numba is installed. A kernel works in blocks of people that stay in the
-first cache: it packs a person and their code into one integer, then adds these up, at a few levels by comparing
-(`_few`), at many by a table of levels (`_many`), and where levels are rounded by the leading bits of ε (`_rounded`).
-
-Claim: a code depends on that person's value alone, is in {0 … Q}, and is the one of `Interval.codes`.
-
-Argument: `_pack` does the same operations in the same order, without the liberties of fast mathematics. Two steps
-look different and are not. Truncating is the floor, since nothing is negative there. Multiplying by Q is exact, so
-a processor that fuses it with the sum rounds the same. NaN passes both comparisons and is replaced explicitly.
-No branch, table or count depends on a value: only ε decides where a person is added.
+Loaded by `_groupby` for large data when numba is installed. A lane goes through stages: few levels, many, rounded. The
+kernels, and why they keep everybody's code apart from everybody else's, are in `_kernels`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any
 
-import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from . import _groupby
-from ._groupby import BITS, TINY, BadEpsilonError, Floats, Ints, Table, merge, nobody
-from ._interval import GRID, Interval
-
-Kernel = TypeVar("Kernel", bound=Callable[..., Any])
+from . import _groupby, _kernels
+from ._groupby import BadEpsilonError, Floats, Ints, Table, merge, nobody
+from ._interval import Interval
+from ._kernels import BLOCK, EMPTY, END, INFINITY, LEAST, OCTAVE, PERSON, PLACES, SHIFT, SPREAD, START
 
 CHUNK = 2**20
 """People between two unpackings."""
@@ -35,183 +24,6 @@ COPIED = 2**17
 
 FEW = 12
 """Levels that are found by comparing; a multiple of four."""
-
-_BLOCK = 1024
-_PLACES = 42
-_PERSON = 2**_PLACES  # above every sum of codes in a chunk, CHUNK·Q = 2⁴⁰; and CHUNK·2⁴² is below 2⁶³
-_HALF = GRID // 2
-_SHIFT = 53 - BITS
-_OCTAVE = 2 ** (BITS - 1)
-_INFINITY = int(np.array(np.inf).view(np.int64))
-_TINY = int(np.array(TINY).view(np.int64))
-_START, _END = _TINY >> _SHIFT, _INFINITY >> _SHIFT
-_MINUS_ZERO = -(2**63)
-_EMPTY = -1
-_SPREAD = np.uint64(0x9E3779B97F4A7C15)  # 2⁶⁴ ÷ the golden ratio: its product scatters neighbours
-
-
-def _kernel(function: Kernel) -> Kernel:
-    """Compile without the lock of Python; what was compiled is kept on disk where that is possible."""
-    try:
-        compiled: Any = numba.njit(function, nogil=True, error_model="numpy", cache=True)
-    except RuntimeError:  # neither the package nor the home of the user can be written to
-        compiled = numba.njit(function, nogil=True, error_model="numpy")
-    return compiled  # type: ignore[no-any-return]
-
-
-@_kernel
-def _pack(values: Floats, bounds: Any, out: Ints) -> None:
-    """Write one person and their code: the claim is in the docstring of this module."""
-    lo, hi, width = bounds
-    for i in range(values.size):
-        x = values[i]
-        x = lo if x < lo else x  # noqa: FURB136  NaN stays
-        x = hi if x > hi else x  # noqa: FURB136
-        code = (x - lo) / width * GRID + 0.5
-        out[i] = _PERSON + np.int64(np.int32(code) if code == code else np.int32(_HALF))  # noqa: PLR0124  NaN
-
-
-@_kernel
-def _four(epsilon: Floats, each: Ints, a: float, b: float, c: float, d: float) -> tuple[Any, ...]:
-    """Return what is packed at four levels; one that is NaN has nobody."""
-    none: Any = np.int64(0)
-    at_a = at_b = at_c = at_d = none
-    for i in range(epsilon.size):
-        at_a += each[i] if epsilon[i] == a else none
-        at_b += each[i] if epsilon[i] == b else none
-        at_c += each[i] if epsilon[i] == c else none
-        at_d += each[i] if epsilon[i] == d else none
-    return at_a, at_b, at_c, at_d
-
-
-@_kernel
-def _few(epsilon: Floats, values: Floats, bounds: Any, levels: Floats, count: Ints, total: Ints) -> int:
-    """Add everybody up to the first block in which somebody has another level, and return where that begins."""
-    each, found = np.full(_BLOCK, _PERSON), np.zeros(levels.size, np.int64)
-    for start in range(0, epsilon.size, _BLOCK):
-        block = epsilon[start : start + _BLOCK]
-        if values.size:
-            _pack(values[start : start + _BLOCK], bounds, each)
-        for j in range(0, levels.size, 4):
-            found[j], found[j + 1], found[j + 2], found[j + 3] = _four(
-                block, each, levels[j], levels[j + 1], levels[j + 2], levels[j + 3]
-            )
-        if (found >> _PLACES).sum() != block.size:
-            return start
-        count += found >> _PLACES
-        total += found & (_PERSON - 1)
-    return epsilon.size
-
-
-@_kernel
-def _search(bits: Ints, each: Ints, factor: Any, shift: Any, table: Ints, known: Ints, used: int) -> int:
-    """Add people one by one, with levels that are new; return the number of levels, or −1 for a bad ε."""
-    mask = np.uint64(table.shape[0] - 1)
-    for i in range(bits.size):
-        level = bits[i] if bits[i] != _MINUS_ZERO else np.int64(0)
-        if level < 0 or level > _INFINITY:
-            return -1
-        slot = ((np.uint64(level) * factor) >> shift) & mask
-        while table[slot, 0] != level:
-            if table[slot, 0] == _EMPTY:
-                table[slot, 0] = level
-                known[used] = slot
-                used += 1
-                break
-            slot = (slot + np.uint64(1)) & mask
-        table[slot, 1] += each[i]
-    return used
-
-
-@_kernel
-def _at_once(bits: Ints, each: Ints, shift: Any, table: Ints) -> Any:
-    """Add people whose levels stand at their leading bits; 0 unless that is wrong for somebody."""
-    wrong, negative, mask = np.int64(0), np.int64(0), np.uint64(table.shape[0] - 1)
-    for i in range(bits.size):
-        slot = (np.uint64(bits[i]) >> shift) & mask
-        wrong |= table[slot, 0] ^ bits[i]
-        negative |= bits[i]
-        table[slot, 1] += each[i]
-    return wrong | (negative & _MINUS_ZERO)
-
-
-@_kernel
-def _many(
-    bits: Ints, values: Floats, bounds: Any, factor: Any, shift: Any, table: Ints, known: Ints, used: int
-) -> tuple[int, int, int]:
-    """Add everybody while a block of new levels would fit; return how many, the number of levels, and of searches.
-
-    Where the leading bits tell levels apart, a block is added at once; if that was wrong, it is taken out and searched.
-    """
-    each, searches = np.full(_BLOCK, _PERSON), 0
-    for start in range(0, bits.size, _BLOCK):
-        if used + _BLOCK > known.size:
-            return start, used, searches
-        block = bits[start : start + _BLOCK]
-        if values.size:
-            _pack(values[start : start + _BLOCK], bounds, each)
-        if factor == 1:
-            if not _at_once(block, each, shift, table):
-                continue
-            _at_once(block, -each, shift, table)
-        used = _search(block, each, factor, shift, table, known, used)
-        searches += block.size
-        if used < 0:
-            break
-    return bits.size, used, searches
-
-
-@_kernel
-def _range(bits: Ints) -> tuple[Any, Any, int]:
-    """Return the smallest and the largest ε that are neither tiny nor infinite, and how many are −0.0 or bad."""
-    low: Any = np.int64(_INFINITY)
-    high: Any = np.int64(0)
-    odd = 0
-    for i in range(bits.size):
-        low = min(low, bits[i] if bits[i] >= _TINY else _INFINITY)
-        high = max(high, bits[i] if bits[i] < _INFINITY else 0)
-        odd += 1 if bits[i] < 0 or bits[i] > _INFINITY else 0
-    return low, high, odd
-
-
-@_kernel
-def _inside(bits: Ints, each: Ints, base: Any, bins: Ints) -> Any:
-    """Add people whose bins all lie between the first and the last one; False unless that is so."""
-    outside, mask = np.int64(0), np.int64(bins.size - 3)
-    for i in range(bits.size):
-        place = (bits[i] >> _SHIFT) - base - 1
-        outside |= place
-        bins[np.uint64((place & mask) + 1)] += each[i]
-    return outside & ~mask == 0
-
-
-@_kernel
-def _rounded(bits: Ints, values: Floats, bounds: Any, base: int, bins: Ints) -> tuple[int, int, int]:
-    """Add everybody to the bin of their leading bits, up to the first block with somebody outside the bins.
-
-    The first bin is for 0 and what rounds to it, the last for infinity. Return where that block begins and its
-    smallest and largest ε; −1 for a bad ε. While the bins between are a power of two and nobody needs another, a
-    block is added at once; if that was wrong, it is taken out and looked at closely.
-    """
-    each, last = np.full(_BLOCK, _PERSON), np.int64(bins.size - 1)
-    plain = last > 1 and (last - 1) & (last - 2) == 0
-    for start in range(0, bits.size, _BLOCK):
-        block = bits[start : start + _BLOCK]
-        if values.size:
-            _pack(values[start : start + _BLOCK], bounds, each)
-        if plain:
-            if _inside(block, each, base, bins):
-                continue
-            _inside(block, -each, base, bins)
-            plain = False
-        low, high, odd = _range(block)
-        if odd and ((block > _INFINITY) | ((block < 0) & (block != _MINUS_ZERO))).any():
-            return -1, low, high
-        if (low < _INFINITY and (low >> _SHIFT) <= base) or (high >> _SHIFT) - base >= last:
-            return start, low, high
-        for i in range(block.size):
-            bins[np.uint64(min(max((block[i] >> _SHIFT) - base, 0), last))] += each[i]
-    return bits.size, 0, 0
 
 
 class Lane:
@@ -274,10 +86,10 @@ class _Few:
 
     def add(self, epsilon: Floats, values: Floats, bounds: tuple[float, float, float]) -> int:
         four = slice(0, -(-self.used // 4) * 4)
-        return _few(epsilon, values, bounds, self.levels[four], self.count[four], self.total[four])
+        return _kernels.few(epsilon, values, bounds, self.levels[four], self.count[four], self.total[four])
 
     def next(self, rest: Floats) -> _Few | _Many:
-        block = rest[:_BLOCK]
+        block = rest[:BLOCK]
         if not (block >= 0).all():  # also finds NaN
             raise BadEpsilonError
         new = np.setdiff1d(block, self.levels[: self.used]) + 0.0  # −0.0 is 0
@@ -302,14 +114,14 @@ class _Many:
 
     def __init__(self, known: Table, limit: int) -> None:
         self.limit, self.built, self.used = limit, known.epsilon.size, 0
-        room = min(4 * self.built, max(limit, self.built)) + 4 * _BLOCK
+        room = min(4 * self.built, max(limit, self.built)) + 4 * BLOCK
         self.known, self.count, self.total = (np.zeros(room, np.int64) for _ in range(3))
         bits = known.epsilon.view(np.int64)
         size = 2 ** (2 * room - 1).bit_length()
         self.factor, self.shift, size = _hash(bits, size)
         self.slots = np.zeros((size, 2), np.int64)
-        self.slots[:, 0] = _EMPTY
-        self.used = _search(bits, np.zeros_like(bits), self.factor, self.shift, self.slots, self.known, 0)
+        self.slots[:, 0] = EMPTY
+        self.used = _kernels.search(bits, np.zeros_like(bits), self.factor, self.shift, self.slots, self.known, 0)
         self.count[: self.used], self.total[: self.used] = known.count, known.total
         self.slow, self.fresh = False, 0
 
@@ -318,7 +130,7 @@ class _Many:
             self.settle()
         bits = epsilon.view(np.int64)
         hashing = (self.factor, self.shift, self.slots)
-        taken, used, searches = _many(bits, values, bounds, *hashing, self.known, self.used)
+        taken, used, searches = _kernels.many(bits, values, bounds, *hashing, self.known, self.used)
         if used < 0:
             raise BadEpsilonError
         self.used, self.slow = used, 8 * searches > taken and used > self.built
@@ -329,8 +141,8 @@ class _Many:
         """Unpack what was added since the last time."""
         known = self.known[: self.used]
         each = self.slots[known, 1]
-        self.count[: self.used] += each >> _PLACES
-        self.total[: self.used] += each & (_PERSON - 1)
+        self.count[: self.used] += each >> PLACES
+        self.total[: self.used] += each & (PERSON - 1)
         self.slots[known, 1] = self.fresh = 0
 
     def next(self, rest: Floats) -> _Many | _Rounded:
@@ -348,9 +160,9 @@ class _Many:
 def _hash(bits: Ints, size: int) -> tuple[np.uint64, np.uint64, int]:
     """Return factor and shift for a table of levels, and how many slots it has: `size` or more, a power of two."""
     for more, slots in ((6, size), (4, size), (2, size), (0, size), (0, 2 * size), (0, 4 * size)):
-        if np.unique((bits >> _SHIFT + more) & (slots - 1)).size == bits.size:
-            return np.uint64(1), np.uint64(_SHIFT + more), slots
-    return _SPREAD, np.uint64(65 - size.bit_length()), size
+        if np.unique((bits >> SHIFT + more) & (slots - 1)).size == bits.size:
+            return np.uint64(1), np.uint64(SHIFT + more), slots
+    return SPREAD, np.uint64(65 - size.bit_length()), size
 
 
 class _Rounded:
@@ -360,20 +172,20 @@ class _Rounded:
     """
 
     def __init__(self, before: Table) -> None:
-        self.base, self.fresh = (_INFINITY >> _SHIFT) - 1, 0
+        self.base, self.fresh = (INFINITY >> SHIFT) - 1, 0
         self.bins, self.count, self.total = (np.zeros(2, np.int64) for _ in range(3))
         cut = merge([Table(before.epsilon, before.count, before.total, rounded=True)])
         bits = cut.epsilon.view(np.int64)
-        inside = bits[(bits >= _TINY) & (bits < _INFINITY)]
+        inside = bits[(bits >= LEAST) & (bits < INFINITY)]
         if inside.size:
             self._reach(int(inside[0]), int(inside[-1]))
-        place = np.clip((bits >> _SHIFT) - self.base, 0, self.bins.size - 1)
+        place = np.clip((bits >> SHIFT) - self.base, 0, self.bins.size - 1)
         self.count[place], self.total[place] = cut.count, cut.total
 
     def add(self, epsilon: Floats, values: Floats, bounds: tuple[float, float, float]) -> int:
         if self.fresh + epsilon.size > CHUNK:
             self.settle()
-        taken, low, high = _rounded(epsilon.view(np.int64), values, bounds, self.base, self.bins)
+        taken, low, high = _kernels.rounded(epsilon.view(np.int64), values, bounds, self.base, self.bins)
         if taken < 0:
             raise BadEpsilonError
         self.fresh += int(taken)
@@ -383,8 +195,8 @@ class _Rounded:
 
     def settle(self) -> None:
         """Unpack what was added since the last time."""
-        self.count += self.bins >> _PLACES
-        self.total += self.bins & (_PERSON - 1)
+        self.count += self.bins >> PLACES
+        self.total += self.bins & (PERSON - 1)
         self.bins[:] = self.fresh = 0
 
     def absorb(self, other: _Rounded) -> None:
@@ -392,7 +204,7 @@ class _Rounded:
         self.settle()
         other.settle()
         if other.bins.size > 2:
-            self._reach((other.base + 1) << _SHIFT, (other.base + other.bins.size - 2) << _SHIFT)
+            self._reach((other.base + 1) << SHIFT, (other.base + other.bins.size - 2) << SHIFT)
         place = slice(other.base + 1 - self.base, other.base - 1 - self.base + other.bins.size)
         for mine, theirs in ((self.count, other.count), (self.total, other.total)):
             mine[place] += theirs[1:-1]
@@ -405,18 +217,18 @@ class _Rounded:
     def table(self) -> Table:
         self.settle()
         filled = np.flatnonzero(self.count)
-        levels = ((filled + self.base) << _SHIFT).view(np.float64)
+        levels = ((filled + self.base) << SHIFT).view(np.float64)
         levels[filled == 0], levels[filled == self.bins.size - 1] = 0.0, np.inf
         return Table(levels, self.count[filled], self.total[filled], rounded=True)
 
     def _reach(self, low: int, high: int) -> None:
         """Make the bins cover whole octaves around two bit patterns, a power of two of bins if there are so many."""
-        first, last = low >> _SHIFT, high >> _SHIFT
+        first, last = low >> SHIFT, high >> SHIFT
         if self.bins.size > 2:
             first, last = min(first, self.base + 1), max(last, self.base + self.bins.size - 2)
-        first = first // _OCTAVE * _OCTAVE
-        size = min(2 ** max(last - first, _OCTAVE - 1).bit_length(), _END - _START)
-        first = max(_START, min(first, _END - size))
+        first = first // OCTAVE * OCTAVE
+        size = min(2 ** max(last - first, OCTAVE - 1).bit_length(), END - START)
+        first = max(START, min(first, END - size))
         self.bins, self.count, self.total = (
             self._wider(bins, first, size) for bins in (self.bins, self.count, self.total)
         )

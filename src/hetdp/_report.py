@@ -170,11 +170,7 @@ def cells(band: Band, n: int) -> tuple[str, ...]:
     asked = epsilon(low) if low == high else f"{epsilon(low)} to {epsilon(high)}"
     spent_low, spent_high = (spent_epsilon(x) for x in band.spent)
     spent = spent_low if spent_low == spent_high else f"{spent_low} to {spent_high}"
-    if (
-        low == high
-        and band.spent[1] <= high
-        and float(spent_high.replace("∞", "inf")) > float(asked.replace("∞", "inf"))
-    ):
+    if low == high and band.spent[1] <= high < math.inf and float(spent_high) > float(asked):
         asked = spent_high  # rounded the same way: nobody spends more than they asked for
     free = epsilon(band.free) if math.isinf(band.free) or band.free > 1e-3 * high else "–"
     name = shorten(band.name) or ("public" if math.isinf(low) else "never use" if high == 0 else "")

@@ -105,10 +105,10 @@ def enroll(  # noqa: PLR0913  one parameter an option
     """
     if (source is None) == (person is None):
         raise InputError("name a table (SOURCE --id COL --budget COL) or people (--person ID --budget ε), not both")
-    with _opened(where, head_file=head_file) as found:
-        from ..sources import Form
+    from ..sources import Form
 
-        who, form = (source if person is None else person), Form(delimiter, decimal, thousands)
+    who, form = (source if person is None else person), Form(delimiter, decimal, thousands)
+    with _opened(where, head_file=head_file) as found:
         done = found.enroll(who, id=id, budget=budget, tiers=tiers_of(tier, tiers), form=form)
         show({**asdict(done), "head": found.head} if as_json else f"{done}\nhead {found.head}")
 

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import asyncio
 import queue
+import sqlite3
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -192,15 +194,13 @@ class Store:
         if self.engine.dialect.name != "sqlite":
             self._scrub = False
             return
-        raw = self.engine.raw_connection()
-        try:
+        # Whatever goes wrong, a full disk say, the writer must live on; it tries again.
+        with suppress(sqlite3.Error, sa.exc.SQLAlchemyError), closing(self.engine.raw_connection()) as raw:
             cursor = raw.cursor()
             cursor.execute("PRAGMA busy_timeout=50")
             (busy, *_) = cursor.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
             cursor.execute(f"PRAGMA busy_timeout={_PATIENCE}")
             self._scrub = bool(busy)
-        finally:
-            raw.close()
 
     def _carry(self, batch: list[tuple[Job[Any], Future[Any]]]) -> None:
         """Run jobs in one transaction; if it fails for an unforeseen reason, each in one of its own."""

@@ -10,17 +10,16 @@ cases for which the first paper keeps a way out, results below the normal double
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 from llvmlite.ir import IntType  # type: ignore[import-untyped]
-from numba import njit, types
+from numba import types
 from numba.extending import intrinsic
 
-READ, NO_NUMBER, ASK = 0, 1, 2
+from .._kernels import kernel
 
-Kernel = TypeVar("Kernel", bound=Callable[..., Any])
+READ, NO_NUMBER, ASK = 0, 1, 2
 
 _U = np.uint64
 _LOWEST, _HIGHEST = -342, 308
@@ -64,15 +63,6 @@ _double: Any = intrinsic(_of_bits)
 """The double that has these bits."""
 eight: Any = intrinsic(_load)
 """Eight bytes of an array from a place on, as one integer, the first lowest; they must be there."""
-
-
-def kernel(function: Kernel) -> Kernel:
-    """Compile without the lock of Python; what was compiled is kept on disk where that is possible."""
-    try:
-        compiled: Any = njit(function, nogil=True, error_model="numpy", cache=True)
-    except RuntimeError:  # neither the package nor the home of the user can be written to
-        compiled = njit(function, nogil=True, error_model="numpy")
-    return compiled  # type: ignore[no-any-return]
 
 
 @kernel

@@ -16,7 +16,8 @@ from typing import Any
 import numpy as np
 
 from .._cells import LONGEST
-from ._decimal import ASK, NO_NUMBER, READ, eight, kernel, number
+from .._kernels import kernel
+from ._decimal import ASK, NO_NUMBER, READ, eight, number
 
 __all__ = ["ASK", "BLANK", "epsilon", "gather", "scan", "value"]
 

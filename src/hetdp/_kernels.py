@@ -1,0 +1,203 @@
+"""The group-by compiled: kernels that pass over people once.
+
+A kernel works in blocks of people that stay in the first cache: it packs a person and their code into one integer, then
+adds these up, at a few levels by comparing (`few`), at many by a table of levels (`many`), and where levels are rounded
+by the leading bits of ε (`rounded`). `_fast` unpacks, and decides which one it is.
+
+Claim: a code depends on that person's value alone, is in {0 … Q}, and is the one of `Interval.codes`.
+
+Argument: `pack` does the same operations in the same order, without the liberties of fast mathematics. Two steps
+look different and are not. Truncating is the floor, since nothing is negative there. Multiplying by Q is exact, so
+a processor that fuses it with the sum rounds the same. NaN passes both comparisons and is replaced explicitly.
+No branch, table or count depends on a value: only ε decides where a person is added.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import numba
+import numpy as np
+
+from ._groupby import BITS, TINY, Floats, Ints
+from ._interval import GRID
+
+Kernel = TypeVar("Kernel", bound=Callable[..., Any])
+
+BLOCK = 1024
+PLACES = 42
+PERSON = 2**PLACES  # above every sum of codes in a chunk, CHUNK·Q = 2⁴⁰; and CHUNK·2⁴² is below 2⁶³
+HALF = GRID // 2
+SHIFT = 53 - BITS
+OCTAVE = 2 ** (BITS - 1)
+INFINITY = int(np.array(np.inf).view(np.int64))
+LEAST = int(np.array(TINY).view(np.int64))
+START, END = LEAST >> SHIFT, INFINITY >> SHIFT
+MINUS_ZERO = -(2**63)
+EMPTY = -1
+SPREAD = np.uint64(0x9E3779B97F4A7C15)  # 2⁶⁴ ÷ the golden ratio: its product scatters neighbours
+
+
+def kernel(function: Kernel) -> Kernel:
+    """Compile without the lock of Python; what was compiled is kept on disk where that is possible."""
+    try:
+        compiled: Any = numba.njit(function, nogil=True, error_model="numpy", cache=True)
+    except RuntimeError:  # neither the package nor the home of the user can be written to
+        compiled = numba.njit(function, nogil=True, error_model="numpy")
+    return compiled  # type: ignore[no-any-return]
+
+
+@kernel
+def pack(values: Floats, bounds: Any, out: Ints) -> None:
+    """Write one person and their code: the claim is in the docstring of this module."""
+    lo, hi, width = bounds
+    for i in range(values.size):
+        x = values[i]
+        x = lo if x < lo else x  # noqa: FURB136  NaN stays
+        x = hi if x > hi else x  # noqa: FURB136
+        code = (x - lo) / width * GRID + 0.5
+        out[i] = PERSON + np.int64(np.int32(code) if code == code else np.int32(HALF))  # noqa: PLR0124  NaN
+
+
+@kernel
+def four(epsilon: Floats, each: Ints, a: float, b: float, c: float, d: float) -> tuple[Any, ...]:
+    """Return what is packed at four levels; one that is NaN has nobody."""
+    none: Any = np.int64(0)
+    at_a = at_b = at_c = at_d = none
+    for i in range(epsilon.size):
+        at_a += each[i] if epsilon[i] == a else none
+        at_b += each[i] if epsilon[i] == b else none
+        at_c += each[i] if epsilon[i] == c else none
+        at_d += each[i] if epsilon[i] == d else none
+    return at_a, at_b, at_c, at_d
+
+
+@kernel
+def few(epsilon: Floats, values: Floats, bounds: Any, levels: Floats, count: Ints, total: Ints) -> int:
+    """Add everybody up to the first block in which somebody has another level, and return where that begins."""
+    each, found = np.full(BLOCK, PERSON), np.zeros(levels.size, np.int64)
+    for start in range(0, epsilon.size, BLOCK):
+        block = epsilon[start : start + BLOCK]
+        if values.size:
+            pack(values[start : start + BLOCK], bounds, each)
+        for j in range(0, levels.size, 4):
+            found[j], found[j + 1], found[j + 2], found[j + 3] = four(
+                block, each, levels[j], levels[j + 1], levels[j + 2], levels[j + 3]
+            )
+        if (found >> PLACES).sum() != block.size:
+            return start
+        count += found >> PLACES
+        total += found & (PERSON - 1)
+    return epsilon.size
+
+
+@kernel
+def search(bits: Ints, each: Ints, factor: Any, shift: Any, table: Ints, known: Ints, used: int) -> int:
+    """Add people one by one, with levels that are new; return the number of levels, or −1 for a bad ε."""
+    mask = np.uint64(table.shape[0] - 1)
+    for i in range(bits.size):
+        level = bits[i] if bits[i] != MINUS_ZERO else np.int64(0)
+        if level < 0 or level > INFINITY:
+            return -1
+        slot = ((np.uint64(level) * factor) >> shift) & mask
+        while table[slot, 0] != level:
+            if table[slot, 0] == EMPTY:
+                table[slot, 0] = level
+                known[used] = slot
+                used += 1
+                break
+            slot = (slot + np.uint64(1)) & mask
+        table[slot, 1] += each[i]
+    return used
+
+
+@kernel
+def at_once(bits: Ints, each: Ints, shift: Any, table: Ints) -> Any:
+    """Add people whose levels stand at their leading bits; 0 unless that is wrong for somebody."""
+    wrong, negative, mask = np.int64(0), np.int64(0), np.uint64(table.shape[0] - 1)
+    for i in range(bits.size):
+        slot = (np.uint64(bits[i]) >> shift) & mask
+        wrong |= table[slot, 0] ^ bits[i]
+        negative |= bits[i]
+        table[slot, 1] += each[i]
+    return wrong | (negative & MINUS_ZERO)
+
+
+@kernel
+def many(
+    bits: Ints, values: Floats, bounds: Any, factor: Any, shift: Any, table: Ints, known: Ints, used: int
+) -> tuple[int, int, int]:
+    """Add everybody while a block of new levels would fit; return how many, the number of levels, and of searches.
+
+    Where the leading bits tell levels apart, a block is added at once; if that was wrong, it is taken out and searched.
+    """
+    each, searches = np.full(BLOCK, PERSON), 0
+    for start in range(0, bits.size, BLOCK):
+        if used + BLOCK > known.size:
+            return start, used, searches
+        block = bits[start : start + BLOCK]
+        if values.size:
+            pack(values[start : start + BLOCK], bounds, each)
+        if factor == 1:
+            if not at_once(block, each, shift, table):
+                continue
+            at_once(block, -each, shift, table)
+        used = search(block, each, factor, shift, table, known, used)
+        searches += block.size
+        if used < 0:
+            break
+    return bits.size, used, searches
+
+
+@kernel
+def spread(bits: Ints) -> tuple[Any, Any, int]:
+    """Return the smallest and the largest ε that are neither tiny nor infinite, and how many are −0.0 or bad."""
+    low: Any = np.int64(INFINITY)
+    high: Any = np.int64(0)
+    odd = 0
+    for i in range(bits.size):
+        low = min(low, bits[i] if bits[i] >= LEAST else INFINITY)
+        high = max(high, bits[i] if bits[i] < INFINITY else 0)
+        odd += 1 if bits[i] < 0 or bits[i] > INFINITY else 0
+    return low, high, odd
+
+
+@kernel
+def inside(bits: Ints, each: Ints, base: Any, bins: Ints) -> Any:
+    """Add people whose bins all lie between the first and the last one; False unless that is so."""
+    outside, mask = np.int64(0), np.int64(bins.size - 3)
+    for i in range(bits.size):
+        place = (bits[i] >> SHIFT) - base - 1
+        outside |= place
+        bins[np.uint64((place & mask) + 1)] += each[i]
+    return outside & ~mask == 0
+
+
+@kernel
+def rounded(bits: Ints, values: Floats, bounds: Any, base: int, bins: Ints) -> tuple[int, int, int]:
+    """Add everybody to the bin of their leading bits, up to the first block with somebody outside the bins.
+
+    The first bin is for 0 and what rounds to it, the last for infinity. Return where that block begins and its
+    smallest and largest ε; −1 for a bad ε. While the bins between are a power of two and nobody needs another, a
+    block is added at once; if that was wrong, it is taken out and looked at closely.
+    """
+    each, last = np.full(BLOCK, PERSON), np.int64(bins.size - 1)
+    plain = last > 1 and (last - 1) & (last - 2) == 0
+    for start in range(0, bits.size, BLOCK):
+        block = bits[start : start + BLOCK]
+        if values.size:
+            pack(values[start : start + BLOCK], bounds, each)
+        if plain:
+            if inside(block, each, base, bins):
+                continue
+            inside(block, -each, base, bins)
+            plain = False
+        low, high, odd = spread(block)
+        if odd and ((block > INFINITY) | ((block < 0) & (block != MINUS_ZERO))).any():
+            return -1, low, high
+        if (low < INFINITY and (low >> SHIFT) <= base) or (high >> SHIFT) - base >= last:
+            return start, low, high
+        for i in range(block.size):
+            bins[np.uint64(min(max((block[i] >> SHIFT) - base, 0), last))] += each[i]
+    return bits.size, 0, 0
