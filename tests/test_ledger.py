@@ -1029,6 +1029,26 @@ def test_the_head_file_may_lag_after_a_crash_and_catches_up(file):
     assert Path(file + ".head").read_text() > newest
 
 
+@pytest.mark.parametrize("killed", [False, True], ids=["at once", "again after a crash before the head was written"])
+def test_a_result_is_handed_out_only_when_the_head_outside_is_on_disk(file, monkeypatch, killed):
+    ledger, place = made(file), Path(file + ".head")
+    if killed:
+        before = place.read_text()
+        mean(ledger)
+        place.write_text(before)
+    synced = []
+
+    def watched(handle, sync=os.fsync):
+        if Path(f"/proc/self/fd/{handle}").resolve() == place.resolve():
+            synced.append(place.read_text())
+        sync(handle)
+
+    monkeypatch.setattr(os, "fsync", watched)
+    mean(ledger)
+    assert synced[-1:] == [place.read_text()]
+    assert place.read_text().split()[1:] == [f"{int(ledger.head.split(':')[0]):020d}", ledger.head.split(":")[1]]
+
+
 def test_a_lost_or_damaged_head_file_is_refused_until_a_known_head_is_given(file):
     with made(file) as ledger:
         mean(ledger)

@@ -131,7 +131,7 @@ def respected(units: Ints, limit: Floats, scale: float) -> NDArray[np.bool_]:
     middle = (M >> 27) * (m & half) + (M & half) * (m >> 27)  # < 2⁵⁴
     low = (M & half) * (m & half) + ((middle & half) << 27)  # < 2⁵⁵
     high = (M >> 27) * (m >> 27) + (middle >> 27) + (low >> 54)  # ⌊M·m/2⁵⁴⌋
-    return np.asarray((m > 0) & ((s <= 73) | (units <= high >> np.clip(s - 54, 0, 63))))
+    return np.asarray((m > 0) & ((s <= 73) | (units <= high >> np.minimum(np.maximum(s - 54, 0), 63))))
 
 
 def weigh(units: Ints, count: Ints) -> int:

@@ -26,7 +26,7 @@ from ._book import Book
 from ._enroll import Enrolled
 from ._errors import ChargedError, LedgerError
 from ._forecast import Forecast, forecast
-from ._head import Head, read_head, write_head
+from ._head import Head, read_head, sync_head, write_head
 from ._history import Balance, Entry, balance, balances, entries, export
 from ._members import clean_ids
 from ._people import budgets_of
@@ -100,6 +100,7 @@ class Ledger:
                     "the ledger with a head that you wrote down: --expect-head NUMBER:HASH"
                 )
             write_head(place, self._book.head)
+            self.settle()
 
     def _seen(self, *outside: Head | None) -> Book:
         with readable(self.name), self._store.reading() as connection:
@@ -124,7 +125,7 @@ class Ledger:
         """Bring a ledger that an older hetdp wrote to the schema of this one, and open it."""
         store = opened(where, head_file)
         with store.kept(), store.making() as connection:
-            version, _ = _book.stamp(connection, store.name)
+            version, *_ = _book.stamp(connection, store.name)
             _schema.migrate(connection, version, store.name, _schema.STEPS)
         store.close()
         return cls(where, head_file=head_file)
@@ -161,16 +162,24 @@ class Ledger:
                 return at(connection, self._book)
 
     def change(self, make: Callable[[Connection, Book], tuple[Book, T]]) -> T:
-        """Carry out one change under the ledger's lock; it is on disk, and the head outside too, when this returns."""
+        """Carry out one change under the ledger's lock; it is on disk when this returns.
+
+        The head outside is written too; `settle` before anything of the change is shown.
+        """
         with self._lock:
             outside = read_head(self._store.head_file)
             with self._store.writing() as connection:
                 with readable(self.name):
                     book = _book.caught_up(connection, self._book, [outside], self.name)
+                    _book.check_table(connection, book, self.name)
                 book, made = make(connection, book)
             self._book = book
             write_head(self._store.head_file, book.head)
             return made
+
+    def settle(self) -> None:
+        """Have the head outside on disk as well: what a ledger has let out is known even if an old copy is put back."""
+        sync_head(self._store.head_file)
 
     def enroll(
         self,
@@ -197,7 +206,9 @@ class Ledger:
             How a delimited file is written.
         """
         budgets, names = budgets_of(source, id, budget, tiers or {}, form or Form())
-        return self.change(lambda connection, book: _enroll.enroll(connection, book, budgets, names))
+        enrolled = self.change(lambda connection, book: _enroll.enroll(connection, book, budgets, names))
+        self.settle()
+        return enrolled
 
     def mean(  # noqa: PLR0913  one parameter an aspect of a release
         self,

@@ -12,8 +12,9 @@ and for the last one `units`, what each level of the plan costs. Both are column
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import astuple, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -24,7 +25,7 @@ from ._chain import GENESIS, Event, checked
 from ._errors import LedgerError
 from ._head import Head
 from ._packed import integers, packed
-from ._schema import check_version, run
+from ._schema import check_version, others_wrote, replaced, run
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
@@ -33,13 +34,12 @@ if TYPE_CHECKING:
 EVENT = "seq, kind, release, at, body, hash"
 """The columns of an event, as `Event` has them."""
 
-_UPDATE = """
-UPDATE hetdp_cohort SET spent = now.column1, people = now.column2 FROM (VALUES {}) AS now
-WHERE cohort = now.column3 AND asked = now.column4 AND budget = now.column5 AND spent = now.column6
-AND people = now.column7
-"""
-_AT_ONCE = 250
-"""Cohorts in one update: databases limit the numbers in a statement."""
+_COLUMNS = attrgetter(*EVENT.split(", "))
+
+_STAMP = "SELECT version, seq, hash, (SELECT max(seq) FROM hetdp_event) AS last FROM hetdp_ledger"
+
+_CHANGING = {3: "spent", 4: "people"}
+"""What an event changes of a cohort that is there: where it stands in a `Sheet`, and its column in the table."""
 
 
 class Cohort(NamedTuple):
@@ -89,8 +89,11 @@ class Book:
 
     def rows(self, cohorts: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return where cohorts stand in the sheet; raise if one does not."""
-        at = np.minimum(np.searchsorted(self.sheet[:, 0], cohorts), len(self.sheet) - 1)
-        if not np.array_equal(self.sheet[at, 0], cohorts):
+        there = self.sheet[:, 0]
+        if np.array_equal(there, cohorts):  # everybody takes part
+            return np.arange(there.size)
+        at = np.minimum(np.searchsorted(there, cohorts), there.size - 1)
+        if not np.array_equal(there[at], cohorts):
             raise _ImpossibleError
         return at
 
@@ -170,21 +173,37 @@ def caught_up(connection: Connection, book: Book, outside: Iterable[Head | None]
     """Return the book with all events that it does not have yet; raise unless everything agrees.
 
     Checked are: the schema, the chain of the new events, that they add up, that no head known from elsewhere is
-    missing, and, when a book is begun, that the cohorts in the table are those of the book. Later on `write`
-    compares each cohort that it changes.
+    missing, and, when a book is begun, that the table of cohorts says what the book says.
     """
-    version, head = stamp(connection, name)
+    version, head, last = stamp(connection, name)
     check_version(version, name)
     begun = book.head == GENESIS
+    if not begun and (head, last) == (book.head, book.head.seq) and all(known in (None, head) for known in outside):
+        return book  # nothing has happened since
     for known in {known for known in (book.head, *outside) if known is not None}:
         _has(connection, known, head, name)
     for event in checked(events(connection, book.head.seq), book.head, name):
         book = book.after(event)
     if book.head != head:
         raise LedgerError(f"{name} says that event {head.seq} is its last, and it is not; nothing is released from it")
-    if begun and cohorts(connection) != book.cohorts:
-        raise _unbalanced(name)
+    if begun:
+        check_table(connection, book, name)
     return book
+
+
+def check_table(connection: Connection, book: Book, name: str) -> None:
+    """Raise unless the table of cohorts says what the book says.
+
+    It is read only if somebody else may have written since it was read on this connection: what we write ourselves
+    follows the book.
+    """
+    state = others_wrote(connection)
+    if state is not None and connection.info.get("hetdp_state") == state:
+        return
+    rows = run(connection, "SELECT cohort, asked, budget, spent, people FROM hetdp_cohort ORDER BY cohort").all()
+    if [*map(tuple, rows)] != [*map(tuple, book.sheet.tolist())]:
+        raise _unbalanced(name)
+    connection.info["hetdp_state"] = state
 
 
 def _unbalanced(name: str) -> LedgerError:
@@ -212,19 +231,19 @@ def _old_copy(name: str, known: Head, head: Head) -> LedgerError:
     )
 
 
-def stamp(connection: Connection, name: str) -> tuple[int, Head]:
-    """Return the version of the schema and the head that the database says."""
+def stamp(connection: Connection, name: str) -> tuple[int, Head, int]:
+    """Return the version of the schema, the head that the database says, and the number of its last event."""
     from sqlalchemy.exc import DBAPIError
 
     try:
-        row = run(connection, "SELECT version, seq, hash FROM hetdp_ledger").one_or_none()
+        row = run(connection, _STAMP).one_or_none()
     except DBAPIError as error:
         if "no such table" not in str(error.orig) and "UndefinedTable" not in type(error.orig).__name__:
             raise
         row = None
     if row is None:
         raise LedgerError(f"there is no ledger in {name}; make one with: hetdp ledger init")
-    return row.version, Head(row.seq, row.hash)
+    return row.version, Head(row.seq, row.hash), row.last
 
 
 def events(connection: Connection, after: int = 0) -> Iterable[Event]:
@@ -233,27 +252,19 @@ def events(connection: Connection, after: int = 0) -> Iterable[Event]:
     return (Event(*row) for row in run(connection, query, (after,)))
 
 
-def cohorts(connection: Connection) -> dict[int, Cohort]:
-    """Return the cohorts as the table has them."""
-    rows = run(connection, "SELECT cohort, asked, budget, spent, people FROM hetdp_cohort")
-    return {cohort: Cohort(asked, budget, spent, people) for cohort, asked, budget, spent, people in rows}
-
-
 def write(connection: Connection, before: Book, event: Event) -> Book:
     """Write one event and what it does to the cohorts; return the book after it.
 
-    A cohort is changed only if it stands in the table as it does in the book; otherwise this raises.
+    The table of cohorts must say what the book before it says: see `check_table`.
     """
     book, known = before.after(event), len(before.sheet)
     if len(book.sheet) > known:
         run(connection, "INSERT INTO hetdp_cohort VALUES (?, ?, ?, ?, ?)", [*map(tuple, book.sheet[known:].tolist())])
-    differs = (book.sheet[:known] != before.sheet).any(axis=1)
-    changed = np.hstack([book.sheet[:known][differs, 3:], before.sheet[differs]])
-    for start in range(0, len(changed), _AT_ONCE):
-        some = changed[start : start + _AT_ONCE]
-        rows = ", ".join(["(?, ?, ?, ?, ?, ?, ?)"] * len(some))
-        if run(connection, _UPDATE.format(rows), tuple(some.ravel().tolist())).rowcount != len(some):
+    for place, column in _CHANGING.items():
+        now, then = book.sheet[:known, place], before.sheet[:, place]
+        rows = np.stack([before.sheet[:, 0], now], axis=1)[now != then]
+        if not replaced(connection, column, rows):
             raise _unbalanced("the ledger")
-    run(connection, "INSERT INTO hetdp_event VALUES (?, ?, ?, ?, ?, ?)", astuple(event))
+    run(connection, "INSERT INTO hetdp_event VALUES (?, ?, ?, ?, ?, ?)", _COLUMNS(event))
     run(connection, "UPDATE hetdp_ledger SET seq = ?, hash = ?", (event.seq, event.hash))
     return book

@@ -5,16 +5,19 @@ are also kept in a small file beside the database, `budgets.db.head`.
 
 Claim. Whatever left a ledger is covered by its head file, and the head file never leads the database.
 
-Argument. It is written after a commit that is on disk, and it is on disk itself before the next step: before values
-are read (after a charge) and before a result is handed out (after it was stored). A crash in between leaves it behind
-by events that nobody has seen. Writers hold a lock on it and never move it backwards. A reader looks at it *before*
-it takes its snapshot of the database, so it cannot see a head that the snapshot does not have yet.
+Argument. It is written after a commit that is on disk, and it is on disk itself (`sync_head`) before a result is handed
+out and before an enrolment is confirmed. A crash in between leaves it behind by events of which nothing was shown: an
+old copy without such a charge has nothing to make good. Writers hold a lock on it and never move it backwards. A
+reader looks at it *before* it takes its snapshot of the database, so it cannot see a head that the snapshot does not
+have yet.
 """
 
 from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -69,34 +72,35 @@ def read_head(path: Path | None) -> Head | None:
 
 
 def write_head(path: Path | None, head: Head) -> None:
-    """Move the head file forward to this head, on disk when this returns; never backwards."""
+    """Move the head file forward to this head; never backwards."""
     if path is None:
         return
     import fcntl
 
+    with _opened(path, os.O_RDWR | os.O_CREAT) as handle:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        written = _LINE.fullmatch(os.pread(handle, 256, 0).decode("ascii", "replace"))
+        if written is None or int(written[1]) < head.seq:
+            os.pwrite(handle, f"hetdp-ledger-head {head.seq:020d} {head.hash}\n".encode("ascii"), 0)
+
+
+def sync_head(path: Path | None) -> None:
+    """Have the head file on disk when this returns, and its name in the folder."""
+    for place in () if path is None else (path, path.parent):
+        with _opened(place, os.O_RDONLY) as handle:
+            os.fsync(handle)
+
+
+@contextmanager
+def _opened(path: Path, how: int) -> Iterator[int]:
     try:
-        new = not path.exists()
-        handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+        handle = os.open(path, how, 0o600)
         try:
-            fcntl.flock(handle, fcntl.LOCK_EX)
-            written = _LINE.fullmatch(os.pread(handle, 256, 0).decode("ascii", "replace"))
-            if written is None or int(written[1]) < head.seq:
-                os.pwrite(handle, f"hetdp-ledger-head {head.seq:020d} {head.hash}\n".encode("ascii"), 0)
-                os.fsync(handle)
+            yield handle
         finally:
             os.close(handle)
-        if new:
-            _sync_folder(path.parent)
     except OSError as error:
         raise LedgerError(
             f"{path} cannot be written ({error.strerror}); the ledger keeps its head there: what it did last is in it, "
             "so repair this and do the same again"
         ) from None
-
-
-def _sync_folder(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

@@ -113,6 +113,7 @@ def carry_out(ledger: Ledger, request: Request, read: Callable[[Mapping[str, int
         if stored is None:
             unclamped = _computed(ledger, charged, read)
             stored = ledger.change(lambda connection, book: _stored(connection, book, charged, unclamped))
+        ledger.settle()
     except (HetdpError, KeyboardInterrupt) as error:
         why = "it was interrupted" if isinstance(error, KeyboardInterrupt) else str(error)
         raise _unfinished(request.release, "is charged", why) from None

@@ -17,6 +17,9 @@ from functools import lru_cache
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from ._amounts import UNLIMITED
 from ._errors import LedgerError
 
@@ -25,6 +28,9 @@ if TYPE_CHECKING:
 
 SCHEMA = 1
 """The version of the schema that this package writes."""
+
+_AT_ONCE = 250
+"""Cohorts in one update: databases limit the numbers in a statement."""
 
 APPEND_ONLY = ("hetdp_event", "hetdp_member")
 _FIXED = "UPDATE OF cohort, asked, budget"
@@ -101,6 +107,36 @@ def run(connection: Connection, statement: str, parameters: Any = ()) -> Any:
     return connection.exec_driver_sql(spelled, parameters)
 
 
+def others_wrote(connection: Connection) -> int | None:
+    """Return a number that changes when somebody else has written to the database; None if it has no such number.
+
+    SQLite has one for every connection; what the connection writes itself does not change it.
+    """
+    if connection.dialect.name != "sqlite":
+        return None
+    driver: Any = connection.connection.driver_connection
+    number: int = driver.execute("PRAGMA data_version").fetchone()[0]
+    return number
+
+
+def replaced(connection: Connection, column: str, rows: NDArray[np.int64]) -> bool:
+    """Set a column of cohorts, by rows of (cohort, what it shall say); say whether all of them are there."""
+    done = 0
+    for start in range(0, len(rows), _AT_ONCE):
+        some = rows[start : start + _AT_ONCE]
+        done += run(connection, _replace(column, len(some)), tuple(some.ravel().tolist())).rowcount
+    return done == len(rows)
+
+
+@lru_cache(maxsize=8)
+def _replace(column: str, rows: int) -> str:
+    values = ", ".join(["(?, ?)"] * rows)
+    return (
+        f"UPDATE hetdp_cohort SET {column} = now.column2 FROM (VALUES {values}) AS now "  # noqa: S608  our own names
+        "WHERE cohort = now.column1"
+    )
+
+
 def exists(connection: Connection) -> bool:
     """Say whether there is a ledger in this database."""
     import sqlalchemy as sa
@@ -115,7 +151,7 @@ def guards(dialect: str) -> list[str]:
             *(_sqlite(f"{table}_no_{verb.lower()}", verb, table) for table in APPEND_ONLY for verb in _VERBS),
             *(_sqlite(f"{table}_no_delete", "DELETE", table) for table in ("hetdp_cohort", "hetdp_ledger")),
             _sqlite("hetdp_cohort_fixed", _FIXED, "hetdp_cohort"),
-            _sqlite("hetdp_cohort_only_spends", "UPDATE OF spent", "hetdp_cohort", "NEW.spent < OLD.spent"),
+            _sqlite("hetdp_cohort_only_spends", "UPDATE OF spent", "hetdp_cohort", "NEW.spent < OLD.spent", "AFTER"),
             _sqlite("hetdp_ledger_only_grows", "UPDATE", "hetdp_ledger", _ONWARD),
         ]
     refuse = "BEGIN RAISE EXCEPTION 'a ledger is append-only'; END"
@@ -136,10 +172,10 @@ def guards(dialect: str) -> list[str]:
 _VERBS = ("UPDATE", "DELETE")
 
 
-def _sqlite(name: str, verb: str, table: str, when: str = "") -> str:
+def _sqlite(name: str, verb: str, table: str, when: str = "", moment: str = "BEFORE") -> str:
     condition = f" WHEN {when}" if when else ""
     refuse = "SELECT RAISE(ABORT, 'a ledger is append-only');"
-    return f"CREATE TRIGGER {name} BEFORE {verb} ON {table} FOR EACH ROW{condition} BEGIN {refuse} END"
+    return f"CREATE TRIGGER {name} {moment} {verb} ON {table} FOR EACH ROW{condition} BEGIN {refuse} END"
 
 
 def _postgres(name: str, verb: str, table: str, when: str = "", each: str = "ROW") -> str:
