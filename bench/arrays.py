@@ -64,7 +64,7 @@ def _against_dot(what: str, x: Floats, eps: Floats, bar: Bar | None) -> Iterator
     seconds = 5 if x.size <= 10**7 else 20
     note = "" if find_spec("numba") else "numba is not installed"
     _mean(x[: 10**7], eps[: 10**7])  # loads the kernels, if there are any
-    baseline, candidate = clock(lambda: np.dot(x, eps), times=5), clock(lambda: _mean(x, eps))
+    baseline, candidate = clock(lambda: np.dot(x, eps), times=5), clock(lambda: _mean(x, eps), times=5)
     yield Row.of(what, "numpy.dot", race(baseline, candidate, seconds=seconds), bar, note)
     with by_numpy():
         yield Row.of("the same by numpy alone", "numpy.dot", race(baseline, candidate, seconds=seconds, least=3))

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import hetdp
-from hetdp import _fast, _groupby, _kernels, _lanes
+from hetdp import InputError, _fast, _groupby, _kernels, _lanes
 from hetdp._groupby import BELOW, HUGE, SHRINK, SPLIT, TINY, Grouping, round_down, tabulate
 from hetdp._interval import GRID, Interval
 
@@ -233,6 +233,26 @@ def test_many_people_pass_the_limit_late_in_both_lanes():
         fast = grouped(epsilon[part], values[part], Interval(0, 1), compiled=True)
         assert fast == grouped(epsilon[part], values[part], Interval(0, 1), compiled=False)
     assert fast[1]
+
+
+@pytest.mark.parametrize(("chunk", "fits"), [(2**21, True), (2**22, False)], ids=["a chunk", "control: two chunks"])
+def test_a_chunk_of_people_at_one_level_with_the_largest_code_fits_what_they_are_packed_in(chunk, fits):
+    people = np.ones(chunk)
+    with mock.patch.object(_fast, "CHUNK", chunk):
+        lane = _fast.Lane(Interval(0, 1), many=True)
+        lane.add(people, people)
+        table = lane.table()
+    assert (table.count.tolist() == [chunk] and table.total.tolist() == [chunk * GRID]) is fits
+
+
+@pytest.mark.parametrize("bits", [-1, -2, -(2**63) + 1, 2**63 - 1, 0x7FF0000000000001], ids=hex)
+@pytest.mark.parametrize("levels", [4, 1000, 5000], ids=["few", "many", "rounded"])
+@pytest.mark.parametrize("compiled", [True, False], ids=["compiled", "numpy"])
+def test_no_pattern_of_bits_that_is_no_epsilon_passes_for_one(compiled, levels, bits):
+    epsilon = np.tile(np.arange(1, levels + 1) / 100, 12_000 // levels)
+    epsilon[-1] = np.array([bits]).view(np.float64)[0]
+    with mock.patch.object(_groupby, "LIMIT", 2000), pytest.raises(InputError):
+        grouped(epsilon, np.zeros(epsilon.size), Interval(0, 1), compiled=compiled)
 
 
 def read_only(array):

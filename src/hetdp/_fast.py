@@ -16,7 +16,7 @@ from ._groupby import BadEpsilonError, Floats, Ints, Table, merge, nobody
 from ._interval import Interval
 from ._kernels import BLOCK, EMPTY, END, INFINITY, LEAST, OCTAVE, PERSON, PLACES, SHIFT, SPREAD, START
 
-CHUNK = 2**20
+CHUNK = 2**21
 """People between two unpackings."""
 
 COPIED = 2**17
@@ -55,7 +55,6 @@ class Lane:
         if not (isinstance(self.stage, _Rounded) and isinstance(getattr(other, "stage", None), _Rounded)):
             return False
         self.stage.absorb(other.stage)
-        other.stage = _Rounded(nobody())
         return True
 
     def _chunk(self, epsilon: Floats, values: Floats, bounds: tuple[float, float, float]) -> None:
@@ -75,6 +74,11 @@ def _doubles(array: NDArray[Any]) -> Floats:
         doubles = np.require(array, np.float64, ["C", "A"]).view()
     doubles.flags.writeable = False
     return doubles
+
+
+def _unpacked(each: Ints) -> tuple[Ints, Ints]:
+    """Return people and sums of codes; a whole chunk of people reaches the 64th bit."""
+    return (each.view(np.uint64) >> np.uint64(PLACES)).view(np.int64), each & (PERSON - 1)
 
 
 class _Few:
@@ -122,6 +126,9 @@ class _Many:
         self.slots = np.zeros((size, 2), np.int64)
         self.slots[:, 0] = EMPTY
         self.used = _kernels.search(bits, np.zeros_like(bits), self.factor, self.shift, self.slots, self.known, 0)
+        if self.factor == 1:
+            here = int(2**64 - 1 >> int(self.shift)) & (size - 1)  # of the bits that stand for an empty slot
+            self.slots[here, 0] = max(self.slots[here, 0], 0)  # a search for 0 begins at slot 0 and ends before `here`
         self.count[: self.used], self.total[: self.used] = known.count, known.total
         self.slow, self.fresh = False, 0
 
@@ -140,9 +147,9 @@ class _Many:
     def settle(self) -> None:
         """Unpack what was added since the last time."""
         known = self.known[: self.used]
-        each = self.slots[known, 1]
-        self.count[: self.used] += each >> PLACES
-        self.total[: self.used] += each & (PERSON - 1)
+        people, codes = _unpacked(self.slots[known, 1])
+        self.count[: self.used] += people
+        self.total[: self.used] += codes
         self.slots[known, 1] = self.fresh = 0
 
     def next(self, rest: Floats) -> _Many | _Rounded:
@@ -158,11 +165,18 @@ class _Many:
 
 
 def _hash(bits: Ints, size: int) -> tuple[np.uint64, np.uint64, int]:
-    """Return factor and shift for a table of levels, and how many slots it has: `size` or more, a power of two."""
+    """Return factor and shift for a table of ascending levels, and how many slots it has: `size` or more, 2ⁿ."""
     for more, slots in ((6, size), (4, size), (2, size), (0, size), (0, 2 * size), (0, 4 * size)):
-        if np.unique((bits >> SHIFT + more) & (slots - 1)).size == bits.size:
+        if _apart(bits >> SHIFT + more, slots):
             return np.uint64(1), np.uint64(SHIFT + more), slots
     return SPREAD, np.uint64(65 - size.bit_length()), size
+
+
+def _apart(ascending: Ints, slots: int) -> bool:
+    """Say whether ascending numbers differ modulo so many slots."""
+    if ascending[-1] - ascending[0] < slots:
+        return bool((ascending[1:] != ascending[:-1]).all())
+    return np.unique(ascending & (slots - 1)).size == ascending.size
 
 
 class _Rounded:
@@ -195,21 +209,23 @@ class _Rounded:
 
     def settle(self) -> None:
         """Unpack what was added since the last time."""
-        self.count += self.bins >> PLACES
-        self.total += self.bins & (PERSON - 1)
+        people, codes = _unpacked(self.bins)
+        self.count += people
+        self.total += codes
         self.bins[:] = self.fresh = 0
 
     def absorb(self, other: _Rounded) -> None:
-        """Take over everybody; another one's bins may reach elsewhere."""
+        """Take over everybody and leave nobody there; another one's bins may reach elsewhere."""
         self.settle()
         other.settle()
-        if other.bins.size > 2:
+        if other.bins.size > 2 and (other.base, other.bins.size) != (self.base, self.bins.size):
             self._reach((other.base + 1) << SHIFT, (other.base + other.bins.size - 2) << SHIFT)
         place = slice(other.base + 1 - self.base, other.base - 1 - self.base + other.bins.size)
         for mine, theirs in ((self.count, other.count), (self.total, other.total)):
             mine[place] += theirs[1:-1]
             mine[0] += theirs[0]
             mine[-1] += theirs[-1]
+            theirs[:] = 0
 
     def next(self, _rest: Floats) -> _Rounded:
         return self

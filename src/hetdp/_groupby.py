@@ -14,6 +14,7 @@ from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import lru_cache
 from queue import Empty, SimpleQueue
 from typing import Any, Protocol
 
@@ -153,7 +154,6 @@ class Grouping:
         self._interval, self._expected, self._added = interval, expected, 0
         self._lanes: dict[Any, Lane] = {}
         self._many: bool | None = None
-        self._pool: ThreadPoolExecutor | None = None
 
     def add(
         self, epsilon: Floats, values: NDArray[Any] | None = None, *, place: str = "at index", start: int = 0
@@ -191,9 +191,7 @@ class Grouping:
                     part = pieces.get_nowait()
                     lane.add(epsilon[part], None if values is None else values[part])
 
-        if len(lanes) > 1 and self._pool is None:
-            self._pool = ThreadPoolExecutor()
-        busy = [self._pool.submit(work, lane) for lane in lanes[1:]] if self._pool else []
+        busy = [_threads().submit(work, lane) for lane in lanes[1:]]
         try:
             work(lanes[0])  # this thread is one of them
         finally:
@@ -213,12 +211,24 @@ class Grouping:
         return merge([nobody(), *(lane.table() for lane in lanes)])
 
 
+@lru_cache(maxsize=1)
+def _threads() -> ThreadPoolExecutor:
+    """Return the threads that help, kept for the next time: starting one takes as long as a million people."""
+    return ThreadPoolExecutor(thread_name_prefix="hetdp")
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_threads.cache_clear)  # a child of this process has none of its threads
+
+
 def _many(epsilon: Floats) -> bool:
     """Say whether the first people have more levels than are kept exactly: then no lane need learn them."""
-    if np.unique(epsilon[:1024]).size <= 512:
-        return False
-    ascending = np.sort(epsilon[: LIMIT * 9 // 8])
-    return int(np.count_nonzero(ascending[1:] != ascending[:-1])) >= LIMIT
+    return _distinct(epsilon[:4096]) > min(LIMIT, 3900) and _distinct(epsilon[: LIMIT * 9 // 8]) > LIMIT
+
+
+def _distinct(epsilon: Floats) -> int:
+    ascending = np.sort(epsilon)
+    return 1 + int(np.count_nonzero(ascending[1:] != ascending[:-1]))
 
 
 class Lane(Protocol):

@@ -6,7 +6,7 @@ by the leading bits of ε (`rounded`). `_fast` unpacks, and decides which one it
 
 Claim: a code depends on that person's value alone, is in {0 … Q}, and is the one of `Interval.codes`.
 
-Argument: `pack` does the same operations in the same order, without the liberties of fast mathematics. Two steps
+Argument: `packed` does the same operations in the same order, without the liberties of fast mathematics. Two steps
 look different and are not. Truncating is the floor, since nothing is negative there. Multiplying by Q is exact, so
 a processor that fuses it with the sum rounds the same. NaN passes both comparisons and is replaced explicitly.
 No branch, table or count depends on a value: only ε decides where a person is added.
@@ -26,8 +26,9 @@ from ._interval import GRID
 Kernel = TypeVar("Kernel", bound=Callable[..., Any])
 
 BLOCK = 1024
+STEP = 16  # of so many people, packing by vectors overlaps with adding one by one; divides BLOCK
 PLACES = 42
-PERSON = 2**PLACES  # above every sum of codes in a chunk, CHUNK·Q = 2⁴⁰; and CHUNK·2⁴² is below 2⁶³
+PERSON = 2**PLACES  # above every sum of codes in a chunk, CHUNK·Q = 2⁴¹; and CHUNK·2⁴² + 2⁴¹ is below 2⁶⁴
 HALF = GRID // 2
 SHIFT = 53 - BITS
 OCTAVE = 2 ** (BITS - 1)
@@ -48,16 +49,27 @@ def kernel(function: Kernel) -> Kernel:
     return compiled  # type: ignore[no-any-return]
 
 
+def inlined(function: Kernel) -> Kernel:
+    """Compile as a part of the kernels that call this: only then do they use vectors."""
+    compiled: Any = numba.njit(function, error_model="numpy", inline="always")
+    return compiled  # type: ignore[no-any-return]
+
+
+@inlined
+def packed(x: float, lo: float, hi: float, width: float) -> Any:
+    """Return one person and their code: the claim is in the docstring of this module."""
+    x = lo if x < lo else x  # noqa: FURB136  NaN stays
+    x = hi if x > hi else x  # noqa: FURB136
+    code = (x - lo) / width * GRID + 0.5
+    return PERSON + np.int64(np.int32(code) if code == code else np.int32(HALF))  # noqa: PLR0124  NaN
+
+
 @kernel
 def pack(values: Floats, bounds: Any, out: Ints) -> None:
-    """Write one person and their code: the claim is in the docstring of this module."""
+    """Write everybody and their code."""
     lo, hi, width = bounds
     for i in range(values.size):
-        x = values[i]
-        x = lo if x < lo else x  # noqa: FURB136  NaN stays
-        x = hi if x > hi else x  # noqa: FURB136
-        code = (x - lo) / width * GRID + 0.5
-        out[i] = PERSON + np.int64(np.int32(code) if code == code else np.int32(HALF))  # noqa: PLR0124  NaN
+        out[i] = packed(values[i], lo, hi, width)
 
 
 @kernel
@@ -114,14 +126,32 @@ def search(bits: Ints, each: Ints, factor: Any, shift: Any, table: Ints, known: 
 
 @kernel
 def at_once(bits: Ints, each: Ints, shift: Any, table: Ints) -> Any:
-    """Add people whose levels stand at their leading bits; 0 unless that is wrong for somebody."""
-    wrong, negative, mask = np.int64(0), np.int64(0), np.uint64(table.shape[0] - 1)
+    """Add people whose levels stand at their leading bits; 0 unless that is wrong for somebody.
+
+    The table is flat: a level, what is packed there, the next level. A bad ε is no level, so it is wrong wherever it
+    falls; only the bits of EMPTY would be right at an empty slot, and `_fast` fills the slot where they fall.
+    """
+    wrong, even = np.int64(0), np.uint64(table.size - 2)
     for i in range(bits.size):
-        slot = (np.uint64(bits[i]) >> shift) & mask
-        wrong |= table[slot, 0] ^ bits[i]
-        negative |= bits[i]
-        table[slot, 1] += each[i]
-    return wrong | (negative & MINUS_ZERO)
+        place = (np.uint64(bits[i]) >> (shift - np.uint64(1))) & even
+        wrong |= table[place] ^ bits[i]
+        table[place + np.uint64(1)] += each[i]
+    return wrong
+
+
+@kernel
+def packed_at_once(bits: Ints, values: Floats, bounds: Any, shift: Any, table: Ints) -> Any:
+    """Do what `pack` and `at_once` do, in steps that a processor can overlap; they divide the number of people."""
+    lo, hi, width = bounds
+    each, wrong, even = np.empty(STEP, np.int64), np.int64(0), np.uint64(table.size - 2)
+    for start in range(0, bits.size, STEP):
+        for i in range(STEP):
+            each[i] = packed(values[start + i], lo, hi, width)
+        for i in range(STEP):
+            place = (np.uint64(bits[start + i]) >> (shift - np.uint64(1))) & even
+            wrong |= table[place] ^ bits[start + i]
+            table[place + np.uint64(1)] += each[i]
+    return wrong
 
 
 @kernel
@@ -132,17 +162,20 @@ def many(
 
     Where the leading bits tell levels apart, a block is added at once; if that was wrong, it is taken out and searched.
     """
-    each, searches = np.full(BLOCK, PERSON), 0
+    each, searches, flat = np.full(BLOCK, PERSON), 0, table.reshape(table.size)
     for start in range(0, bits.size, BLOCK):
         if used + BLOCK > known.size:
             return start, used, searches
-        block = bits[start : start + BLOCK]
+        block, mine = bits[start : start + BLOCK], values[start : start + BLOCK]
+        stepwise = factor == 1 and mine.size == BLOCK
+        if stepwise and not packed_at_once(block, mine, bounds, shift, flat):
+            continue
         if values.size:
-            pack(values[start : start + BLOCK], bounds, each)
+            pack(mine, bounds, each)
         if factor == 1:
-            if not at_once(block, each, shift, table):
+            if not stepwise and not at_once(block, each, shift, flat):
                 continue
-            at_once(block, -each, shift, table)
+            at_once(block, -each, shift, flat)
         used = search(block, each, factor, shift, table, known, used)
         searches += block.size
         if used < 0:
@@ -175,6 +208,21 @@ def inside(bits: Ints, each: Ints, base: Any, bins: Ints) -> Any:
 
 
 @kernel
+def packed_inside(bits: Ints, values: Floats, bounds: Any, base: Any, bins: Ints) -> Any:
+    """Do what `pack` and `inside` do, in steps that a processor can overlap; they divide the number of people."""
+    lo, hi, width = bounds
+    each, outside, mask = np.empty(STEP, np.int64), np.int64(0), np.int64(bins.size - 3)
+    for start in range(0, bits.size, STEP):
+        for i in range(STEP):
+            each[i] = packed(values[start + i], lo, hi, width)
+        for i in range(STEP):
+            place = (bits[start + i] >> SHIFT) - base - 1
+            outside |= place
+            bins[np.uint64((place & mask) + 1)] += each[i]
+    return outside & ~mask == 0
+
+
+@kernel
 def rounded(bits: Ints, values: Floats, bounds: Any, base: int, bins: Ints) -> tuple[int, int, int]:
     """Add everybody to the bin of their leading bits, up to the first block with somebody outside the bins.
 
@@ -185,11 +233,14 @@ def rounded(bits: Ints, values: Floats, bounds: Any, base: int, bins: Ints) -> t
     each, last = np.full(BLOCK, PERSON), np.int64(bins.size - 1)
     plain = last > 1 and (last - 1) & (last - 2) == 0
     for start in range(0, bits.size, BLOCK):
-        block = bits[start : start + BLOCK]
+        block, mine = bits[start : start + BLOCK], values[start : start + BLOCK]
+        stepwise = plain and mine.size == BLOCK
+        if stepwise and packed_inside(block, mine, bounds, base, bins):
+            continue
         if values.size:
-            pack(values[start : start + BLOCK], bounds, each)
+            pack(mine, bounds, each)
         if plain:
-            if inside(block, each, base, bins):
+            if not stepwise and inside(block, each, base, bins):
                 continue
             inside(block, -each, base, bins)
             plain = False
