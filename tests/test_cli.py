@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 
 import pytest
 
@@ -305,6 +307,35 @@ def test_a_plan_and_a_comparison_read_what_a_mean_reads(hetdp_command, tmp_path)
         code, out, err = hetdp_command(command, table, "--epsilon", "e", "--bounds", "0", "3", *form, "--json")
         assert code == 0, err
         assert command == "compare" or json.loads(out)["n"] == 40
+
+
+def test_a_plan_and_a_comparison_count_a_person_once(hetdp_command, tmp_path):
+    """With ids a plan is the one of `mean`, from a file or a database; without, it says what it takes for people."""
+    table, database = tmp_path / "visits.csv", tmp_path / "visits.db"
+    visits = [(f"p{i}", 0.1 if i % 3 else 2.0) for i in range(60) for _ in range(i % 4 + 1)]
+    table.write_text("who,x,e\n" + "".join(f"{who},1,{e}\n" for who, e in visits), encoding="utf-8")
+    with closing(sqlite3.connect(database)) as made:
+        made.execute("create table visits (who, x, e)")
+        made.executemany("insert into visits values (?, 1, ?)", visits)
+        made.commit()
+    options = ("--epsilon", "e", "--bounds", "0", "3", "--json")
+    mean = hetdp_command("mean", table, "--value", "x", "--user", "who", *options)[1]
+    for source in ((table,), (f"sqlite:///{database}", "--query", "visits")):
+        plan = json.loads(hetdp_command("plan", *source, "--user", "who", *options)[1])
+        assert (plan["n"], plan["tiers"]) == (60, json.loads(mean)["tiers"])
+        assert any("everybody counts once" in sentence for sentence in plan["assumptions"])
+    rows = json.loads(hetdp_command("plan", table, *options)[1])
+    assert rows["n"] == len(visits)
+    assert any("Every row is another person" in sentence for sentence in rows["assumptions"])
+    compared = [hetdp_command("compare", table, "--user", "who", *options)[1]]
+    compared.append(
+        hetdp_command("compare", "--tier", "a=0.1:40", "--tier", "b=2:20", "--bounds", "0", "3", "--json")[1]
+    )
+    assert len({json.dumps(json.loads(out)["methods"]) for out in compared}) == 1
+    code, _, err = hetdp_command("plan", table, "--id", "who", *options)
+    assert (code, "ids are on more than one row" in err) == (2, True)
+    code, _, err = hetdp_command("plan", "--tier", "a=1:20", "--user", "who")
+    assert (code, "columns belong to a table" in err) == (2, True)
 
 
 def test_names_of_tiers_without_their_meaning_are_explained(hetdp_command, tmp_path):

@@ -29,7 +29,7 @@ from hypothesis import strategies as st
 import hetdp
 from hetdp import _groupby
 from hetdp._cells import epsilon_of, value_of
-from hetdp.sources import delimited, read_levels
+from hetdp.sources import Source, counted, delimited
 from hetdp.sources._batch import Tiers
 from hetdp.sources._columns import epsilons_of, values_of
 from support import EXTREME_VALUES
@@ -672,11 +672,15 @@ def test_lines_are_counted_through_blank_lines_and_blocks(folder):
 def test_levels_alone_are_the_levels_of_the_tally(layout, folder):
     """With or without the name of the value column; a cell with a delimiter can be read around only with it."""
     path = write(folder / "levels.csv", b"\n".join(lines_of(layout, LINE_VALUES, LINE_EPSILONS)))
-    assert read_levels(path, epsilon="e") == read_levels(path, epsilon="e", value="x") == _file(path).levels
+    assert (
+        counted(Source.of(path, value=None, epsilon="e", counts_only=True))
+        == counted(Source.of(path, epsilon="e", value="x", counts_only=True))
+        == _file(path).levels
+    )
     cells = [f"1,{MARKER}".encode(), *LINE_VALUES[1:]]
     ragged = write(folder / "levels.csv", b"\n".join(lines_of(layout, cells, LINE_EPSILONS)))
-    assert read_levels(ragged, epsilon="e", value="x") == _file(ragged).levels
-    told, _ = outcome(lambda: read_levels(ragged, epsilon="e"))
+    assert counted(Source.of(ragged, epsilon="e", value="x", counts_only=True)) == _file(ragged).levels
+    told, _ = outcome(lambda: counted(Source.of(ragged, value=None, epsilon="e", counts_only=True)))
     assert "line 2" in told
     assert MARKER not in told
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -71,8 +71,8 @@ class Comparison:
 
         return text(self.body())
 
-    def body(self) -> RenderableType:
-        """Return the comparison for a rich console."""
+    def body(self, more: Sequence[str] = ()) -> RenderableType:
+        """Return the comparison for a rich console, and more sentences below it."""
         from rich.console import Group
         from rich.table import Table
 
@@ -85,7 +85,7 @@ class Comparison:
             table.add_row(*_cells(entry, best))
         notes = [f"\nWorst: for any distribution. Data: {self.data}. ε: what people with weight spend."]
         notes += [f"{entry.method} refuses: {entry.refusal}" for entry in self.entries if entry.refusal]
-        return Group(table, "\n".join([*notes, f"Of ADPM: {self.certificate.sentence()}."]))
+        return Group(table, "\n".join([*notes, f"Of ADPM: {self.certificate.sentence()}.", *more]))
 
     def plot(self, path: str | Path) -> None:
         """Write a picture: errors beside the floor, and who spends what."""

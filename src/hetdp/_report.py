@@ -270,9 +270,9 @@ def target_lines(p: Plan, answer: Target) -> list[tuple[str, str]]:
     return lines
 
 
-def plan_body(p: Plan, answer: Target | None = None) -> RenderableType:
+def plan_body(p: Plan, answer: Target | None = None, notes: Sequence[str] = ()) -> RenderableType:
     """Return the report on a plan for a rich console, with the answer to `--target-error` if there is one."""
-    return renderable(_setting(p), p, chart=True, more=target_lines(p, answer) if answer else [])
+    return renderable(_setting(p), p, chart=True, more=target_lines(p, answer) if answer else [], notes=notes)
 
 
 def release_body(r: Release, level: float = 0.95) -> RenderableType:
@@ -285,9 +285,9 @@ def plan_text(p: Plan) -> str:
     return text(plan_body(p))
 
 
-def plan_html(p: Plan, answer: Target | None = None) -> str:
+def plan_html(p: Plan, answer: Target | None = None, notes: Sequence[str] = ()) -> str:
     """Return the report on a plan as a piece of HTML."""
-    return _html(_setting(p), p, target_lines(p, answer) if answer else [])
+    return _html(_setting(p), p, target_lines(p, answer) if answer else [], notes)
 
 
 def release_html(r: Release, level: float = 0.95) -> str:

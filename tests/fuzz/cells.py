@@ -18,7 +18,7 @@ from typing import Any
 
 import hetdp
 from hetdp._interval import GRID, Interval
-from hetdp.sources import Source, read_groups, read_levels
+from hetdp.sources import Source, counted, read_groups
 
 from .oracle import FOLDER, said, sound, written
 
@@ -48,7 +48,7 @@ class Frame:
         ask = {"value": "x", "epsilon": self.epsilon, **self.options}
         ways: dict[str, Callable[[], Any]] = {"read": lambda: hetdp.read(path, bounds=(0, 1), **ask)}
         if not self.options and self.epsilon == "e":
-            ways["levels"] = lambda: read_levels(path, value="x", epsilon="e")
+            ways["levels"] = lambda: counted(Source.of(path, value="x", epsilon="e", counts_only=True))
         if '"id"' in self.text or self.text.startswith("id"):
             ways["user"] = lambda: hetdp.read(path, bounds=(0, 1), user="id", **ask)
             ways["groups"] = lambda: read_groups(Source.of(path, value="x", epsilon="e", by="g"), UNIT)

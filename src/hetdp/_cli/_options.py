@@ -57,6 +57,11 @@ User = Annotated[
     typer.Option("--user", help="The column of ids, if a person has several rows: they are averaged.", metavar="COL"),
 ]
 Id = Annotated[str | None, typer.Option("--id", help="The column of ids, if a second row is a mistake.", metavar="COL")]
+PlanUser = Annotated[
+    str | None,
+    typer.Option("--user", help="The column of ids, if a person has several rows: they count once.", metavar="COL"),
+]
+
 PublicRows = Annotated[
     str | None,
     typer.Option("--public-rows", help="A file of rows known publicly; they join with ε = ∞.", metavar="FILE"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -15,10 +15,12 @@ from ._options import (
     Delimiter,
     EpsilonColumn,
     Force,
+    Id,
     Json,
     MethodName,
     Output,
     PlanBounds,
+    PlanUser,
     PrivateColumn,
     PublicSources,
     Query,
@@ -43,6 +45,8 @@ def plan(  # noqa: PLR0913  one parameter an option
     tiers: TierFile = None,
     epsilon: EpsilonColumn = None,
     value: PrivateColumn = None,
+    user: PlanUser = None,
+    id: Id = None,  # noqa: A002  the name of the option
     query: Query = None,
     delimiter: Delimiter = None,
     decimal: Decimal = ".",
@@ -65,17 +69,17 @@ def plan(  # noqa: PLR0913  one parameter an option
     from .._plan import plan as make_plan
 
     interval = Interval.of(bounds).ordinary()
-    form = (delimiter, decimal, thousands)
-    people = _levels(source, epsilon, value, tier, tiers, query, form)
+    columns = {"epsilon": epsilon, "value": value, "user": user, "id": id}
+    people, notes = _levels(source, columns, tier, tiers, query, (delimiter, decimal, thousands))
     planned = make_plan(people, bounds=interval, method=method, variance=variance)
-    facts = _facts.plan_facts(planned)
+    facts = {**_facts.plan_facts(planned), "assumptions": [*_facts.assumptions(planned), *notes]}
     answer = None
     if target_error is not None:
         from .._target import target
 
         answer = target(planned, target_error)
         facts["target"] = answer.to_dict()
-    body = _report.plan_body(planned, answer)
+    body = _report.plan_body(planned, answer, notes)
     if output is None:
         show(facts if as_json else body)
         return
@@ -83,7 +87,7 @@ def plan(  # noqa: PLR0913  one parameter an option
         output,
         facts,
         as_json=as_json,
-        html=lambda: _report.page("What a private mean would cost", _report.plan_html(planned, answer)),
+        html=lambda: _report.page("What a private mean would cost", _report.plan_html(planned, answer, notes)),
         text=lambda: _report.text(body),
     )
 
@@ -96,6 +100,8 @@ def compare(  # noqa: PLR0913  one parameter an option
     tiers: TierFile = None,
     epsilon: EpsilonColumn = None,
     value: PrivateColumn = None,
+    user: PlanUser = None,
+    id: Id = None,  # noqa: A002  the name of the option
     query: Query = None,
     delimiter: Delimiter = None,
     decimal: Decimal = ".",
@@ -115,12 +121,15 @@ def compare(  # noqa: PLR0913  one parameter an option
     if plot is not None:
         picture(plot)
         writable(plot, source or [], force=force)
-    form = (delimiter, decimal, thousands)
-    people = _levels(source, epsilon, value, tier, tiers, query, form)
+    columns = {"epsilon": epsilon, "value": value, "user": user, "id": id}
+    people, notes = _levels(source, columns, tier, tiers, query, (delimiter, decimal, thousands))
     compared = run_compare(people, bounds=bounds, variance=variance)
     if plot is not None:
         compared.plot(plot)
-    show(compared.to_dict() if as_json else compared.body())
+    if as_json:
+        show({**compared.to_dict(), "assumptions": notes})
+        return
+    show(compared.body(notes))
 
 
 @app.command()
@@ -187,21 +196,27 @@ def methods(*, as_json: Json = False) -> None:
 
 def _levels(
     sources: list[str] | None,
-    epsilon: str | None,
-    value: str | None,
+    columns: dict[str, Any],
     tier: list[str] | None,
     tiers: Path | None,
     query: str | None,
     form: tuple[str | None, str, str | None],
-) -> Levels:
+) -> tuple[Levels, list[str]]:
+    """Return the levels of a table or of tiers, and what is assumed about rows and people."""
     if not sources:
         if not tier:
             raise InputError("name the tiers (--tier strict=0.1:700 --tier open=inf:300) or a file with --epsilon COL")
-        return levels_of(tier)
-    from ..sources import Form, databases, read_levels
+        if any(columns.values()):
+            raise InputError(
+                "columns belong to a table; name its file, or leave out --epsilon, --value, --user and --id"
+            )
+        return levels_of(tier), []
+    from ..sources import Form, Source, counted, databases
 
-    if epsilon is None:
+    if columns["epsilon"] is None:
         raise InputError("a table needs --epsilon COL, the column with everybody's ε")
     source = sources[0] if len(sources) == 1 and databases.is_database(sources[0]) else sources
-    names = tiers_of(tier, tiers)
-    return read_levels(source, epsilon=epsilon, value=value, tiers=names, query=query, form=Form(*form))
+    people = Source.of(
+        source, **columns, tiers=tiers_of(tier, tiers), query=query, form=Form(*form), counts_only=True
+    )  # fmt: skip
+    return counted(people), [people.note]

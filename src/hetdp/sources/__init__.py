@@ -27,13 +27,13 @@ from ._batch import Batch, Tiers
 from ._form import Form
 from ._people import normal, tables
 
-__all__ = ["Batch", "Form", "Source", "databases", "files", "read", "read_groups", "read_levels", "records", "tally"]
+__all__ = ["Batch", "Form", "Source", "counted", "databases", "files", "read", "read_groups", "records", "tally"]
 
 _BYTES = 16
 """About how many bytes a row has in a file."""
 
 _NOBODY = "there is nobody here (n = 0); a mean needs at least one person"
-_AVERAGED = "A person's rows were averaged, so that everybody counts once; ids were compared as exact text."
+_AVERAGED = "A person's rows are averaged, so that everybody counts once; ids are compared as exact text."
 _CHECKED = "No id stands on two rows: everybody counts once."
 _ROWS = "Every row is another person; nobody checked it, because no column of ids was named."
 _EMPTY = Table(np.zeros(1), np.zeros(1, np.int64), np.zeros(1, np.int64))
@@ -271,17 +271,8 @@ def _added(people: int) -> str:
     return f"{people:,} rows that are known publicly were added with ε = ∞."
 
 
-def read_levels(
-    source: Any,
-    *,
-    epsilon: str,
-    value: str | None = None,
-    tiers: Mapping[str, Any] | None = None,
-    query: str | None = None,
-    form: Form = Form(),  # noqa: B008  it is frozen
-) -> Levels:
+def counted(people: Source) -> Levels:
     """Return the levels of a table. No value is used; naming their column lets a ragged line be read around it."""
-    people = Source.of(source, value=value, epsilon=epsilon, tiers=tiers, query=query, form=form, counts_only=True)
     found = people.tables(None)
     if not found:
         raise InputError("there is nobody here (n = 0); a plan needs at least one person")
