@@ -85,12 +85,13 @@ def comparison(compared: Comparison) -> Figure:
         rows = [] if entry.plan is None else [row for row in entry.plan.table if 0 < row.spent < float("inf")]
         thick = 1 + 0.6 * place  # what coincides stays visible as a rim
         right.plot([row.epsilon for row in rows], [row.spent for row in rows], color=colour, marker=marker,
-                   markersize=3 + thick, linewidth=thick, label=entry.label)  # fmt: skip
+                   markersize=3 + thick, linewidth=thick, label=entry.method)  # fmt: skip
     left.axvline(compared.floor, color=DASHED, linestyle="--", linewidth=1)
     left.text(compared.floor, len(planned) - 0.5, " no method can be below in the worst case", color=DASHED, fontsize=8)
-    left.set_yticks(range(len(planned)), [entry.label for entry in reversed(planned)])
+    left.set_yticks(range(len(planned)), [entry.method for entry in reversed(planned)])
     left.set(xscale="log", ylim=(-0.6, len(planned)), xlabel=f"error: filled, worst case; open, {compared.data}")
-    plain(left.xaxis)
     right.set(xscale="log", yscale="log", xlabel="ε that a person allows", ylabel="ε that the release spends")
+    for axis in (left.xaxis, right.xaxis, right.yaxis):
+        plain(axis)
     beside(right)
     return drawn
