@@ -906,6 +906,44 @@ def test_a_ledger_that_was_changed_behind_its_back_is_refused_before_values_are_
             mean(ledger, "july", values=Untouchable())
 
 
+def test_a_trigger_of_somebody_else_is_refused_before_values_are_read(file):
+    """It would change the balances with our own writes, after they were compared."""
+    with made(file) as ledger:
+        mean(ledger)
+        execute(file, "CREATE TRIGGER more AFTER INSERT ON hetdp_event BEGIN UPDATE hetdp_cohort SET people = 9; END")
+        for refused in (lambda: mean(ledger, "june", values=Untouchable()), ledger.verify, lambda: Ledger(file)):
+            with pytest.raises(LedgerError, match="not its own, 'more'"):
+                refused()
+
+
+def test_verify_compares_balances_even_if_nobody_else_has_written(file):
+    with made(file) as ledger:
+        mean(ledger)
+        with ledger._store.making() as connection:
+            connection.exec_driver_sql("UPDATE hetdp_cohort SET people = people + 1")
+        with pytest.raises(LedgerError, match="add up"):
+            ledger.verify()
+
+
+def test_an_open_ledger_notices_that_its_last_event_was_changed(ledger, where):
+    mean(ledger)
+    drop_guards(where)
+    execute(where, "UPDATE hetdp_event SET hash = substr(hash, 2) || substr(hash, 1, 1) WHERE kind = 'result'")
+    with pytest.raises(LedgerError, match=r"another event|broken chain|its last"):
+        mean(ledger, "june", values=Untouchable())
+
+
+@pytest.mark.parametrize("kind", ["charge", "result"])
+def test_a_release_that_was_changed_behind_an_open_ledger_is_not_handed_out(ledger, where, kind):
+    mean(ledger)
+    mean(ledger, "june")
+    drop_guards(where)
+    forge = "UPDATE hetdp_event SET body = replace(body, '0x1', '0x2') WHERE release = 'may' AND kind = "
+    assert execute(where, f"{forge}'{kind}'") == [1]
+    with pytest.raises(LedgerError, match="broken chain"):
+        mean(ledger)
+
+
 MOVED = {
     "a person moved back": "UPDATE hetdp_member SET cohort = 1 WHERE cohort <> 1",
     "a person renamed": "UPDATE hetdp_member SET person = 'zzz' WHERE person = 'p100'",
@@ -1029,24 +1067,68 @@ def test_the_head_file_may_lag_after_a_crash_and_catches_up(file):
     assert Path(file + ".head").read_text() > newest
 
 
+@pytest.fixture
+def synced(file, monkeypatch):
+    """What the head file said each time it was synced, and None when something else was."""
+    place, found = Path(file + ".head"), []
+
+    def watched(handle, sync=os.fsync):
+        found.append(place.read_text() if Path(f"/proc/self/fd/{handle}").resolve() == place.resolve() else None)
+        sync(handle)
+
+    monkeypatch.setattr(os, "fsync", watched)
+    return found
+
+
+def line(ledger):
+    seq, digest = ledger.head.split(":")
+    return f"hetdp-ledger-head {int(seq):020d} {digest}\n"
+
+
 @pytest.mark.parametrize("killed", [False, True], ids=["at once", "again after a crash before the head was written"])
-def test_a_result_is_handed_out_only_when_the_head_outside_is_on_disk(file, monkeypatch, killed):
+def test_a_result_is_handed_out_only_when_the_head_outside_is_on_disk(file, synced, killed):
     ledger, place = made(file), Path(file + ".head")
     if killed:
         before = place.read_text()
         mean(ledger)
         place.write_text(before)
-    synced = []
-
-    def watched(handle, sync=os.fsync):
-        if Path(f"/proc/self/fd/{handle}").resolve() == place.resolve():
-            synced.append(place.read_text())
-        sync(handle)
-
-    monkeypatch.setattr(os, "fsync", watched)
+    synced.clear()
     mean(ledger)
-    assert synced[-1:] == [place.read_text()]
-    assert place.read_text().split()[1:] == [f"{int(ledger.head.split(':')[0]):020d}", ledger.head.split(":")[1]]
+    assert synced == [line(ledger)]  # one sync besides those of SQLite, and none of the folder
+
+
+def test_a_result_that_another_process_stored_is_handed_out_only_when_the_head_covers_it(file, synced):
+    """Both carry out the same release; the other one stores it and is killed before it writes the head."""
+    ledger, other, place = made(file), Ledger(file), Path(file + ".head")
+    change = ledger.change
+
+    def charged(make):
+        found = change(make)
+        before = place.read_text()
+        mean(other)
+        place.write_text(before)
+        return found
+
+    ledger.change = charged
+    assert mean(ledger).unclamped == mean(other).unclamped
+    assert synced[-1] == line(other)
+
+
+@pytest.mark.parametrize("how", ["opened", "history", "export"])
+def test_results_are_shown_only_when_the_head_outside_covers_them(file, synced, tmp_path, how):
+    """A power cut has taken the newest head; whoever shows results brings it back first."""
+    ledger, other, place = made(file), Ledger(file), Path(file + ".head")
+    before = place.read_text()
+    mean(ledger)
+    place.write_text(before)
+    synced.clear()
+    if how == "opened":
+        Ledger(file).close()
+    elif how == "history":
+        assert other.history()[-1].kind == "result"
+    else:
+        other.export(tmp_path / "history.csv", what="history")
+    assert synced[-1] == place.read_text() == line(ledger)
 
 
 def test_a_lost_or_damaged_head_file_is_refused_until_a_known_head_is_given(file):

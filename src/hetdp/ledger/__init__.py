@@ -93,14 +93,12 @@ class Ledger:
         place = self._store.head_file
         outside = read_head(place)
         self._book = self._seen(outside, expected)
-        if place is not None and outside is None:
-            if expected is None and self._book.head.seq > 1:
-                raise LedgerError(
-                    f"{place} is missing, so an old copy of the ledger could not be noticed; bring it back, or open "
-                    "the ledger with a head that you wrote down: --expect-head NUMBER:HASH"
-                )
-            write_head(place, self._book.head)
-            self.settle()
+        if place is not None and outside is None and expected is None and self._book.head.seq > 1:
+            raise LedgerError(
+                f"{place} is missing, so an old copy of the ledger could not be noticed; bring it back, or open "
+                "the ledger with a head that you wrote down: --expect-head NUMBER:HASH"
+            )
+        self.settle()
 
     def _seen(self, *outside: Head | None) -> Book:
         with readable(self.name), self._store.reading() as connection:
@@ -171,15 +169,17 @@ class Ledger:
             with self._store.writing() as connection:
                 with readable(self.name):
                     book = _book.caught_up(connection, self._book, [outside], self.name)
-                    _book.check_table(connection, book, self.name)
+                    _book.check_unless_alone(connection, book, self.name)
                 book, made = make(connection, book)
             self._book = book
             write_head(self._store.head_file, book.head)
             return made
 
     def settle(self) -> None:
-        """Have the head outside on disk as well: what a ledger has let out is known even if an old copy is put back."""
-        sync_head(self._store.head_file)
+        """Have the head of what was seen last outside, and on disk: to be called before anything of it is shown."""
+        with self._lock:
+            write_head(self._store.head_file, self._book.head)
+            sync_head(self._store.head_file)
 
     def enroll(
         self,
@@ -285,7 +285,9 @@ class Ledger:
 
     def history(self) -> list[Entry]:
         """Return everything that happened, in order."""
-        return self.look(lambda connection, _: entries(connection))
+        found = self.look(lambda connection, _: entries(connection))
+        self.settle()  # it has results
+        return found
 
     def verify(self, *, expect_head: str | None = None) -> Verified:
         """Check the whole ledger from its first event on, and return what was found; raise at the first fault."""

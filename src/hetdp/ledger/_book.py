@@ -25,7 +25,8 @@ from ._chain import GENESIS, Event, checked
 from ._errors import LedgerError
 from ._head import Head
 from ._packed import integers, packed
-from ._schema import check_version, others_wrote, replaced, run
+from ._schema import check_version, foreign_triggers, others_wrote, replaced, run
+from ._store import readable
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
@@ -36,7 +37,10 @@ EVENT = "seq, kind, release, at, body, hash"
 
 _COLUMNS = attrgetter(*EVENT.split(", "))
 
-_STAMP = "SELECT version, seq, hash, (SELECT max(seq) FROM hetdp_event) AS last FROM hetdp_ledger"
+_STAMP = """
+SELECT version, ledger.seq, ledger.hash, last.seq, last.hash FROM hetdp_ledger AS ledger
+LEFT JOIN (SELECT seq, hash FROM hetdp_event ORDER BY seq DESC LIMIT 1) AS last ON 1 = 1
+"""
 
 _CHANGING = {3: "spent", 4: "people"}
 """What an event changes of a cohort that is there: where it stands in a `Sheet`, and its column in the table."""
@@ -178,7 +182,7 @@ def caught_up(connection: Connection, book: Book, outside: Iterable[Head | None]
     version, head, last = stamp(connection, name)
     check_version(version, name)
     begun = book.head == GENESIS
-    if not begun and (head, last) == (book.head, book.head.seq) and all(known in (None, head) for known in outside):
+    if not begun and head == last == book.head and all(known in (None, head) for known in outside):
         return book  # nothing has happened since
     for known in {known for known in (book.head, *outside) if known is not None}:
         _has(connection, known, head, name)
@@ -191,19 +195,23 @@ def caught_up(connection: Connection, book: Book, outside: Iterable[Head | None]
     return book
 
 
-def check_table(connection: Connection, book: Book, name: str) -> None:
-    """Raise unless the table of cohorts says what the book says.
-
-    It is read only if somebody else may have written since it was read on this connection: what we write ourselves
-    follows the book.
-    """
+def check_unless_alone(connection: Connection, book: Book, name: str) -> None:
+    """Do `check_table` unless nobody else has written since it was done: what we write ourselves follows the book."""
     state = others_wrote(connection)
-    if state is not None and connection.info.get("hetdp_state") == state:
-        return
+    if state is None or connection.info.get("hetdp_state") != state:
+        check_table(connection, book, name)
+        connection.info["hetdp_state"] = state
+
+
+def check_table(connection: Connection, book: Book, name: str) -> None:
+    """Raise unless the table of cohorts says what the book says, and nothing but a ledger writes to it."""
+    if strangers := foreign_triggers(connection):
+        raise LedgerError(
+            f"{name} has a trigger that is not its own, {strangers[0]!r}; take it away: nothing is released from it"
+        )
     rows = run(connection, "SELECT cohort, asked, budget, spent, people FROM hetdp_cohort ORDER BY cohort").all()
     if [*map(tuple, rows)] != [*map(tuple, book.sheet.tolist())]:
         raise _unbalanced(name)
-    connection.info["hetdp_state"] = state
 
 
 def _unbalanced(name: str) -> LedgerError:
@@ -231,8 +239,8 @@ def _old_copy(name: str, known: Head, head: Head) -> LedgerError:
     )
 
 
-def stamp(connection: Connection, name: str) -> tuple[int, Head, int]:
-    """Return the version of the schema, the head that the database says, and the number of its last event."""
+def stamp(connection: Connection, name: str) -> tuple[int, Head, Head]:
+    """Return the version of the schema, the head that the database says, and its last event."""
     from sqlalchemy.exc import DBAPIError
 
     try:
@@ -243,7 +251,17 @@ def stamp(connection: Connection, name: str) -> tuple[int, Head, int]:
         row = None
     if row is None:
         raise LedgerError(f"there is no ledger in {name}; make one with: hetdp ledger init")
-    return row.version, Head(row.seq, row.hash), row.last
+    version, seq, digest, *last = row
+    return version, Head(seq, digest), Head(*last)
+
+
+def intact(connection: Connection, event: Event) -> Event:
+    """Return an event whose hash is the one of what it says; raise if it was changed since the ledger was opened."""
+    query = "SELECT seq, hash FROM hetdp_event WHERE seq = ?"
+    before = run(connection, query, (event.seq - 1,)).one_or_none()
+    with readable("the ledger"):
+        (found,) = checked([event], GENESIS if before is None else Head(*before), "the ledger")
+    return found
 
 
 def events(connection: Connection, after: int = 0) -> Iterable[Event]:
@@ -255,7 +273,7 @@ def events(connection: Connection, after: int = 0) -> Iterable[Event]:
 def write(connection: Connection, before: Book, event: Event) -> Book:
     """Write one event and what it does to the cohorts; return the book after it.
 
-    The table of cohorts must say what the book before it says: see `check_table`.
+    The table of cohorts must say what the book before it says: see `check_unless_alone`.
     """
     book, known = before.after(event), len(before.sheet)
     if len(book.sheet) > known:

@@ -5,11 +5,11 @@ are also kept in a small file beside the database, `budgets.db.head`.
 
 Claim. Whatever left a ledger is covered by its head file, and the head file never leads the database.
 
-Argument. It is written after a commit that is on disk, and it is on disk itself (`sync_head`) before a result is handed
-out and before an enrolment is confirmed. A crash in between leaves it behind by events of which nothing was shown: an
-old copy without such a charge has nothing to make good. Writers hold a lock on it and never move it backwards. A
-reader looks at it *before* it takes its snapshot of the database, so it cannot see a head that the snapshot does not
-have yet.
+Argument. It is written after a commit that is on disk, and it is on disk itself (`Ledger.settle`) before a result is
+handed out or the history shown, whoever stored it, and before an enrolment is confirmed. A crash in between leaves it
+behind by events of which nothing was shown: an old copy without such a charge has nothing to make good. Writers hold a
+lock on it and never move it backwards. A reader looks at it *before* it takes its snapshot of the database, so it
+cannot see a head that the snapshot does not have yet.
 """
 
 from __future__ import annotations
@@ -72,22 +72,26 @@ def read_head(path: Path | None) -> Head | None:
 
 
 def write_head(path: Path | None, head: Head) -> None:
-    """Move the head file forward to this head; never backwards."""
+    """Move the head file forward to this head; never backwards. A new one has its name on disk when this returns."""
     if path is None:
         return
     import fcntl
 
+    new = not path.exists()
     with _opened(path, os.O_RDWR | os.O_CREAT) as handle:
         fcntl.flock(handle, fcntl.LOCK_EX)
         written = _LINE.fullmatch(os.pread(handle, 256, 0).decode("ascii", "replace"))
         if written is None or int(written[1]) < head.seq:
             os.pwrite(handle, f"hetdp-ledger-head {head.seq:020d} {head.hash}\n".encode("ascii"), 0)
+    if new:
+        sync_head(path)
+        sync_head(path.parent)
 
 
 def sync_head(path: Path | None) -> None:
-    """Have the head file on disk when this returns, and its name in the folder."""
-    for place in () if path is None else (path, path.parent):
-        with _opened(place, os.O_RDONLY) as handle:
+    """Have the head file on disk when this returns."""
+    if path is not None:
+        with _opened(path, os.O_RDONLY) as handle:
             os.fsync(handle)
 
 

@@ -131,7 +131,7 @@ def find(connection: Connection, release_id: str, kind: str) -> Event | None:
     """Return the charge or the result of a release, if there is one."""
     query = f"SELECT {_book.EVENT} FROM hetdp_event WHERE release = ? AND kind = ?"  # noqa: S608  our own names
     row = run(connection, query, (release_id, kind)).one_or_none()
-    return None if row is None else Event(*row)
+    return None if row is None else _book.intact(connection, Event(*row))
 
 
 def _charged(connection: Connection, book: Book, request: Request) -> tuple[Book, Event]:

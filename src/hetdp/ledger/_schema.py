@@ -182,6 +182,14 @@ def _postgres(name: str, verb: str, table: str, when: str = "", each: str = "ROW
     return f"CREATE TRIGGER {name} BEFORE {verb} ON {table} FOR EACH {each} {when} EXECUTE FUNCTION hetdp_refuse()"
 
 
+def foreign_triggers(connection: Connection) -> list[str]:
+    """Return the names of triggers in a file that are not the ledger's. On a server others may have their reasons."""
+    if connection.dialect.name != "sqlite":
+        return []
+    there = connection.exec_driver_sql("SELECT name FROM sqlite_master WHERE type = 'trigger' ORDER BY name")
+    return [name for (name,) in there if name not in _names("sqlite")]
+
+
 def missing_guards(connection: Connection) -> list[str]:
     """Return the names of the triggers that should be there and are not."""
     ours = ", ".join(f"'{table}'::regclass" for table in tables().metadata.tables)  # those in the search path
@@ -190,8 +198,11 @@ def missing_guards(connection: Connection) -> list[str]:
         "postgresql": f"SELECT tgname FROM pg_trigger WHERE tgenabled <> 'D' AND tgrelid IN ({ours})",  # noqa: S608
     }[connection.dialect.name]
     there = {row[0] for row in connection.exec_driver_sql(query)}
-    wanted = [words[2] for words in map(str.split, guards(connection.dialect.name)) if words[1] == "TRIGGER"]
-    return [name for name in wanted if name not in there]
+    return [name for name in _names(connection.dialect.name) if name not in there]
+
+
+def _names(dialect: str) -> list[str]:
+    return [words[2] for words in map(str.split, guards(dialect)) if words[1] == "TRIGGER"]
 
 
 def check_version(version: int, name: str) -> None:
