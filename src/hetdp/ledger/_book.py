@@ -25,7 +25,7 @@ from ._chain import GENESIS, Event, checked
 from ._errors import LedgerError
 from ._head import Head
 from ._packed import integers, packed
-from ._schema import check_version, foreign_triggers, others_wrote, replaced, run
+from ._schema import check_version, foreign_triggers, one, others_wrote, replaced, run
 from ._store import readable
 
 if TYPE_CHECKING:
@@ -37,6 +37,7 @@ EVENT = "seq, kind, release, at, body, hash"
 
 _COLUMNS = attrgetter(*EVENT.split(", "))
 
+_EVENT_AT = "SELECT seq, hash FROM hetdp_event WHERE seq = ?"
 _STAMP = """
 SELECT version, ledger.seq, ledger.hash, last.seq, last.hash FROM hetdp_ledger AS ledger
 LEFT JOIN (SELECT seq, hash FROM hetdp_event ORDER BY seq DESC LIMIT 1) AS last ON 1 = 1
@@ -70,7 +71,7 @@ class Cohort(NamedTuple):
 
 
 Sheet = NDArray[np.int64]
-"""One row a cohort, in the order of their numbers: cohort, asked, budget, spent, people."""
+"""One row a cohort, in the order of their numbers: cohort, asked, budget, spent, people; kept column by column."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -123,7 +124,7 @@ class Book:
         spent = np.where(asked == UNLIMITED, np.minimum(spent, UNLIMITED), spent)
         if (units < 0).any() or (spent > asked).any() or np.bincount(at).max(initial=0) > 1:
             raise _ImpossibleError
-        sheet = self.sheet.copy()
+        sheet = self.sheet.copy(order="K")
         sheet[at, 3] = spent
         return replace(self, sheet=sheet)
 
@@ -146,7 +147,8 @@ def costs(facts: Mapping[str, Any]) -> tuple[NDArray[np.int64], NDArray[np.int64
 
 
 def _sheet(cohorts: Mapping[int, Cohort]) -> Sheet:
-    return np.array([(key, *now) for key, now in sorted(cohorts.items())], dtype=np.int64).reshape(-1, 5)
+    rows = [(key, *now) for key, now in sorted(cohorts.items())]
+    return np.asfortranarray(np.array(rows, dtype=np.int64).reshape(-1, 5))
 
 
 class _ImpossibleError(Exception):
@@ -209,8 +211,8 @@ def check_table(connection: Connection, book: Book, name: str) -> None:
         raise LedgerError(
             f"{name} has a trigger that is not its own, {strangers[0]!r}; take it away: nothing is released from it"
         )
-    rows = run(connection, "SELECT cohort, asked, budget, spent, people FROM hetdp_cohort ORDER BY cohort").all()
-    if [*map(tuple, rows)] != [*map(tuple, book.sheet.tolist())]:
+    rows = run(connection, "SELECT cohort, asked, budget, spent, people FROM hetdp_cohort ORDER BY cohort")
+    if rows.fetchall() != [*map(tuple, book.sheet.tolist())]:
         raise _unbalanced(name)
 
 
@@ -223,7 +225,7 @@ def _has(connection: Connection, known: Head, head: Head, name: str) -> None:
         raise _old_copy(name, known, head)
     if known.seq == 0:
         return
-    found = run(connection, "SELECT seq, hash FROM hetdp_event WHERE seq = ?", (known.seq,)).one_or_none()
+    found = one(connection, _EVENT_AT, (known.seq,))
     if found is None or not known.agrees(Head(*found)):
         raise LedgerError(
             f"{name} has another event {known.seq} than the head that was kept outside of it (in its .head file, or "
@@ -244,7 +246,7 @@ def stamp(connection: Connection, name: str) -> tuple[int, Head, Head]:
     from sqlalchemy.exc import DBAPIError
 
     try:
-        row = run(connection, _STAMP).one_or_none()
+        row = one(connection, _STAMP)
     except DBAPIError as error:
         if "no such table" not in str(error.orig) and "UndefinedTable" not in type(error.orig).__name__:
             raise
@@ -257,8 +259,7 @@ def stamp(connection: Connection, name: str) -> tuple[int, Head, Head]:
 
 def intact(connection: Connection, event: Event) -> Event:
     """Return an event whose hash is the one of what it says; raise if it was changed since the ledger was opened."""
-    query = "SELECT seq, hash FROM hetdp_event WHERE seq = ?"
-    before = run(connection, query, (event.seq - 1,)).one_or_none()
+    before = one(connection, _EVENT_AT, (event.seq - 1,))
     with readable("the ledger"):
         (found,) = checked([event], GENESIS if before is None else Head(*before), "the ledger")
     return found
@@ -280,8 +281,8 @@ def write(connection: Connection, before: Book, event: Event) -> Book:
         run(connection, "INSERT INTO hetdp_cohort VALUES (?, ?, ?, ?, ?)", [*map(tuple, book.sheet[known:].tolist())])
     for place, column in _CHANGING.items():
         now, then = book.sheet[:known, place], before.sheet[:, place]
-        rows = np.stack([before.sheet[:, 0], now], axis=1)[now != then]
-        if not replaced(connection, column, rows):
+        differs = np.flatnonzero(now != then)
+        if not replaced(connection, column, np.stack([before.sheet[differs, 0], now[differs]], axis=1)):
             raise _unbalanced("the ledger")
     run(connection, "INSERT INTO hetdp_event VALUES (?, ?, ?, ?, ?, ?)", _COLUMNS(event))
     run(connection, "UPDATE hetdp_ledger SET seq = ?, hash = ?", (event.seq, event.hash))

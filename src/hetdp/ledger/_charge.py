@@ -40,8 +40,8 @@ class Parts:
     @classmethod
     def everybody(cls, book: Book) -> Parts:
         """Return all people, none of whom has said anything for this release."""
-        sheet = book.sheet[book.sheet[:, 4] > 0]
-        return cls(sheet[:, 0], np.full(len(sheet), UNLIMITED), sheet[:, 4])
+        there = book.sheet[:, 4] > 0
+        return cls(book.sheet[there, 0], np.full(np.count_nonzero(there), UNLIMITED), book.sheet[there, 4])
 
     @classmethod
     def of(cls, people: Mapping[Part, int]) -> Parts:
@@ -76,7 +76,8 @@ class Intent:
 
 def intended(book: Book, parts: Parts, rule: Rule, ask: Mapping[str, Any]) -> Intent:
     """Return what a release of these people would do; `ask` is what `plan` takes."""
-    _, asked, _, spent, _ = book.sheet[book.rows(parts.cohort)].T
+    rows = book.rows(parts.cohort)
+    asked, spent = book.sheet[rows, 1], book.sheet[rows, 3]
     left = np.where(asked == UNLIMITED, UNLIMITED, np.maximum(asked - spent, 0))
     wanted = rule.wanted(asked, left)
     allowed = np.minimum(np.minimum(left, wanted), parts.own)

@@ -57,10 +57,12 @@ class Head:
 
 def read_head(path: Path | None) -> Head | None:
     """Return the head in a file; None if there is no such file."""
-    if path is None or not path.exists():
+    if path is None:
         return None
     try:
         match = _LINE.fullmatch(path.read_text(encoding="ascii"))
+    except FileNotFoundError:
+        return None
     except (OSError, UnicodeDecodeError):
         match = None
     if match is None:

@@ -30,7 +30,7 @@ from ._chain import Event, canonical, following
 from ._charge import Intent, Part, Parts
 from ._errors import ChargedError
 from ._packed import packed
-from ._schema import run
+from ._schema import one
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
@@ -130,7 +130,7 @@ def _unfinished(release_id: str, state: str, why: str) -> ChargedError:
 def find(connection: Connection, release_id: str, kind: str) -> Event | None:
     """Return the charge or the result of a release, if there is one."""
     query = f"SELECT {_book.EVENT} FROM hetdp_event WHERE release = ? AND kind = ?"  # noqa: S608  our own names
-    row = run(connection, query, (release_id, kind)).one_or_none()
+    row = one(connection, query, (release_id, kind))
     return None if row is None else _book.intact(connection, Event(*row))
 
 

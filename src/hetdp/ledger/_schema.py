@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 SCHEMA = 1
 """The version of the schema that this package writes."""
 
-_AT_ONCE = 250
+_AT_ONCE = 500
 """Cohorts in one update: databases limit the numbers in a statement."""
 
 APPEND_ONLY = ("hetdp_event", "hetdp_member")
@@ -102,9 +102,27 @@ def create(connection: Connection, ident: str, genesis: str) -> None:
 
 
 def run(connection: Connection, statement: str, parameters: Any = ()) -> Any:
-    """Carry out a statement of ours; `?` stands for a parameter in either database."""
+    """Carry out a statement of ours, for each of a list of parameters; return the driver's cursor.
+
+    `?` stands for a parameter in either database. A result of SQLAlchemy would take longer than most statements here.
+    """
+    from sqlalchemy.exc import DBAPIError
+
+    cursor: Any = connection.connection.cursor()
     spelled = statement if connection.dialect.name == "sqlite" else statement.replace("?", "%s")
-    return connection.exec_driver_sql(spelled, parameters)
+    try:
+        (cursor.executemany if isinstance(parameters, list) else cursor.execute)(spelled, parameters)
+    except connection.dialect.loaded_dbapi.Error as error:
+        raise DBAPIError(statement, None, error) from None
+    return cursor
+
+
+def one(connection: Connection, statement: str, parameters: tuple[Any, ...] = ()) -> tuple[Any, ...] | None:
+    """Return the row of a query that has at most one."""
+    cursor = run(connection, statement, parameters)
+    row: tuple[Any, ...] | None = cursor.fetchone()
+    cursor.close()
+    return row
 
 
 def others_wrote(connection: Connection) -> int | None:

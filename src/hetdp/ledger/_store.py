@@ -19,6 +19,7 @@ from urllib.parse import quote
 from .._errors import HetdpError, InputError
 from ._errors import LedgerError
 from ._place import check_place
+from ._schema import run
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection, Engine
@@ -95,13 +96,13 @@ class Store:
     @contextmanager
     def _transaction(self, begin: str, end: str) -> Iterator[Connection]:
         with translated(self.name), self.engine.connect() as connection:
-            connection.exec_driver_sql(begin)
+            run(connection, begin)
             try:
                 yield connection
-                connection.exec_driver_sql(end)
+                run(connection, end)
             except BaseException:  # an interrupt too must give the lock back
                 with _quiet():
-                    connection.exec_driver_sql("ROLLBACK")
+                    run(connection, "ROLLBACK")
                 raise
 
     @contextmanager
