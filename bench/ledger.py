@@ -39,7 +39,7 @@ def charge_many(_quick: bool) -> Iterator[Row]:  # noqa: FBT001
             ("a transaction that updates 10³ rows", _bare(Path(folder) / "bare.db"), Bar("at most", 2)),
             ("the same of the ledger's table, with its checks and triggers", _guarded(Path(folder)), None),
         ):
-            timed = race(update, charge, least=9)
+            timed = race(update, charge, least=21)
             yield Row.of("charge, 10⁶ people in 10³ cohorts", against, timed, bar, "with its plan; all synced")
 
 

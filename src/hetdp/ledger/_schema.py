@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 SCHEMA = 1
 """The version of the schema that this package writes."""
 
-_AT_ONCE = 500
+_AT_ONCE = 250
 """Cohorts in one update: databases limit the numbers in a statement."""
 
 APPEND_ONLY = ("hetdp_event", "hetdp_member")
