@@ -910,6 +910,8 @@ def test_a_trigger_of_somebody_else_is_refused_before_values_are_read(file):
     """It would change the balances with our own writes, after they were compared."""
     with made(file) as ledger:
         mean(ledger)
+        execute(file, "CREATE TABLE notes (x)", "CREATE TRIGGER fine AFTER INSERT ON notes BEGIN SELECT 1; END")
+        mean(ledger, "a trigger on another table is none of our business")
         execute(file, "CREATE TRIGGER more AFTER INSERT ON hetdp_event BEGIN UPDATE hetdp_cohort SET people = 9; END")
         for refused in (lambda: mean(ledger, "june", values=Untouchable()), ledger.verify, lambda: Ledger(file)):
             with pytest.raises(LedgerError, match="not its own, 'more'"):

@@ -201,11 +201,12 @@ def _postgres(name: str, verb: str, table: str, when: str = "", each: str = "ROW
 
 
 def foreign_triggers(connection: Connection) -> list[str]:
-    """Return the names of triggers in a file that are not the ledger's. On a server others may have their reasons."""
+    """Return the triggers on tables of a file that are not the ledger's. On a server others may have their reasons."""
     if connection.dialect.name != "sqlite":
         return []
-    there = connection.exec_driver_sql("SELECT name FROM sqlite_master WHERE type = 'trigger' ORDER BY name")
-    return [name for (name,) in there if name not in _names("sqlite")]
+    there = connection.exec_driver_sql("SELECT name, tbl_name FROM sqlite_master WHERE type = 'trigger' ORDER BY name")
+    own = {table.lower() for table in tables().metadata.tables}
+    return [name for name, table in there if table.lower() in own and name not in _names("sqlite")]
 
 
 def missing_guards(connection: Connection) -> list[str]:
