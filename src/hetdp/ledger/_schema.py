@@ -113,6 +113,8 @@ def run(connection: Connection, statement: str, parameters: Any = ()) -> Any:
     try:
         (cursor.executemany if isinstance(parameters, list) else cursor.execute)(spelled, parameters)
     except connection.dialect.loaded_dbapi.Error as error:
+        if connection.dialect.is_disconnect(error, cursor.connection, cursor):
+            connection.invalidate(error)  # the next one who asks gets another connection
         raise DBAPIError(statement, None, error) from None
     return cursor
 

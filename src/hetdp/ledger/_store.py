@@ -44,6 +44,7 @@ _CAUSES = {
     "42P01": "there is no ledger in this database; make one with: hetdp ledger init",
     "23": "somebody's budget, or a rule of the ledger, would be broken",
     "P0001": "a ledger is append-only",
+    "57P": "the server has ended the connection; try again",
     "55P03": f"another program has kept it locked for {PATIENCE} seconds",
     "08": "the server cannot be reached",
 }
