@@ -101,9 +101,8 @@ def round_down(epsilon: Floats) -> Floats:
 def merge(tables: Iterable[Table]) -> Table:
     """Return the table of all the people of several tables; exact and independent of the order."""
     parts = list(tables)
-    epsilon = np.concatenate([part.epsilon for part in parts])
-    count = np.concatenate([part.count for part in parts])
-    total = np.concatenate([part.total for part in parts])
+    columns = zip(*((part.epsilon, part.count, part.total) for part in parts), strict=True)
+    epsilon, count, total = map(np.concatenate, columns)
     if sum(part.n for part in parts) > MOST_PEOPLE:
         raise InputError(f"at most {MOST_PEOPLE:,} people fit in one tally; release in parts")
     rounded = any(part.rounded for part in parts)

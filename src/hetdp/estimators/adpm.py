@@ -38,13 +38,14 @@ def saturation(epsilon: NDArray[np.float64], count: NDArray[np.int64], rho: floa
     >>> saturation(np.array([0.1, np.inf]), np.array([700, 300]), rho=8)
     0.2142857...
     """
-    used = epsilon > 0
-    level, people = epsilon[used], count[used]
+    first = int(np.searchsorted(epsilon, 0.0, side="right"))  # nobody with ε = 0 counts
+    level, people = epsilon[first:], count[first:]
     if not level.size or np.isinf(level[0]) or np.isinf(rho):
         return np.inf
     with np.errstate(over="ignore"):
         slope = np.cumsum(people * level)
-        rise = np.concatenate([[0.0], np.cumsum(slope[:-1] * np.diff(level))])  # G at each level
+        rise = np.zeros_like(level)  # G at each level
+        np.cumsum(slope[:-1] * (level[1:] - level[:-1]), out=rise[1:])
         last = int(np.searchsorted(rise, rho)) - 1  # the last level with G < ρ
         return float(level[last] + (rho - rise[last]) / slope[last])
 

@@ -92,12 +92,13 @@ def levels(units: Ints) -> Floats:
     >>> levels(np.array([0, 300_000_000, 100_000_000, UNLIMITED]))
     array([0. , 0.3, 0.1, inf])
     """
-    large = units >= 2**53
-    amounts = np.where(large, 0, units)
+    large = np.flatnonzero(units >= 2**53)
+    amounts = units.copy()
+    amounts[large] = 0
     nearest = amounts / UNIT
     first = (nearest.view(np.int64) >> 21 << 21).view(np.float64)
     above = (nearest - first) * UNIT > amounts - first * UNIT
-    found = np.where(above, np.nextafter(nearest, 0), nearest)
+    found = (nearest.view(np.int64) - above).view(np.float64)  # the double below has the bits of the integer below
     found[large] = [level(amount) for amount in units[large].tolist()]
     return found
 
@@ -167,7 +168,7 @@ class Rule:
 
         People without a limit (their value is public) have none here either.
         """
-        base = {"spend": np.full_like(budget, UNIT), "share": budget, "share_left": left}[self.kind]
+        base = np.full_like(budget, UNIT) if self.kind == "spend" else budget if self.kind == "share" else left
         up, down = self.amount.numerator, self.amount.denominator
         if max(up, down) * max(1, int(base.max(initial=0))) < 2**63:
             part = base * up // down

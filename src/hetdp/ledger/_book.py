@@ -24,8 +24,8 @@ from ._amounts import UNLIMITED
 from ._chain import GENESIS, Event, checked
 from ._errors import LedgerError
 from ._head import Head
-from ._packed import integers, packed
-from ._schema import check_version, foreign_triggers, one, others_wrote, replaced, run
+from ._packed import integers
+from ._schema import check_version, foreign_triggers, one, others_wrote, put_cohorts, run
 from ._store import readable
 
 if TYPE_CHECKING:
@@ -42,9 +42,6 @@ _STAMP = """
 SELECT version, ledger.seq, ledger.hash, last.seq, last.hash FROM hetdp_ledger AS ledger
 LEFT JOIN (SELECT seq, hash FROM hetdp_event ORDER BY seq DESC LIMIT 1) AS last ON 1 = 1
 """
-
-_CHANGING = {3: "spent", 4: "people"}
-"""What an event changes of a cohort that is there: where it stands in a `Sheet`, and its column in the table."""
 
 
 class Cohort(NamedTuple):
@@ -113,7 +110,7 @@ class Book:
                 _make(cohorts, facts["new"])
                 _move(cohorts, facts["moves"], enrolling=event.kind == "enroll")
                 book = replace(book, sheet=_sheet(cohorts))
-            return book.charged(*costs(facts)) if facts.get("levels") else book
+            return book.charged(*costs(facts)) if "levels" in facts else book
         except (_ImpossibleError, LookupError, TypeError, ValueError):
             raise LedgerError(f"event {event.seq} of the ledger does not add up; nothing is released from it") from None
 
@@ -129,9 +126,9 @@ class Book:
         return replace(self, sheet=sheet)
 
 
-def kept_levels(cohort: Any, place: Any) -> list[Any] | str:
-    """Return the cohorts that take part and the place of each in the plan, as an event keeps them."""
-    return packed(np.stack([cohort, place], axis=1).ravel())
+def pairs(cohort: Any, place: Any) -> NDArray[np.int64]:
+    """Return the cohorts that take part and the place of each in the plan, as the `levels` of an event."""
+    return np.array([cohort, place], np.int64).T.ravel()
 
 
 def levels_of(facts: Mapping[str, Any]) -> NDArray[np.int64]:
@@ -143,7 +140,8 @@ def costs(facts: Mapping[str, Any]) -> tuple[NDArray[np.int64], NDArray[np.int64
     """Return what an event charges: the cohorts that pay something, and how much each person in them."""
     levels = levels_of(facts)
     units = integers(facts.get("units", ()))[levels[:, 1]]
-    return levels[units != 0, 0], units[units != 0]
+    pays = np.flatnonzero(units)
+    return levels[pays, 0], units[pays]
 
 
 def _sheet(cohorts: Mapping[int, Cohort]) -> Sheet:
@@ -213,11 +211,7 @@ def check_table(connection: Connection, book: Book, name: str) -> None:
         )
     rows = run(connection, "SELECT cohort, asked, budget, spent, people FROM hetdp_cohort ORDER BY cohort")
     if rows.fetchall() != [*map(tuple, book.sheet.tolist())]:
-        raise _unbalanced(name)
-
-
-def _unbalanced(name: str) -> LedgerError:
-    return LedgerError(f"the balances in {name} are not what its charges add up to; nothing is released from it")
+        raise LedgerError(f"the balances in {name} are not what its charges add up to; nothing is released from it")
 
 
 def _has(connection: Connection, known: Head, head: Head, name: str) -> None:
@@ -277,13 +271,9 @@ def write(connection: Connection, before: Book, event: Event) -> Book:
     The table of cohorts must say what the book before it says: see `check_unless_alone`.
     """
     book, known = before.after(event), len(before.sheet)
-    if len(book.sheet) > known:
-        run(connection, "INSERT INTO hetdp_cohort VALUES (?, ?, ?, ?, ?)", [*map(tuple, book.sheet[known:].tolist())])
-    for place, column in _CHANGING.items():
-        now, then = book.sheet[:known, place], before.sheet[:, place]
-        differs = np.flatnonzero(now != then)
-        if not replaced(connection, column, np.stack([before.sheet[differs, 0], now[differs]], axis=1)):
-            raise _unbalanced("the ledger")
+    differs = np.ones(len(book.sheet), bool)
+    differs[:known] = (book.sheet[:known] != before.sheet).any(axis=1)
+    put_cohorts(connection, book.sheet[differs])
     run(connection, "INSERT INTO hetdp_event VALUES (?, ?, ?, ?, ?, ?)", _COLUMNS(event))
     run(connection, "UPDATE hetdp_ledger SET seq = ?, hash = ?", (event.seq, event.hash))
     return book

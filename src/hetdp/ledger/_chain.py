@@ -15,10 +15,15 @@ from datetime import UTC, datetime
 from functools import cached_property
 from typing import Any
 
+import numpy as np
+
 from ._errors import LedgerError
 from ._head import Head
+from ._packed import packed
 
 GENESIS = Head(0, hashlib.sha256(b"hetdp-ledger-1").hexdigest())
+
+_plain = json.JSONEncoder(sort_keys=True, separators=(",", ":"), allow_nan=False).encode
 
 
 @dataclass(frozen=True)
@@ -42,7 +47,7 @@ class Event:
 
     @cached_property
     def facts(self) -> dict[str, Any]:
-        """The body as plain data."""
+        """The body as plain data. Of columns of numbers it has what `_packed` reads."""
         found: dict[str, Any] = json.loads(self.body)
         return found
 
@@ -53,12 +58,17 @@ class Event:
 
 
 def canonical(facts: Any) -> str:
-    r"""Return plain data as JSON with one spelling: sorted names, no blanks, ASCII.
+    r"""Return plain data and columns of numbers as JSON with one spelling: sorted names, no blanks, ASCII.
 
-    >>> canonical({"b": 1, "a": "ε"})
-    '{"a":"\\u03b5","b":1}'
+    >>> canonical({"b": np.array([1, 2]), "a": "ε"})
+    '{"a":"\\u03b5","b":[1,2]}'
     """
-    return json.dumps(facts, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    if isinstance(facts, dict):
+        return "{" + ",".join([f"{_plain(name)}:{canonical(facts[name])}" for name in sorted(facts)]) + "}"
+    if isinstance(facts, np.ndarray):
+        column = packed(facts)
+        return f'"{column}"' if isinstance(column, str) else _plain(column)  # base64 has nothing to escape
+    return _plain(facts)
 
 
 def following(head: Head, kind: str, facts: dict[str, Any], release: str | None = None) -> Event:
@@ -66,7 +76,7 @@ def following(head: Head, kind: str, facts: dict[str, Any], release: str | None 
     at, body = datetime.now(UTC).isoformat(timespec="milliseconds"), canonical(facts)
     seq = head.seq + 1
     event = Event(seq, kind, release, at, body, _hash(head.hash, seq, kind, release, at, body))
-    event.__dict__["facts"] = facts  # what `Event.facts` would read from the body
+    event.__dict__["facts"] = facts  # what `Event.facts` would read from the body, but for columns not packed yet
     return event
 
 

@@ -22,7 +22,7 @@ from .._levels import Levels
 from .._plan import Plan, plan
 from ._amounts import UNLIMITED, Rule, charges, levels
 from ._book import Book
-from ._packed import integers, packed, reals
+from ._packed import integers, reals
 
 Ints = NDArray[np.int64]
 Part = tuple[int, int]
@@ -40,8 +40,9 @@ class Parts:
     @classmethod
     def everybody(cls, book: Book) -> Parts:
         """Return all people, none of whom has said anything for this release."""
-        there = book.sheet[:, 4] > 0
-        return cls(book.sheet[there, 0], np.full(np.count_nonzero(there), UNLIMITED), book.sheet[there, 4])
+        there = _those(book.sheet[:, 4] > 0)
+        cohort, count = book.sheet[there, 0], book.sheet[there, 4]
+        return cls(cohort, np.full(cohort.size, UNLIMITED), count)
 
     @classmethod
     def of(cls, people: Mapping[Part, int]) -> Parts:
@@ -88,9 +89,14 @@ def intended(book: Book, parts: Parts, rule: Rule, ask: Mapping[str, Any]) -> In
     units = charges(made)
     if (units[place] > allowed).any():  # by the claim in `_amounts` this cannot happen
         raise PrivacyError("this plan would charge more than somebody has left; nothing was released")
-    enters = allowed > 0
+    enters = _those(allowed > 0)
     entered = Parts(parts.cohort[enters], parts.own[enters], parts.count[enters])
     return Intent(made, entered, place[enters], units, _facts(parts.count, asked, spent, left, wanted))
+
+
+def _those(chosen: NDArray[np.bool_]) -> NDArray[np.bool_] | slice:
+    """Return what picks the chosen ones: nothing has to be copied when these are all."""
+    return slice(None) if chosen.all() else chosen
 
 
 def _names(book: Book, asked: Ints, epsilon: NDArray[np.float64]) -> dict[float, str]:
@@ -131,15 +137,15 @@ def split(book: Book, intent: Intent) -> tuple[list[list[int]], dict[Part, int]]
 
 
 def plan_facts(made: Plan) -> dict[str, Any]:
-    """Return a plan as exact plain data."""
+    """Return a plan as exact plain data and columns of numbers."""
     return {
         "method": made.method,
         "bounds": [bound.hex() for bound in made.bounds],
-        "epsilon": packed(made.levels.epsilon),
-        "count": packed(made.levels.count),
+        "epsilon": made.levels.epsilon,
+        "count": made.levels.count,
         "rounded": made.levels.rounded,
         "names": {e.hex(): name for e, name in made.levels.names.items()},
-        "units": packed(made.units),
+        "units": made.units,
         "noise": [[term.scale.hex(), term.first, term.last] for term in made.noise],
         "threshold": None if made.threshold is None else float(made.threshold).hex(),
         "abstains": made.abstains,

@@ -60,10 +60,14 @@ def read_head(path: Path | None) -> Head | None:
     if path is None:
         return None
     try:
-        match = _LINE.fullmatch(path.read_text(encoding="ascii"))
+        handle = os.open(path, os.O_RDONLY)
+        try:
+            match = _line(handle)
+        finally:
+            os.close(handle)
     except FileNotFoundError:
         return None
-    except (OSError, UnicodeDecodeError):
+    except OSError:
         match = None
     if match is None:
         raise LedgerError(
@@ -79,13 +83,12 @@ def write_head(path: Path | None, head: Head) -> None:
         return
     import fcntl
 
-    new = not path.exists()
     with _opened(path, os.O_RDWR | os.O_CREAT) as handle:
         fcntl.flock(handle, fcntl.LOCK_EX)
-        written = _LINE.fullmatch(os.pread(handle, 256, 0).decode("ascii", "replace"))
+        written = _line(handle)
         if written is None or int(written[1]) < head.seq:
             os.pwrite(handle, f"hetdp-ledger-head {head.seq:020d} {head.hash}\n".encode("ascii"), 0)
-    if new:
+    if written is None:
         sync_head(path)
         sync_head(path.parent)
 
@@ -95,6 +98,11 @@ def sync_head(path: Path | None) -> None:
     if path is not None:
         with _opened(path, os.O_RDONLY) as handle:
             os.fsync(handle)
+
+
+def _line(handle: int) -> re.Match[str] | None:
+    """Return what a head file says; None if that is no head, as in one that was just made."""
+    return _LINE.fullmatch(os.pread(handle, 256, 0).decode("ascii", "replace"))
 
 
 @contextmanager

@@ -33,12 +33,14 @@ def packed(column: NDArray[Any]) -> list[Any] | str:
 
 
 def integers(kept: Any) -> NDArray[np.int64]:
-    """Return the column of integers that `packed` gave; ValueError if it gave no such text."""
-    return _numbers(kept, _WIDTHS).astype(np.int64) if isinstance(kept, str) else np.array(kept, dtype=np.int64)
+    """Return the column of integers that `packed` took; ValueError if it gives no such text."""
+    return _numbers(kept, _WIDTHS).astype(np.int64) if isinstance(kept, str) else np.asarray(kept, dtype=np.int64)
 
 
 def reals(kept: Any) -> NDArray[np.float64]:
-    """Return the column of reals that `packed` gave; ValueError if it gave no such text."""
+    """Return the column of reals that `packed` took; ValueError if it gives no such text."""
+    if isinstance(kept, np.ndarray):
+        return kept
     found = _numbers(kept, {"f8"}) if isinstance(kept, str) else [float.fromhex(x) for x in kept]
     return np.array(found, dtype=np.float64)
 

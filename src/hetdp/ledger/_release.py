@@ -29,7 +29,6 @@ from ._book import Book
 from ._chain import Event, canonical, following
 from ._charge import Intent, Part, Parts
 from ._errors import ChargedError
-from ._packed import packed
 from ._schema import one
 
 if TYPE_CHECKING:
@@ -169,12 +168,12 @@ def _charge_now(connection: Connection, book: Book, request: Request) -> tuple[B
     facts = {
         "request": request.facts,
         "plan": _charge.plan_facts(intent.plan),
-        "units": packed(intent.units),
+        "units": intent.units,
         "people": intent.facts,
     }
     moved: dict[str, int] = {}
     if people is None:
-        facts["levels"] = _book.kept_levels(intent.parts.cohort, intent.place)
+        facts["levels"] = _book.pairs(intent.parts.cohort, intent.place)
     else:
         moved = _moved(book, people, intent, facts)
     event = following(book.head, "charge", facts, request.release)
@@ -189,7 +188,7 @@ def _moved(book: Book, people: Mapping[str, Part], intent: Intent, facts: dict[s
     moves = Counter((people[person][0], cohort) for person, cohort in moved.items())
     parts = zip(intent.parts.cohort.tolist(), intent.parts.own.tolist(), strict=True)
     places = {where[part]: place for part, place in zip(parts, intent.place.tolist(), strict=True)}
-    facts["levels"] = _book.kept_levels(list(places), list(places.values()))
+    facts["levels"] = _book.pairs(list(places), list(places.values()))
     facts["new"] = new
     facts["moves"] = sorted([*pair, count] for pair, count in moves.items())
     facts["ids"] = _members.digests(moved.items())

@@ -30,7 +30,7 @@ SCHEMA = 1
 """The version of the schema that this package writes."""
 
 _AT_ONCE = 250
-"""Cohorts in one update: databases limit the numbers in a statement."""
+"""Cohorts in one statement: databases limit its numbers."""
 
 APPEND_ONLY = ("hetdp_event", "hetdp_member")
 _FIXED = "UPDATE OF cohort, asked, budget"
@@ -139,21 +139,20 @@ def others_wrote(connection: Connection) -> int | None:
     return number
 
 
-def replaced(connection: Connection, column: str, rows: NDArray[np.int64]) -> bool:
-    """Set a column of cohorts, by rows of (cohort, what it shall say); say whether all of them are there."""
-    done = 0
-    for start in range(0, len(rows), _AT_ONCE):
-        some = rows[start : start + _AT_ONCE]
-        done += run(connection, _replace(column, len(some)), tuple(some.ravel().tolist())).rowcount
-    return done == len(rows)
+def put_cohorts(connection: Connection, rows: NDArray[np.int64]) -> None:
+    """Have the table of cohorts say these rows; of one that is there, people and what they have spent may change."""
+    cells = tuple(rows.ravel().tolist())
+    for start in range(0, len(cells), 5 * _AT_ONCE):
+        some = cells[start : start + 5 * _AT_ONCE]
+        run(connection, _put(len(some) // 5), some)
 
 
 @lru_cache(maxsize=8)
-def _replace(column: str, rows: int) -> str:
-    values = ", ".join(["(?, ?)"] * rows)
+def _put(rows: int) -> str:
+    values = ", ".join(["(?, ?, ?, ?, ?)"] * rows)
     return (
-        f"UPDATE hetdp_cohort SET {column} = now.column2 FROM (VALUES {values}) AS now "  # noqa: S608  our own names
-        "WHERE cohort = now.column1"
+        f"INSERT INTO hetdp_cohort (cohort, asked, budget, spent, people) VALUES {values} "  # noqa: S608  our own names
+        "ON CONFLICT (cohort) DO UPDATE SET spent = excluded.spent, people = excluded.people"
     )
 
 

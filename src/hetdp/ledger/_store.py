@@ -11,7 +11,7 @@ import os
 import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 PATIENCE = 60
 """Seconds to wait for another writer."""
 
-_OLDEST = (3, 33)  # it has UPDATE … FROM
+_OLDEST = (3, 24)  # it has INSERT … ON CONFLICT DO UPDATE
 _MAGIC = b"SQLite format 3\x00"
 _CAUSES = {
     "SQLITE_FULL": "the disk is full",
@@ -60,11 +60,14 @@ class Store:
         How messages call it; without a password.
     head_file
         Where the head is kept outside of the database; None if nowhere.
+    idle
+        Connections between two transactions. None of them has failed.
     """
 
     engine: Engine
     name: str
     head_file: Path | None
+    idle: list[Connection] = field(default_factory=list)
 
     @property
     def sqlite(self) -> bool:
@@ -96,15 +99,19 @@ class Store:
 
     @contextmanager
     def _transaction(self, begin: str, end: str) -> Iterator[Connection]:
-        with translated(self.name), self.engine.connect() as connection:
-            run(connection, begin)
+        with translated(self.name):
+            connection = self.idle.pop() if self.idle else self.engine.connect()
             try:
+                run(connection, begin)
                 yield connection
                 run(connection, end)
             except BaseException:  # an interrupt too must give the lock back
                 with _quiet():
                     run(connection, "ROLLBACK")
+                with _quiet():
+                    connection.close()
                 raise
+            self.idle.append(connection)
 
     @contextmanager
     def kept(self) -> Iterator[None]:
@@ -117,6 +124,8 @@ class Store:
 
     def close(self) -> None:
         """Close all connections."""
+        while self.idle:
+            self.idle.pop().close()
         self.engine.dispose()
 
 
