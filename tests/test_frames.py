@@ -31,7 +31,7 @@ from hypothesis import strategies as st
 import hetdp
 from hetdp import _groupby
 from hetdp._interval import Interval
-from hetdp.sources import _pushdown, frames
+from hetdp.sources import _arrow, _pushdown, frames
 from hetdp.sources._asked import Asked
 from hetdp.sources._batch import Tiers
 from support import EXTREME_VALUES
@@ -82,6 +82,19 @@ def in_duckdb(table):
     return connection.table("people")
 
 
+def by_sql(table):
+    """DuckDB again, but asked to group by itself: as when there are ids or texts, or no Arrow stream."""
+    return in_duckdb(table).set_alias("by_sql")
+
+
+@pytest.fixture(autouse=True)
+def _some_by_sql(monkeypatch):
+    stream = frames._stream
+    monkeypatch.setattr(
+        frames, "_stream", lambda frame, *more: None if frame.to_native().alias == "by_sql" else stream(frame, *more)
+    )
+
+
 IBIS = ibis.duckdb.connect(threads=2)
 
 
@@ -118,11 +131,12 @@ IN_MEMORY = {
     "narwhals": lambda table: nw.from_native(pl.DataFrame(table)),
 }
 ENGINES = {
-    "DuckDB": in_duckdb,
+    "DuckDB by SQL": by_sql,
     "Ibis": in_ibis,
     "Dask": lambda table: dd.from_pandas(table.to_pandas(), npartitions=2),
 }
-FRAMES = {**IN_MEMORY, "Polars lazy": lambda table: pl.DataFrame(table).lazy(), **ENGINES}
+STREAMS = {"Polars lazy": lambda table: pl.DataFrame(table).lazy(), "DuckDB": in_duckdb}
+FRAMES = {**IN_MEMORY, **STREAMS, **ENGINES}
 QUICK = {name: frame for name, frame in FRAMES.items() if name != "Dask"}
 """Dask needs a second for a query; it runs pandas' arithmetic and gets the tests that could tell it apart."""
 
@@ -384,7 +398,7 @@ def test_a_bad_text_is_a_loud_error(frame):
 @every_frame
 def test_booleans_and_half_precision_are_no_epsilon(frame):
     for kind in (pa.bool_(), pa.float16()):
-        if kind == pa.float16() and frame in (in_duckdb, in_ibis):
+        if kind == pa.float16() and frame in (in_duckdb, by_sql, in_ibis):
             continue  # DuckDB does not know it
         with pytest.raises(hetdp.InputError, match="epsilon") as error:
             read(frame(table_of([(1.0, np.float16(1) if kind == pa.float16() else True)], e=kind)))
@@ -497,7 +511,7 @@ def test_control_one_sum_would_lose_a_person_or_wrap():
 def test_more_people_than_a_tally_holds_are_refused(monkeypatch):
     monkeypatch.setattr("hetdp.sources._asked.MOST_PEOPLE", 3)
     with pytest.raises(hetdp.InputError, match="at most 3 people"):
-        read(in_duckdb(table_of([(0.5, 1.0)] * 4)))
+        read(by_sql(table_of([(0.5, 1.0)] * 4)))
 
 
 # ---------------------------------------------------------------------------------------------------------
@@ -678,11 +692,94 @@ def test_what_is_no_frame():
 
 
 # ---------------------------------------------------------------------------------------------------------
+# The Arrow stream of DuckDB
+
+
+@settings(max_examples=50, deadline=None)
+@given(
+    cells=st.lists(st.tuples(st.none() | st.floats(), st.none() | st.floats()), max_size=70),
+    start=st.integers(0, 20),
+    size=st.integers(1, 30),
+)
+def test_a_stream_of_doubles_has_the_cells_that_pyarrow_reads(cells, start, size):
+    """Cut tables too, whose columns begin in the middle of a byte of the bitmap that tells which cells are null."""
+    table = table_of(cells).slice(start)
+    stream = pa.RecordBatchReader.from_batches(table.schema, table.to_batches(size)).__arrow_c_stream__()
+    copies = [[column.copy() for column in batch] for batch in _arrow.doubles(stream)]
+    for i, name in enumerate(("x", "e")):
+        found = np.concatenate([np.empty(0), *(batch[i] for batch in copies)])
+        np.testing.assert_array_equal(found, table[name].to_numpy())
+
+
+@pytest.mark.parametrize("kind", [pa.float32(), pa.int64(), pa.string(), pa.dictionary(pa.int32(), pa.float64())])
+def test_a_stream_of_anything_else_is_refused_before_it_is_touched(kind):
+    other = pa.array(["1"] if kind == pa.string() else [1], pa.float64() if pa.types.is_dictionary(kind) else kind)
+    table = pa.table({"x": [1.0], "e": other.dictionary_encode() if pa.types.is_dictionary(kind) else other})
+    with pytest.raises(_arrow.StreamError):
+        next(_arrow.doubles(table.__arrow_c_stream__()))
+
+
+BAD_ENDS = {
+    "a bad epsilon": (
+        "select i::double x, if(i = 300000, -1.0, 1.0)::double e from range(1000000) t(i)",
+        "in row 300000",
+    ),
+    "no epsilon": ("select i::double x, if(i = 300000, null, 1.0)::double e from range(1000000) t(i)", "in row 300000"),
+    "an engine that fails": (
+        f"select if(i = 900000, error('{MARKER}')::double, i) x, 1.0::double e from range(1000000) t(i)",  # noqa: S608
+        "engine could not finish",
+    ),
+}
+
+
+@pytest.mark.parametrize(("query", "message"), BAD_ENDS.values(), ids=BAD_ENDS)
+def test_a_stream_that_ends_badly_says_why_and_gives_the_connection_back(query, message):
+    """DuckDB allows one open result a connection: one that is left behind would block the user's next query."""
+    connection = duckdb.connect()
+    with pytest.raises(hetdp.InputError, match=message) as error:
+        read(connection.sql(query))
+    assert MARKER not in shown(error.value)
+    assert connection.sql("select 1").fetchall() == [(1,)]
+
+
+def test_control_a_stream_that_is_left_behind_blocks_the_connection():
+    connection = duckdb.connect()
+    stream = connection.sql("select i::double x from range(1000000) t(i)").__arrow_c_stream__()
+    with pytest.raises(duckdb.Error, match="open result"):
+        connection.sql("select 1").fetchall()
+    del stream
+
+
+def test_a_duckdb_without_streams_groups_by_itself(monkeypatch):
+    def missing(_relation):
+        raise ImportError("pyarrow")
+
+    frame = in_duckdb(table_of(ROWS))
+    monkeypatch.setattr(type(frame), "__arrow_c_stream__", missing)
+    assert seen(read(frame).table) == expected(ROWS)
+
+
+@pytest.mark.parametrize("kind", ["float", "decimal(9, 3)", "bigint", "varchar"])
+def test_an_epsilon_of_another_type_is_read_cell_by_cell(kind):
+    """0.1 as a 32-bit float is a little more than 0.1, as a decimal it is 0.1: neither is left to an engine's cast."""
+    cell = 2 if kind == "bigint" else 0.1
+    tally = read(duckdb.sql(f"select 1.0::double x, {cell}::{kind} e"))
+    level = float(np.float32(0.1)) if kind == "float" else float(cell)
+    assert tally.levels == hetdp.Levels({level: 1})
+
+
+def test_one_epsilon_for_everybody_streams_too():
+    tally = hetdp.read(in_duckdb(table_of(ROWS)), value="x", epsilon=0.5, bounds=(LO, HI))
+    assert seen(tally.table) == expected([(x, 0.5) for x, _ in ROWS])
+
+
+# ---------------------------------------------------------------------------------------------------------
 # Privacy
 
 
 BROKEN = {
     "DuckDB": lambda: in_duckdb(pa.table({"t": ["1", MARKER + "x"], "e": [1.0, 1.0]})).select("cast(t as double) x, e"),
+    "DuckDB by SQL": lambda: BROKEN["DuckDB"]().set_alias("by_sql"),
     "Polars lazy": lambda: pl.LazyFrame({"t": ["1", MARKER + "x"], "e": [1.0, 1.0]}).select(
         pl.col("t").cast(pl.Float64).alias("x"), "e"
     ),
@@ -708,12 +805,13 @@ def test_control_the_engines_own_message_quotes_the_cell():
         BROKEN["Polars lazy"]().collect()
 
 
-def test_an_interrupt_passes(monkeypatch):
+@pytest.mark.parametrize(("engine", "asked"), [(by_sql, "fetchall"), (in_duckdb, "__arrow_c_stream__")])
+def test_an_interrupt_passes(engine, asked, monkeypatch):
     def interrupted(_frame):
         raise KeyboardInterrupt
 
-    frame = in_duckdb(table_of([(1.0, 1.0)]))
-    monkeypatch.setattr(type(frame), "fetchall", interrupted)
+    frame = engine(table_of([(1.0, 1.0)]))
+    monkeypatch.setattr(type(frame), asked, interrupted)
     with pytest.raises(KeyboardInterrupt):
         read(frame)
 
@@ -727,8 +825,8 @@ def test_the_queries_do_not_depend_on_values(monkeypatch):
         monkeypatch.setattr(
             _pushdown, "fetch", lambda frame: texts.append(frame.to_native().sql_query()) or fetch(frame)
         )
-        read(in_duckdb(table_of([(x, 1.0) for x in values])))
-        monkeypatch.undo()
+        read(by_sql(table_of([(x, 1.0) for x in values])))
+        monkeypatch.setattr(_pushdown, "fetch", fetch)
         return texts
 
     wild = [None, math.nan, math.inf, -math.inf, 98765.4321]
@@ -767,4 +865,5 @@ def test_nothing_is_imported_that_the_user_has_not_imported():
     script = f"import hetdp, polars; hetdp.read({frame}, value='x', epsilon='e', bounds=(0, 2))"
     assert loaded(script) & LIBRARIES == set()
     assert "narwhals" not in loaded("import hetdp, numpy; hetdp.read(numpy.ones(2), epsilon=1.0, bounds=(0, 2))")
-    assert "duckdb" in loaded("import duckdb")
+    relation = "duckdb.sql('select 1.0::double x, 1.0::double e')"
+    assert loaded(script.replace(frame, relation).replace("polars", "duckdb")) & LIBRARIES == {"duckdb"}

@@ -166,7 +166,7 @@ class Grouping:
         if self._many is None and epsilon.size > LIMIT:
             self._many = _many(epsilon)
         threads = min(os.cpu_count() or 1, max(1, epsilon.size // CHUNK))
-        kind = _lane_type(self._added, max(self._expected, epsilon.size))
+        kind = _lane_type(max(self._added, self._expected))
         for i in range(threads):
             if (kind, i) not in self._lanes:
                 self._lanes[kind, i] = kind(self._interval, many=bool(self._many))
@@ -249,12 +249,12 @@ class Lane(Protocol):
         """Return the table of everybody added so far."""
 
 
-def _lane_type(added: int, expected: int) -> type[Lane]:
+def _lane_type(people: int) -> type[Lane]:
     """Return the kind of lane that is worth it for so many people; numba may not be installed."""
     from . import _lanes
 
     loaded = "hetdp._fast" in sys.modules
-    if expected < LOADED_FROM and not (loaded and max(added, expected) >= COMPILED_FROM):
+    if people < (COMPILED_FROM if loaded else LOADED_FROM):
         return _lanes.Lane
     try:
         from . import _fast
