@@ -128,7 +128,13 @@ def grouped(epsilon, values, interval, *, compiled, cuts=()):
         return seen(grouping.table())
 
 
-INTERVALS = [Interval(0, 1), Interval(-0.1, 0.2), Interval(-3, 1e6), Interval(5e-324, 1e-320), Interval(-1e307, 1e308)]
+POWERS = [Interval(-0.5, 0.5), Interval(0.1, 0.1 + 2**-40), Interval(0, 2.0**-1000), Interval(-(2.0**999), 2.0**999)]
+"""The width is a power of two: the kernels multiply instead of dividing, unless it is tiny or huge."""
+
+INTERVALS = [
+    *(Interval(0, 1), Interval(-0.1, 0.2), Interval(-3, 1e6), Interval(5e-324, 1e-320), Interval(-1e307, 1e308)),
+    *POWERS,
+]
 
 
 def odd_values(interval):
@@ -190,6 +196,11 @@ def test_python_numpy_and_the_kernels_give_the_same_integers(crowd, limit, chunk
         assert grouped(epsilon, values, interval, compiled=False, cuts=cuts) == want
 
 
+def test_widths_that_are_powers_of_two_are_multiplied_by_and_others_divided():
+    assert [_fast._times(interval.width) for interval in POWERS] == [GRID, GRID * 2.0**40, 0, 0]
+    assert [_fast._times(width) for width in (3.0, 0.1, math.nextafter(1, 2), 5e-324, 2.0**899)][:4] == [0] * 4
+
+
 @pytest.mark.parametrize("compiled", [True, False])
 def test_a_table_may_be_asked_for_at_any_time(compiled):
     """Lanes that round are put together for a table; who was put together once is not counted again."""
@@ -239,7 +250,7 @@ def test_many_people_pass_the_limit_late_in_both_lanes():
 def test_a_chunk_of_people_at_one_level_with_the_largest_code_fits_what_they_are_packed_in(chunk, fits):
     people = np.ones(chunk)
     with mock.patch.object(_fast, "CHUNK", chunk):
-        lane = _fast.Lane(Interval(0, 1), many=True)
+        lane = _fast.Lane(Interval(0, 1), many=np.array([0.5, 2.0]))
         lane.add(people, people)
         table = lane.table()
     assert (table.count.tolist() == [chunk] and table.total.tolist() == [chunk * GRID]) is fits

@@ -6,15 +6,16 @@ kernels, and why they keep everybody's code apart from everybody else's, are in 
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from . import _groupby, _kernels
-from ._groupby import BadEpsilonError, Floats, Ints, Table, merge, nobody
-from ._interval import Interval
-from ._kernels import BLOCK, EMPTY, END, INFINITY, LEAST, OCTAVE, PERSON, PLACES, SHIFT, SPREAD, START
+from ._groupby import NOTHING, SPREAD, BadEpsilonError, Floats, Ints, Table, merge
+from ._interval import GRID, Interval
+from ._kernels import BLOCK, EMPTY, END, INFINITY, LEAST, OCTAVE, SHIFT, START
 
 CHUNK = 2**21
 """People between two unpackings."""
@@ -26,17 +27,21 @@ FEW = 12
 """Levels that are found by comparing; a multiple of four."""
 
 
+_Bounds = tuple[float, float, float, float]
+
+
 class Lane:
     """Groups what one thread gets, in stages: few levels, many, rounded. Used as `_groupby` uses its own lanes."""
 
-    def __init__(self, interval: Interval | None, *, many: bool = False) -> None:
+    def __init__(self, interval: Interval | None, *, many: Floats = NOTHING) -> None:
         self.interval = interval
-        self.stage: _Few | _Many | _Rounded = _Rounded(nobody()) if many else _Few(_groupby.LIMIT)
+        none = np.zeros(many.size, np.int64)
+        self.stage: _Few | _Many | _Rounded = _Rounded(Table(many, none, none)) if many.size else _Few(_groupby.LIMIT)
 
     def add(self, epsilon: Floats, values: NDArray[Any] | None) -> None:
         """Add people, chunk by chunk; what is not an array of doubles side by side is copied into one."""
         interval = self.interval or Interval(0, 1)
-        bounds = (interval.lo, interval.hi, interval.width)
+        bounds = (interval.lo, interval.hi, interval.width, _times(interval.width))
         values = np.empty(0) if values is None or self.interval is None else values
         step = CHUNK if _plain(epsilon) and _plain(values) else COPIED
         first = _doubles(epsilon[:step])
@@ -57,11 +62,16 @@ class Lane:
         self.stage.absorb(other.stage)
         return True
 
-    def _chunk(self, epsilon: Floats, values: Floats, bounds: tuple[float, float, float]) -> None:
+    def _chunk(self, epsilon: Floats, values: Floats, bounds: _Bounds) -> None:
         while epsilon.size:
             taken = self.stage.add(epsilon, values, bounds)
             epsilon, values = epsilon[taken:], values[taken:]
             self.stage = self.stage.next(epsilon)
+
+
+def _times(width: float) -> float:
+    """Return Q ÷ width where the width is a power of two, neither tiny nor huge; 0 elsewhere. See `_kernels`."""
+    return GRID / width if math.frexp(width)[0] == 0.5 and 2.0**-900 < width < 2.0**900 else 0.0
 
 
 def _plain(array: NDArray[Any]) -> bool:
@@ -76,11 +86,6 @@ def _doubles(array: NDArray[Any]) -> Floats:
     return doubles
 
 
-def _unpacked(each: Ints) -> tuple[Ints, Ints]:
-    """Return people and sums of codes; a whole chunk of people reaches the 64th bit."""
-    return (each.view(np.uint64) >> np.uint64(PLACES)).view(np.int64), each & (PERSON - 1)
-
-
 class _Few:
     """Keeps up to `FEW` levels; learns them as they come."""
 
@@ -88,7 +93,7 @@ class _Few:
         self.limit, self.used = limit, 0
         self.levels, self.count, self.total = np.full(FEW, np.nan), np.zeros(FEW, np.int64), np.zeros(FEW, np.int64)
 
-    def add(self, epsilon: Floats, values: Floats, bounds: tuple[float, float, float]) -> int:
+    def add(self, epsilon: Floats, values: Floats, bounds: _Bounds) -> int:
         four = slice(0, -(-self.used // 4) * 4)
         return _kernels.few(epsilon, values, bounds, self.levels[four], self.count[four], self.total[four])
 
@@ -132,7 +137,7 @@ class _Many:
         self.count[: self.used], self.total[: self.used] = known.count, known.total
         self.slow, self.fresh = False, 0
 
-    def add(self, epsilon: Floats, values: Floats, bounds: tuple[float, float, float]) -> int:
+    def add(self, epsilon: Floats, values: Floats, bounds: _Bounds) -> int:
         if self.fresh + epsilon.size > CHUNK:
             self.settle()
         bits = epsilon.view(np.int64)
@@ -147,9 +152,7 @@ class _Many:
     def settle(self) -> None:
         """Unpack what was added since the last time."""
         known = self.known[: self.used]
-        people, codes = _unpacked(self.slots[known, 1])
-        self.count[: self.used] += people
-        self.total[: self.used] += codes
+        _kernels.unpack(self.slots[known, 1], self.count, self.total)
         self.slots[known, 1] = self.fresh = 0
 
     def next(self, rest: Floats) -> _Many | _Rounded:
@@ -176,7 +179,9 @@ def _apart(ascending: Ints, slots: int) -> bool:
     """Say whether ascending numbers differ modulo so many slots."""
     if ascending[-1] - ascending[0] < slots:
         return bool((ascending[1:] != ascending[:-1]).all())
-    return np.unique(ascending & (slots - 1)).size == ascending.size
+    taken = np.zeros(slots, bool)
+    taken[ascending & (slots - 1)] = True
+    return bool(taken.sum() == ascending.size)
 
 
 class _Rounded:
@@ -196,7 +201,7 @@ class _Rounded:
         place = np.clip((bits >> SHIFT) - self.base, 0, self.bins.size - 1)
         self.count[place], self.total[place] = cut.count, cut.total
 
-    def add(self, epsilon: Floats, values: Floats, bounds: tuple[float, float, float]) -> int:
+    def add(self, epsilon: Floats, values: Floats, bounds: _Bounds) -> int:
         if self.fresh + epsilon.size > CHUNK:
             self.settle()
         taken, low, high = _kernels.rounded(epsilon.view(np.int64), values, bounds, self.base, self.bins)
@@ -209,10 +214,9 @@ class _Rounded:
 
     def settle(self) -> None:
         """Unpack what was added since the last time."""
-        people, codes = _unpacked(self.bins)
-        self.count += people
-        self.total += codes
-        self.bins[:] = self.fresh = 0
+        if self.fresh:
+            _kernels.unpack(self.bins, self.count, self.total)
+            self.fresh = 0
 
     def absorb(self, other: _Rounded) -> None:
         """Take over everybody and leave nobody there; another one's bins may reach elsewhere."""

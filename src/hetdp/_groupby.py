@@ -68,8 +68,13 @@ HUGE = 2.0**900
 SHRINK = 2.0**-64
 """What a HUGE ε is multiplied by before it is split; a power of two, so nothing is lost."""
 
+SPREAD = np.uint64(0x9E3779B97F4A7C15)
+"""2⁶⁴ ÷ the golden ratio: a product with it scatters neighbours, and its leading bits tell them apart."""
+
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
+
+NOTHING: Floats = np.empty(0)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -152,7 +157,7 @@ class Grouping:
     def __init__(self, interval: Interval | None = None, *, expected: int = 0) -> None:
         self._interval, self._expected, self._added = interval, expected, 0
         self._lanes: dict[Any, Lane] = {}
-        self._many: bool | None = None
+        self._looked, self._many = False, NOTHING
 
     def add(
         self, epsilon: Floats, values: NDArray[Any] | None = None, *, place: str = "at index", start: int = 0
@@ -163,13 +168,13 @@ class Grouping:
         of no more use.
         """
         self._added += epsilon.size
-        if self._many is None and epsilon.size > LIMIT:
-            self._many = _many(epsilon)
+        if not self._looked and epsilon.size > LIMIT:
+            self._looked, self._many = True, _many(epsilon)
         threads = min(os.cpu_count() or 1, max(1, epsilon.size // CHUNK))
         kind = _lane_type(max(self._added, self._expected))
         for i in range(threads):
             if (kind, i) not in self._lanes:
-                self._lanes[kind, i] = kind(self._interval, many=bool(self._many))
+                self._lanes[kind, i] = kind(self._interval, many=self._many)
         try:
             self._share(epsilon, values, [self._lanes[kind, i] for i in range(threads)])
         except BadEpsilonError:
@@ -220,23 +225,32 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_threads.cache_clear)  # a child of this process has none of its threads
 
 
-def _many(epsilon: Floats) -> bool:
-    """Say whether the first people have more levels than are kept exactly: then no lane need learn them."""
-    return _distinct(epsilon[:4096]) > min(LIMIT, 3900) and _distinct(epsilon[: LIMIT * 9 // 8]) > LIMIT
+def _many(epsilon: Floats) -> Floats:
+    """Return the least and the most ε of the first people if these have more levels than are kept exactly.
+
+    Then no lane need learn levels, and all begin with the same bins. Otherwise nothing is returned.
+    """
+    first = epsilon[: LIMIT * 3 // 2]
+    if _different(first[:4096]) <= min(LIMIT, 3000) or _different(first) <= LIMIT:
+        return NOTHING
+    return np.array([first.min(), first.max()])
 
 
-def _distinct(epsilon: Floats) -> int:
-    ascending = np.sort(epsilon)
-    return 1 + int(np.count_nonzero(ascending[1:] != ascending[:-1]))
+def _different(epsilon: Floats) -> int:
+    """Return how many slots of a table the levels fall into: there are at least as many levels."""
+    bits = (4 * epsilon.size - 1).bit_length()  # of as many random levels nine in ten get a slot
+    slots = np.zeros(2**bits, bool)
+    slots[(epsilon + 0.0).view(np.uint64) * SPREAD >> np.uint64(64 - bits)] = True  # −0.0 is 0
+    return int(np.count_nonzero(slots))
 
 
 class Lane(Protocol):
     """Groups the people that one thread gets: by numpy in `_lanes`, the reference, or compiled in `_fast`.
 
-    A lane that is told that there are `many` levels, more than are kept exactly, rounds them from the start.
+    A lane that is told of `many` levels, the least and the most of more than are kept exactly, rounds from the start.
     """
 
-    def __init__(self, interval: Interval | None, *, many: bool = False) -> None:
+    def __init__(self, interval: Interval | None, *, many: Floats = ...) -> None:
         """Begin with nobody."""
 
     def add(self, epsilon: Floats, values: NDArray[Any] | None) -> None:

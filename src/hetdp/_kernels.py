@@ -6,9 +6,11 @@ by the leading bits of ε (`rounded`). `_fast` unpacks, and decides which one it
 
 Claim: a code depends on that person's value alone, is in {0 … Q}, and is the one of `Interval.codes`.
 
-Argument: `packed` does the same operations in the same order, without the liberties of fast mathematics. Two steps
+Argument: `packed` does the same operations in the same order, without the liberties of fast mathematics. Three steps
 look different and are not. Truncating is the floor, since nothing is negative there. Multiplying by Q is exact, so
-a processor that fuses it with the sum rounds the same. NaN passes both comparisons and is replaced explicitly.
+a processor that fuses it with the sum rounds the same. If the width is a power of two, dividing by it is exact as well,
+or so small that half is left after the sum, and one product by `times`, Q ÷ width, does for both; a compiler takes the
+choice out of the loops. NaN passes both comparisons and is replaced explicitly.
 No branch, table or count depends on a value: only ε decides where a person is added.
 """
 
@@ -37,7 +39,6 @@ LEAST = int(np.array(TINY).view(np.int64))
 START, END = LEAST >> SHIFT, INFINITY >> SHIFT
 MINUS_ZERO = -(2**63)
 EMPTY = -1
-SPREAD = np.uint64(0x9E3779B97F4A7C15)  # 2⁶⁴ ÷ the golden ratio: its product scatters neighbours
 
 
 def kernel(function: Kernel) -> Kernel:
@@ -56,20 +57,20 @@ def inlined(function: Kernel) -> Kernel:
 
 
 @inlined
-def packed(x: float, lo: float, hi: float, width: float) -> Any:
+def packed(x: float, lo: float, hi: float, width: float, times: float) -> Any:
     """Return one person and their code: the claim is in the docstring of this module."""
     x = lo if x < lo else x  # noqa: FURB136  NaN stays
     x = hi if x > hi else x  # noqa: FURB136
-    code = (x - lo) / width * GRID + 0.5
+    code = ((x - lo) * times if times else (x - lo) / width * GRID) + 0.5
     return PERSON + np.int64(np.int32(code) if code == code else np.int32(HALF))  # noqa: PLR0124  NaN
 
 
 @kernel
 def pack(values: Floats, bounds: Any, out: Ints) -> None:
     """Write everybody and their code."""
-    lo, hi, width = bounds
+    lo, hi, width, times = bounds
     for i in range(values.size):
-        out[i] = packed(values[i], lo, hi, width)
+        out[i] = packed(values[i], lo, hi, width, times)
 
 
 @kernel
@@ -86,22 +87,55 @@ def four(epsilon: Floats, each: Ints, a: float, b: float, c: float, d: float) ->
 
 
 @kernel
+def packed_four(
+    epsilon: Floats, values: Floats, bounds: Any, a: float, b: float, c: float, d: float
+) -> tuple[Any, ...]:
+    """Do what `pack` and `four` do, in one loop: both arrays are read as they stand in memory."""
+    lo, hi, width, times = bounds
+    none: Any = np.int64(0)
+    at_a = at_b = at_c = at_d = none
+    for i in range(epsilon.size):
+        one = packed(values[i], lo, hi, width, times)
+        at_a += one if epsilon[i] == a else none
+        at_b += one if epsilon[i] == b else none
+        at_c += one if epsilon[i] == c else none
+        at_d += one if epsilon[i] == d else none
+    return at_a, at_b, at_c, at_d
+
+
+@kernel
+def unpack(each: Ints, count: Ints, total: Ints) -> None:
+    """Add what is packed to people and sums of codes, and leave nobody there; a whole chunk reaches the 64th bit."""
+    for i in range(each.size):
+        count[i] += np.int64(np.uint64(each[i]) >> np.uint64(PLACES))
+        total[i] += each[i] & (PERSON - 1)
+        each[i] = 0
+
+
+@kernel
 def few(epsilon: Floats, values: Floats, bounds: Any, levels: Floats, count: Ints, total: Ints) -> int:
     """Add everybody up to the first block in which somebody has another level, and return where that begins."""
-    each, found = np.full(BLOCK, PERSON), np.zeros(levels.size, np.int64)
-    for start in range(0, epsilon.size, BLOCK):
-        block = epsilon[start : start + BLOCK]
-        if values.size:
-            pack(values[start : start + BLOCK], bounds, each)
+    each, found, sums = np.full(BLOCK, PERSON), np.zeros(levels.size, np.int64), np.zeros(levels.size, np.int64)
+    taken = 0
+    while taken < epsilon.size:
+        block = epsilon[taken : taken + BLOCK]
+        mine = values[taken : taken + BLOCK]
+        fused = levels.size == 4 and mine.size == block.size
+        if mine.size and not fused:
+            pack(mine, bounds, each)
+        everybody = np.int64(0)
         for j in range(0, levels.size, 4):
-            found[j], found[j + 1], found[j + 2], found[j + 3] = four(
-                block, each, levels[j], levels[j + 1], levels[j + 2], levels[j + 3]
-            )
-        if (found >> PLACES).sum() != block.size:
-            return start
-        count += found >> PLACES
-        total += found & (PERSON - 1)
-    return epsilon.size
+            at = levels[j], levels[j + 1], levels[j + 2], levels[j + 3]
+            a, b, c, d = packed_four(block, mine, bounds, *at) if fused else four(block, each, *at)
+            found[j], found[j + 1], found[j + 2], found[j + 3] = a, b, c, d
+            everybody += a + b + c + d
+        if everybody >> PLACES != block.size:
+            break
+        for j in range(levels.size):
+            sums[j] += found[j]
+        taken += block.size
+    unpack(sums, count, total)
+    return taken
 
 
 @kernel
@@ -142,11 +176,11 @@ def at_once(bits: Ints, each: Ints, shift: Any, table: Ints) -> Any:
 @kernel
 def packed_at_once(bits: Ints, values: Floats, bounds: Any, shift: Any, table: Ints) -> Any:
     """Do what `pack` and `at_once` do, in steps that a processor can overlap; they divide the number of people."""
-    lo, hi, width = bounds
+    lo, hi, width, times = bounds
     each, wrong, even = np.empty(STEP, np.int64), np.int64(0), np.uint64(table.size - 2)
     for start in range(0, bits.size, STEP):
         for i in range(STEP):
-            each[i] = packed(values[start + i], lo, hi, width)
+            each[i] = packed(values[start + i], lo, hi, width, times)
         for i in range(STEP):
             place = (np.uint64(bits[start + i]) >> (shift - np.uint64(1))) & even
             wrong |= table[place] ^ bits[start + i]
@@ -210,11 +244,11 @@ def inside(bits: Ints, each: Ints, base: Any, bins: Ints) -> Any:
 @kernel
 def packed_inside(bits: Ints, values: Floats, bounds: Any, base: Any, bins: Ints) -> Any:
     """Do what `pack` and `inside` do, in steps that a processor can overlap; they divide the number of people."""
-    lo, hi, width = bounds
+    lo, hi, width, times = bounds
     each, outside, mask = np.empty(STEP, np.int64), np.int64(0), np.int64(bins.size - 3)
     for start in range(0, bits.size, STEP):
         for i in range(STEP):
-            each[i] = packed(values[start + i], lo, hi, width)
+            each[i] = packed(values[start + i], lo, hi, width, times)
         for i in range(STEP):
             place = (bits[start + i] >> SHIFT) - base - 1
             outside |= place

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from . import _groupby
-from ._groupby import BITS, TINY, BadEpsilonError, Floats, Ints, Table, merge, nobody
+from ._groupby import BITS, NOTHING, TINY, BadEpsilonError, Floats, Ints, Table, merge, nobody
 from ._interval import Interval
 
 _PERSON = 2**40  # above every sum of codes in a chunk, CHUNK·Q = 2³⁸; CHUNK·2⁴⁰ is far below 2⁶³
@@ -26,10 +26,10 @@ class Lane:
     Sums inside a chunk are sums of doubles and exact in any order: CHUNK·Q = 2³⁸ is far below 2⁵³.
     """
 
-    def __init__(self, interval: Interval | None, *, many: bool = False) -> None:
+    def __init__(self, interval: Interval | None, *, many: Floats = NOTHING) -> None:
         self.interval = interval
         self.done: list[Table] = []
-        self.grouping: _Exact | _Rounded = _Rounded() if many else _Exact()
+        self.grouping: _Exact | _Rounded = _Rounded() if many.size else _Exact()
 
     def add(self, epsilon: Floats, values: NDArray[Any] | None) -> None:
         whole = _Room(min(_groupby.CHUNK, epsilon.size))

@@ -7,7 +7,7 @@ addresses mean is fixed by the Arrow specification, and a column of another type
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Iterator
+from collections.abc import Generator
 from typing import Any
 
 import numpy as np
@@ -71,7 +71,7 @@ class StreamError(Exception):
     """The stream broke off, or holds something else than doubles. It says nothing more: it might quote a cell."""
 
 
-def doubles(capsule: Any) -> Iterator[list[NDArray[np.float64]]]:
+def doubles(capsule: Any) -> Generator[list[NDArray[np.float64]]]:
     """Yield the columns of a stream of doubles; NaN where a cell is null.
 
     The arrays of a batch are gone when the next one is asked for. The stream is given back when this ends, however
