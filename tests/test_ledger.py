@@ -11,9 +11,11 @@ import shutil
 import sqlite3
 import subprocess
 import sys
+import traceback
 import unicodedata
 import uuid
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from fractions import Fraction
 from pathlib import Path
 
@@ -28,7 +30,19 @@ from hypothesis import strategies as st
 import hetdp
 import postgres
 from hetdp import InputError
-from hetdp.ledger import ChargedError, Ledger, LedgerError, _amounts, _book, _charge, _members, _place, _release, _rows
+from hetdp.ledger import (
+    ChargedError,
+    Ledger,
+    LedgerError,
+    _amounts,
+    _book,
+    _charge,
+    _members,
+    _place,
+    _release,
+    _rows,
+    _store,
+)
 from hetdp.ledger import _schema as schema
 from hetdp.ledger._amounts import UNIT, UNLIMITED, Rule, _spends, budget_units, charges, level, levels
 from hetdp.ledger._packed import LONG, integers, packed, reals
@@ -940,6 +954,86 @@ def test_a_ledger_that_lost_its_connection_says_so_and_goes_on_with_another(dura
             assert not caplog.records
     finally:
         durable_server.run(f"DROP DATABASE {name} WITH (FORCE)")
+
+
+def test_a_connection_lost_while_people_are_written_is_said_in_words(durable_server, caplog, monkeypatch):
+    """They are copied to PostgreSQL past SQLAlchemy, whose errors would quote the ids."""
+    name, who = f"lost_{uuid.uuid4().hex[:12]}", uuid.uuid4().hex
+    durable_server.run(f"CREATE DATABASE {name}")
+    insert, end = _members.insert, "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = "
+
+    def lost(*told):
+        durable_server.run(f"{end}'{name}'")
+        insert(*told)
+
+    try:
+        with made(durable_server.url(name)) as ledger:
+            monkeypatch.setattr(_members, "insert", lost)
+            with pytest.raises(LedgerError, match=r"ended the connection|cannot be reached") as error:
+                ledger.enroll({who: 1})
+            assert who not in "".join(traceback.format_exception(error.value))
+            monkeypatch.undo()
+            assert ledger.enroll({who: 1}).added == 1
+            assert not caplog.records
+    finally:
+        durable_server.run(f"DROP DATABASE {name} WITH (FORCE)")
+
+
+def test_a_trigger_that_keeps_balances_from_being_written_is_noticed_before_the_commit(durable_server):
+    """On a server others may have triggers for their own reasons; one that swallows a charge would end the ledger."""
+    name = f"s{uuid.uuid4().hex[:12]}"
+    durable_server.run(f"CREATE SCHEMA {name}")
+    where = f"{durable_server.url()}&options=-csearch_path%3D{name}"
+    with made(where) as ledger:
+        execute(
+            where,
+            "CREATE FUNCTION swallow() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RETURN NULL; END $$",
+            "CREATE TRIGGER swallows BEFORE UPDATE ON hetdp_cohort FOR EACH ROW EXECUTE FUNCTION swallow()",
+        )
+        with pytest.raises(LedgerError, match="could not write all balances"):
+            mean(ledger, values=Untouchable())
+        execute(where, "DROP TRIGGER swallows ON hetdp_cohort")
+        assert mean(ledger).plan.n == 200
+        ledger.verify()
+    durable_server.run(f"DROP SCHEMA {name} CASCADE")
+
+
+def test_a_second_interrupt_does_not_leave_the_lock_behind(file, monkeypatch):
+    """Whoever presses Ctrl-C twice interrupts the rollback of the first."""
+    run = _store.run
+
+    def impatient(connection, statement, *more):
+        if statement == "ROLLBACK":
+            raise KeyboardInterrupt
+        return run(connection, statement, *more)
+
+    with made(file) as ledger:
+        monkeypatch.setattr(_store, "run", impatient)
+        with pytest.raises(KeyboardInterrupt) as kept, ledger._store.writing():  # its traceback keeps what it can
+            raise KeyboardInterrupt
+        monkeypatch.undo()
+        monkeypatch.setattr(_store, "PATIENCE", 1)
+        with Ledger(file) as another:
+            assert another.enroll({"somebody": 1}).added == 1
+        assert kept.value is not None
+        assert mean(ledger).plan.n == 201
+
+
+def test_an_sqlite_that_allows_999_numbers_in_a_statement_is_enough(file):
+    with made(file, {person: 1 + i / 1000 for i, person in enumerate(PEOPLE)}) as ledger:
+        with ledger._store.reading() as connection:
+            connection.connection.driver_connection.setlimit(sqlite3.SQLITE_LIMIT_VARIABLE_NUMBER, 999)
+        ledger.enroll({f"more {i}": 2 + i / 1000 for i in range(300)})
+        assert mean(ledger).plan.n == 500
+        ledger.verify()
+
+
+def test_a_ledger_may_be_closed_while_others_use_it(file):
+    """It opens again for whoever needs it; nobody finds a connection that another thread has just taken."""
+    with made(file) as ledger, ThreadPoolExecutor(4) as pool:
+        ways = [ledger.close, ledger.close, lambda: ledger.balance("p000"), lambda: ledger.balance("p001")]
+        for done in [pool.submit(ways[i % 4]) for i in range(400)]:
+            done.result()
 
 
 def test_an_open_ledger_notices_that_its_last_event_was_changed(ledger, where):

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from .._errors import InputError
-from ._schema import tables
+from ._schema import failed, tables
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
@@ -92,6 +92,9 @@ def insert(connection: Connection, event: int, moved: Mapping[str, int]) -> None
         connection.exec_driver_sql("INSERT INTO hetdp_member (person, event, cohort) VALUES (?, ?, ?)", rows)
         return
     raw: Any = connection.connection.driver_connection
-    with raw.cursor() as cursor, cursor.copy("COPY hetdp_member (person, event, cohort) FROM STDIN") as copy:
-        for row in rows:
-            copy.write_row(row)
+    try:
+        with raw.cursor() as cursor, cursor.copy("COPY hetdp_member (person, event, cohort) FROM STDIN") as copy:
+            for row in rows:
+                copy.write_row(row)
+    except connection.dialect.loaded_dbapi.Error as error:  # what it says may quote an id
+        raise failed(connection, error) from None

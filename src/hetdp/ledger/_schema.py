@@ -25,12 +25,13 @@ from ._errors import LedgerError
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
+    from sqlalchemy.exc import DBAPIError
 
 SCHEMA = 1
 """The version of the schema that this package writes."""
 
-_AT_ONCE = 250
-"""Cohorts in one statement: databases limit its numbers."""
+_AT_ONCE = 199
+"""Cohorts in one statement, with five numbers each: an old SQLite allows 999."""
 
 APPEND_ONLY = ("hetdp_event", "hetdp_member")
 _FIXED = "UPDATE OF cohort, asked, budget"
@@ -106,17 +107,24 @@ def run(connection: Connection, statement: str, parameters: Any = ()) -> Any:
 
     `?` stands for a parameter in either database. A result of SQLAlchemy would take longer than most statements here.
     """
-    from sqlalchemy.exc import DBAPIError
-
-    cursor: Any = connection.connection.cursor()
+    driver = connection.connection
     spelled = statement if connection.dialect.name == "sqlite" else statement.replace("?", "%s")
     try:
+        cursor: Any = driver.cursor()
         (cursor.executemany if isinstance(parameters, list) else cursor.execute)(spelled, parameters)
     except connection.dialect.loaded_dbapi.Error as error:
-        if connection.dialect.is_disconnect(error, cursor.connection, cursor):
-            connection.invalidate(error)  # the next one who asks gets another connection
-        raise DBAPIError(statement, None, error) from None
+        raise failed(connection, error) from None
     return cursor
+
+
+def failed(connection: Connection, error: Any) -> DBAPIError:
+    """Return a driver's error as SQLAlchemy has it, without what was sent; let go of a connection that is lost."""
+    from sqlalchemy.exc import DBAPIError
+
+    driver: Any = connection.connection.driver_connection
+    if connection.dialect.is_disconnect(error, driver, None):
+        connection.invalidate(error)  # the next one who asks gets another connection
+    return DBAPIError(None, None, error)
 
 
 def one(connection: Connection, statement: str, parameters: tuple[Any, ...] = ()) -> tuple[Any, ...] | None:
@@ -140,11 +148,16 @@ def others_wrote(connection: Connection) -> int | None:
 
 
 def put_cohorts(connection: Connection, rows: NDArray[np.int64]) -> None:
-    """Have the table of cohorts say these rows; of one that is there, people and what they have spent may change."""
-    cells = tuple(rows.ravel().tolist())
+    """Have the table of cohorts say these rows; of one that is there, people and what they have spent may change.
+
+    Raise if one was not written, as when somebody's trigger kept it from being.
+    """
+    cells, done = tuple(rows.ravel().tolist()), 0
     for start in range(0, len(cells), 5 * _AT_ONCE):
         some = cells[start : start + 5 * _AT_ONCE]
-        run(connection, _put(len(some) // 5), some)
+        done += run(connection, _put(len(some) // 5), some).rowcount
+    if done != len(rows):
+        raise LedgerError("the ledger could not write all balances; is there a trigger on its tables?")
 
 
 @lru_cache(maxsize=8)

@@ -100,18 +100,27 @@ class Store:
     @contextmanager
     def _transaction(self, begin: str, end: str) -> Iterator[Connection]:
         with translated(self.name):
-            connection = self.idle.pop() if self.idle else self.engine.connect()
+            connection = self._kept() or self.engine.connect()
             try:
                 run(connection, begin)
                 yield connection
                 run(connection, end)
-            except BaseException:  # an interrupt too must give the lock back
-                with _quiet():
-                    run(connection, "ROLLBACK")
-                with _quiet():
-                    connection.close()
+            except BaseException:  # an interrupt too must give the lock back, and so must a second one
+                try:
+                    with _quiet():
+                        run(connection, "ROLLBACK")
+                finally:
+                    with _quiet():
+                        connection.close()
                 raise
             self.idle.append(connection)
+
+    def _kept(self) -> Connection | None:
+        """Return a connection that was kept; another thread may have taken the last one."""
+        try:
+            return self.idle.pop()
+        except IndexError:
+            return None
 
     @contextmanager
     def kept(self) -> Iterator[None]:
@@ -124,8 +133,8 @@ class Store:
 
     def close(self) -> None:
         """Close all connections."""
-        while self.idle:
-            self.idle.pop().close()
+        while (connection := self._kept()) is not None:
+            connection.close()
         self.engine.dispose()
 
 
