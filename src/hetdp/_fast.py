@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from . import _groupby, _kernels
-from ._groupby import NOTHING, SPREAD, BadEpsilonError, Floats, Ints, Table, merge
+from ._groupby import NOTHING, SPREAD, BadEpsilonError, Floats, Ints, Table, merge, nobody
 from ._interval import GRID, Interval
 from ._kernels import BLOCK, EMPTY, END, INFINITY, LEAST, OCTAVE, SHIFT, START
 
@@ -35,8 +35,7 @@ class Lane:
 
     def __init__(self, interval: Interval | None, *, many: Floats = NOTHING) -> None:
         self.interval = interval
-        none = np.zeros(many.size, np.int64)
-        self.stage: _Few | _Many | _Rounded = _Rounded(Table(many, none, none)) if many.size else _Few(_groupby.LIMIT)
+        self.stage: _Few | _Many | _Rounded = _Rounded(nobody(), many) if many.size else _Few(_groupby.LIMIT)
 
     def add(self, epsilon: Floats, values: NDArray[Any] | None) -> None:
         """Add people, chunk by chunk; what is not an array of doubles side by side is copied into one."""
@@ -61,6 +60,11 @@ class Lane:
             return False
         self.stage.absorb(other.stage)
         return True
+
+    @staticmethod
+    def mark(bits: NDArray[np.uint64], shift: np.uint64, slots: NDArray[np.bool_]) -> None:
+        """Set the slots of levels."""
+        _kernels.mark(bits, shift, slots)
 
     def _chunk(self, epsilon: Floats, values: Floats, bounds: _Bounds) -> None:
         while epsilon.size:
@@ -187,17 +191,20 @@ def _apart(ascending: Ints, slots: int) -> bool:
 class _Rounded:
     """Rounds every ε down: the leading bits of the double are its bin. The first is for 0, the last for infinity.
 
-    Bins hold people packed, since `settle`.
+    Bins hold people packed, since `settle`. They begin so wide that they reach some levels, those of a table or others.
     """
 
-    def __init__(self, before: Table) -> None:
+    def __init__(self, before: Table, levels: Floats = NOTHING) -> None:
         self.base, self.fresh = (INFINITY >> SHIFT) - 1, 0
         self.bins, self.count, self.total = (np.zeros(2, np.int64) for _ in range(3))
-        cut = merge([Table(before.epsilon, before.count, before.total, rounded=True)])
-        bits = cut.epsilon.view(np.int64)
+        bits = (levels if levels.size else before.epsilon).view(np.int64)
         inside = bits[(bits >= LEAST) & (bits < INFINITY)]
         if inside.size:
             self._reach(int(inside[0]), int(inside[-1]))
+        if not before.epsilon.size:
+            return
+        cut = merge([Table(before.epsilon, before.count, before.total, rounded=True)])
+        bits = cut.epsilon.view(np.int64)
         place = np.clip((bits >> SHIFT) - self.base, 0, self.bins.size - 1)
         self.count[place], self.total[place] = cut.count, cut.total
 

@@ -168,10 +168,10 @@ class Grouping:
         of no more use.
         """
         self._added += epsilon.size
-        if not self._looked and epsilon.size > LIMIT:
-            self._looked, self._many = True, _many(epsilon)
         threads = min(os.cpu_count() or 1, max(1, epsilon.size // CHUNK))
         kind = _lane_type(max(self._added, self._expected))
+        if not self._looked and epsilon.size > LIMIT:
+            self._looked, self._many = True, _many(epsilon, kind)
         for i in range(threads):
             if (kind, i) not in self._lanes:
                 self._lanes[kind, i] = kind(self._interval, many=self._many)
@@ -225,22 +225,22 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_threads.cache_clear)  # a child of this process has none of its threads
 
 
-def _many(epsilon: Floats) -> Floats:
+def _many(epsilon: Floats, kind: type[Lane]) -> Floats:
     """Return the least and the most ε of the first people if these have more levels than are kept exactly.
 
     Then no lane need learn levels, and all begin with the same bins. Otherwise nothing is returned.
     """
     first = epsilon[: LIMIT * 3 // 2]
-    if _different(first[:4096]) <= min(LIMIT, 3000) or _different(first) <= LIMIT:
+    if _different(first[:4096], kind) <= min(LIMIT, 3000) or _different(first, kind) <= LIMIT:
         return NOTHING
     return np.array([first.min(), first.max()])
 
 
-def _different(epsilon: Floats) -> int:
+def _different(epsilon: Floats, kind: type[Lane]) -> int:
     """Return how many slots of a table the levels fall into: there are at least as many levels."""
     bits = (4 * epsilon.size - 1).bit_length()  # of as many random levels nine in ten get a slot
     slots = np.zeros(2**bits, bool)
-    slots[(epsilon + 0.0).view(np.uint64) * SPREAD >> np.uint64(64 - bits)] = True  # −0.0 is 0
+    kind.mark((epsilon + 0.0).view(np.uint64), np.uint64(64 - bits), slots)  # −0.0 is 0
     return int(np.count_nonzero(slots))
 
 
@@ -261,6 +261,10 @@ class Lane(Protocol):
 
     def table(self) -> Table:
         """Return the table of everybody added so far."""
+
+    @staticmethod
+    def mark(bits: NDArray[np.uint64], shift: np.uint64, slots: NDArray[np.bool_]) -> None:
+        """Set the slots of levels: the leading bits of a product with `SPREAD`."""
 
 
 def _lane_type(people: int) -> type[Lane]:

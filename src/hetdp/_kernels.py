@@ -22,7 +22,7 @@ from typing import Any, TypeVar
 import numba
 import numpy as np
 
-from ._groupby import BITS, TINY, Floats, Ints
+from ._groupby import BITS, SPREAD, TINY, Floats, Ints
 from ._interval import GRID
 
 Kernel = TypeVar("Kernel", bound=Callable[..., Any])
@@ -215,6 +215,13 @@ def many(
         if used < 0:
             break
     return bits.size, used, searches
+
+
+@kernel
+def mark(bits: Any, shift: Any, slots: Any) -> None:
+    """Set the slots of levels, as `Lane.mark` of `_lanes` does."""
+    for i in range(bits.size):
+        slots[(bits[i] * SPREAD) >> shift] = True
 
 
 @kernel

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from . import _groupby
-from ._groupby import BITS, NOTHING, TINY, BadEpsilonError, Floats, Ints, Table, merge, nobody
+from ._groupby import BITS, NOTHING, SPREAD, TINY, BadEpsilonError, Floats, Ints, Table, merge, nobody
 from ._interval import Interval
 
 _PERSON = 2**40  # above every sum of codes in a chunk, CHUNK·Q = 2³⁸; CHUNK·2⁴⁰ is far below 2⁶³
@@ -45,6 +45,10 @@ class Lane:
 
     def table(self) -> Table:
         return merge([*self.done, self.grouping.table()])
+
+    @staticmethod
+    def mark(bits: NDArray[np.uint64], shift: np.uint64, slots: NDArray[np.bool_]) -> None:
+        slots[bits * SPREAD >> shift] = True
 
     def absorb(self, other: Any) -> bool:
         if not (isinstance(self.grouping, _Rounded) and isinstance(getattr(other, "grouping", None), _Rounded)):
