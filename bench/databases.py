@@ -24,6 +24,7 @@ from hetdp.sources._batch import Tiers
 BOUNDS = Interval(0, 250_000)
 SUMS = "select sum(x), sum(eps) from people"
 GROUPED = "select eps, count(*), sum(x) from people group by eps"
+CODES = "select sum(floor(least(greatest(x, 0), 250000) / 250000 * 1048576 + 0.5)), sum(eps) from people"
 TIERS = (0.05, 0.2, 1.0, 4.0)
 
 
@@ -48,9 +49,11 @@ def tally_postgres(quick: bool) -> Iterator[Row]:  # noqa: FBT001
             )
             grouped = _asks(connection, GROUPED)
             yield Row.of(what, "its own count(*), sum(x) group by eps", race(clock(grouped), clock(_tally(connection))))
-            yield Row.of(
-                "its own count(*), sum(x) group by eps", "its own sum(x), sum(eps)", race(clock(sums), clock(grouped))
-            )
+            for least, query in (
+                ("its own count(*), sum(x) group by eps", grouped),
+                ("its own sums of clamped and rounded values", _asks(connection, CODES)),
+            ):
+                yield Row.of(least, "its own sum(x), sum(eps)", race(clock(sums), clock(query)))
         connection.execute("drop table people")
         connection.execute(f"create table people as {_people('0.01 + 5 * random()', 10**6)}")
         connection.execute("vacuum analyze people")
