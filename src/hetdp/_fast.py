@@ -102,6 +102,8 @@ class _Few:
         return _kernels.few(epsilon, values, bounds, self.levels[four], self.count[four], self.total[four])
 
     def next(self, rest: Floats) -> _Few | _Many:
+        if not rest.size:
+            return self
         block = rest[:BLOCK]
         if not (block >= 0).all():  # also finds NaN
             raise BadEpsilonError

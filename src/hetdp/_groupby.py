@@ -184,7 +184,10 @@ class Grouping:
 
     def _share(self, epsilon: Floats, values: NDArray[Any] | None, lanes: list[Lane]) -> None:
         """Have lanes add people, each in a thread, piece by piece: one that is held up takes fewer pieces."""
-        size = max(CHUNK, -(-epsilon.size // (PIECES * len(lanes)))) if len(lanes) > 1 else max(1, epsilon.size)
+        if len(lanes) == 1:
+            lanes[0].add(epsilon, values)
+            return
+        size = max(CHUNK, -(-epsilon.size // (PIECES * len(lanes))))
         pieces: SimpleQueue[slice] = SimpleQueue()
         for begin in range(0, epsilon.size, size):
             pieces.put(slice(begin, begin + size))
