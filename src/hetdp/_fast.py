@@ -43,11 +43,10 @@ class Lane:
         bounds = (interval.lo, interval.hi, interval.width, _times(interval.width))
         values = np.empty(0) if values is None or self.interval is None else values
         step = CHUNK if _plain(epsilon) and _plain(values) else COPIED
-        first = _doubles(epsilon[:step])
+        shared = _doubles(epsilon[:step]) if epsilon.strides == (0,) else NOTHING  # one ε: a copy does for all chunks
         for start in range(0, epsilon.size, step):
             chunk = epsilon[start : start + step]
-            shared = epsilon.strides == (0,)  # one ε for everybody: a copy does for all chunks
-            mine = first[: chunk.size] if shared else _doubles(chunk)
+            mine = shared[: chunk.size] if shared.size else _doubles(chunk)
             self._chunk(mine, _doubles(values[start : start + step]), bounds)
 
     def table(self) -> Table:
@@ -84,8 +83,11 @@ def _plain(array: NDArray[Any]) -> bool:
 
 def _doubles(array: NDArray[Any]) -> Floats:
     """Return doubles side by side, not to be written to: kernels are compiled once, for such arrays."""
-    with np.errstate(all="ignore"):  # no value may warn: a longdouble can overflow on its way to a double
-        doubles = np.require(array, np.float64, ["C", "A"]).view()
+    if _plain(array):
+        doubles = array.view()
+    else:
+        with np.errstate(all="ignore"):  # no value may warn: a longdouble can overflow on its way to a double
+            doubles = np.require(array, np.float64, ["C", "A"]).view()
     doubles.flags.writeable = False
     return doubles
 

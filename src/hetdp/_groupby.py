@@ -215,7 +215,7 @@ class Grouping:
         for lane in self._lanes.values():
             if not any(other.absorb(lane) for other in lanes):
                 lanes.append(lane)
-        return merge([nobody(), *(lane.table() for lane in lanes)])
+        return merge([lane.table() for lane in lanes] or [nobody()])
 
 
 @lru_cache(maxsize=1)
