@@ -53,7 +53,7 @@ def tally_postgres(quick: bool) -> Iterator[Row]:  # noqa: FBT001
                 ("its own count(*), sum(x) group by eps", grouped),
                 ("its own sums of clamped and rounded values", _asks(connection, CODES)),
             ):
-                yield Row.of(least, "its own sum(x), sum(eps)", race(clock(sums), clock(query)))
+                yield Row.of(f"{what}, {least}", "its own sum(x), sum(eps)", race(clock(sums), clock(query)))
         connection.execute("drop table people")
         connection.execute(f"create table people as {_people('0.01 + 5 * random()', 10**6)}")
         connection.execute("vacuum analyze people")

@@ -133,7 +133,7 @@ def _against(what: str, run: Callable[[str], Any], table: str, frame: Any, bar: 
         yield Row.of(f"{what}, 10⁷ rows", "its own group-by", race(clock(lambda: run(GROUPS.format(table))), ours))
         for least, query in (("its own group-by", GROUPS), ("its own sums of clamped and rounded values", CODES)):
             sums, other = (clock(partial(run, text.format(table))) for text in (SUMS, query))
-            yield Row.of(least, "its own sums", race(sums, other))
+            yield Row.of(f"{what}, {least}", "its own sums", race(sums, other))
 
 
 def _mean(frame: Any) -> hetdp.Release:
