@@ -329,7 +329,7 @@ MUTANTS = [
            "    return GRID / width if math.frexp(width)[0] == 0.5 and 2.0**-900 < width < 2.0**900 else 0.0",
            "    return GRID / width if 2.0**-900 < width < 2.0**900 else 0.0"),
     Mutant("levels are rounded although they are few enough", "_groupby.py",
-           "tests/test_groupby.py::test_python_numpy_and_the_kernels_give_the_same_integers",
+           "tests/test_groupby.py::test_a_look_at_the_first_people_never_rounds_levels_that_fit",
            "or _different(first, kind) <= LIMIT:",
            "or _different(first, kind) <= LIMIT // 2:"),
     Mutant("a missing value in DuckDB is what its memory holds", "sources/_arrow.py",

@@ -233,6 +233,21 @@ def test_both_zeros_are_one_level_at_the_limit(compiled):
         assert grouped(epsilon, values, Interval(0, 1), compiled=compiled)[1]
 
 
+@pytest.mark.parametrize("compiled", [True, False])
+@pytest.mark.parametrize("limit", [4000, 65_536])
+@pytest.mark.parametrize(
+    "shape", [lambda i: (i + 1) / 7, lambda i: 1.001 ** (i / 9), lambda i: 1 / (i + 1)], ids=["even", "grow", "fall"]
+)
+def test_a_look_at_the_first_people_never_rounds_levels_that_fit(compiled, limit, shape):
+    """The look counts slots of a table, which are at most as many as levels: at the limit nothing may be rounded."""
+    levels = np.append(shape(np.arange(limit - 1)), 0.0)
+    assert np.unique(levels).size == limit
+    with mock.patch.object(_groupby, "LIMIT", limit):
+        for more, rounded in ([], False), ([-0.0], False), ([12345.5], True), (12345.5 + np.arange(limit), True):
+            epsilon = np.tile(np.concatenate([levels, more]), 2)
+            assert grouped(epsilon, np.zeros(epsilon.size), Interval(0, 1), compiled=compiled)[1] is rounded
+
+
 def test_many_people_pass_the_limit_late_in_both_lanes():
     """Few levels first, then thousands, then more than the limit, in arrays longer than a chunk of the kernels."""
     rng = np.random.default_rng(5)
