@@ -750,6 +750,30 @@ def test_control_a_stream_that_is_left_behind_blocks_the_connection():
     del stream
 
 
+def test_an_interrupted_query_is_not_asked_again_by_sql(monkeypatch):
+    """DuckDB answers an interrupt in the first batch with an error of its own: it is not taken for a missing stream."""
+
+    def interrupted(_relation):
+        raise RuntimeError(f"Query interrupted {MARKER}")
+
+    frame = in_duckdb(table_of(ROWS))
+    monkeypatch.setattr(type(frame), "__arrow_c_stream__", interrupted)
+    monkeypatch.setattr(_pushdown, "fetch", lambda _: pytest.fail("asked again"))
+    with pytest.raises(hetdp.InputError, match="engine could not finish") as error:
+        read(frame)
+    assert MARKER not in shown(error.value)
+
+
+def test_arrays_of_a_batch_live_as_long_as_somebody_has_them():
+    """Threads or a traceback may still hold them when the next batch, or the end of the stream, has come."""
+    relation = duckdb.sql("select i::double x, if(i % 3 = 0, null, i::double) e from range(600000) t(i)")
+    kept = list(_arrow.doubles(relation.__arrow_c_stream__()))
+    assert len(kept) > 2
+    x, e = (np.concatenate(column) for column in zip(*kept, strict=True))
+    np.testing.assert_array_equal(x, np.arange(600_000.0))
+    np.testing.assert_array_equal(e, np.where(x % 3 == 0, np.nan, x))
+
+
 def test_a_duckdb_without_streams_groups_by_itself(monkeypatch):
     def missing(_relation):
         raise ImportError("pyarrow")

@@ -248,6 +248,14 @@ def test_a_look_at_the_first_people_never_rounds_levels_that_fit(compiled, limit
             assert grouped(epsilon, np.zeros(epsilon.size), Interval(0, 1), compiled=compiled)[1] is rounded
 
 
+@pytest.mark.filterwarnings("error")
+def test_a_signalling_nan_among_the_first_people_is_refused_without_a_warning():
+    epsilon = np.arange(1.0, 100_001.0)
+    epsilon[7] = np.array([0x7FF0000000000001]).view(np.float64)[0]
+    with pytest.raises(InputError, match="NaN"):
+        grouped(epsilon, np.zeros(epsilon.size), Interval(0, 1), compiled=True)
+
+
 def test_many_people_pass_the_limit_late_in_both_lanes():
     """Few levels first, then thousands, then more than the limit, in arrays longer than a chunk of the kernels."""
     rng = np.random.default_rng(5)

@@ -243,7 +243,9 @@ def _different(epsilon: Floats, kind: type[Lane]) -> int:
     """Return how many slots of a table the levels fall into: there are at least as many levels."""
     bits = (4 * epsilon.size - 1).bit_length()  # of as many random levels nine in ten get a slot
     slots = np.zeros(2**bits, bool)
-    kind.mark((epsilon + 0.0).view(np.uint64), np.uint64(64 - bits), slots)  # −0.0 is 0
+    with np.errstate(invalid="ignore"):  # a NaN is refused later
+        levels = (epsilon + 0.0).view(np.uint64)  # −0.0 is 0
+    kind.mark(levels, np.uint64(64 - bits), slots)
     return int(np.count_nonzero(slots))
 
 

@@ -54,6 +54,14 @@ _Array._fields_ = [
 ]
 
 
+class _Batch(_Array):
+    """A batch that is given back when nobody needs it any more: its columns keep it, whoever keeps them."""
+
+    def __del__(self) -> None:
+        if self.release:
+            self.release(self)
+
+
 class _Stream(ctypes.Structure):
     pass
 
@@ -74,22 +82,18 @@ class StreamError(Exception):
 def doubles(capsule: Any) -> Generator[list[NDArray[np.float64]]]:
     """Yield the columns of a stream of doubles; NaN where a cell is null.
 
-    The arrays of a batch are gone when the next one is asked for. The stream is given back when this ends, however
-    that is.
+    The stream is given back when this ends, however that is, and a batch when its last array is gone.
     """
     stream = _Stream.from_address(_address(capsule, b"arrow_array_stream"))
     try:
         _check(stream)
         while True:
-            batch = _Array()
+            batch = _Batch()
             if stream.get_next(stream, batch):
                 raise StreamError
             if not batch.release:  # the end
                 return
-            try:
-                yield [_column(batch, batch.children[i].contents) for i in range(batch.n_children)]
-            finally:
-                batch.release(batch)
+            yield [_column(batch, batch.children[i].contents) for i in range(batch.n_children)]
     finally:
         if stream.release:
             stream.release(stream)
@@ -105,11 +109,13 @@ def _check(stream: _Stream) -> None:
         raise StreamError
 
 
-def _column(batch: _Array, column: _Array) -> NDArray[np.float64]:
+def _column(batch: _Batch, column: _Array) -> NDArray[np.float64]:
     first, rows = batch.offset + column.offset, batch.length
     if not rows:
         return np.empty(0)
-    cells = np.frombuffer((ctypes.c_double * (first + rows)).from_address(column.buffers[1]))[first:]
+    memory: Any = (ctypes.c_double * (first + rows)).from_address(column.buffers[1])
+    memory.batch = batch  # so that it lives as long as the array
+    cells = np.frombuffer(memory)[first:]
     if not column.null_count or not column.buffers[0]:
         return cells
     bits = np.frombuffer((ctypes.c_uint8 * (-(-(first + rows) // 8))).from_address(column.buffers[0]), np.uint8)

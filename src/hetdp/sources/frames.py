@@ -96,8 +96,10 @@ def _stream(frame: nw.LazyFrame[Any], asked: Asked) -> Any:
         columns.append(nw.col(asked.epsilon).alias("epsilon"))
     try:
         return frame.select(*columns).to_native().__arrow_c_stream__()
-    except Exception:  # noqa: BLE001  an older DuckDB, or a broken query: what it says may quote a cell
+    except (AttributeError, ImportError):  # an older DuckDB
         return None
+    except Exception:  # noqa: BLE001  a broken or interrupted query: what it says may quote a cell
+        raise InputError(_pushdown.FAILED) from None
 
 
 def _shared(stream: Any, asked: Asked, interval: Interval) -> Tables:
