@@ -21,6 +21,8 @@ REPLAY = "tests/test_replay.py::test_everything_public_is_the_same_for_every_val
 DATABASES, LEDGER, PEOPLE, PLAN, STATISTICS = (
     f"tests/test_{name}.py::" for name in ("databases", "ledger", "people", "plan", "statistics")
 )
+ATTACKS = "tests/test_attacks.py::"
+MOVED = "test_rows_101_and_102_nobody_is_counted_in_a_cohort_to_which_no_event_brought_them"
 
 
 @dataclass(frozen=True)
@@ -324,6 +326,14 @@ MUTANTS = [
            LEDGER + "test_a_trigger_that_keeps_balances_from_being_written_is_noticed_before_the_commit",
            "    if done != len(rows):",
            "    if done > len(rows):"),
+    Mutant("people are counted where any row puts them", "ledger/_release.py",
+           ATTACKS + MOVED + "[sqlite-swapped-while it is open]",
+           "checked_members(connection, book, charged.seq, ledger.name)",
+           "_members.members(connection, charged.seq)"),
+    Mutant("the ids that came to a cohort are not compared", "ledger/_verify.py",
+           ATTACKS + MOVED + "[sqlite-renamed-while it is open]",
+           " or _members.digests(rows) != event.facts.get(\"ids\", {}):",
+           ":"),
     Mutant("kernels multiply by what is not exact", "_fast.py",
            "tests/test_groupby.py::test_python_numpy_and_the_kernels_give_the_same_integers",
            "    return GRID / width if math.frexp(width)[0] == 0.5 and 2.0**-900 < width < 2.0**900 else 0.0",

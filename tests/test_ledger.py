@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import gzip
 import json
 import math
 import os
@@ -16,6 +17,7 @@ import unicodedata
 import uuid
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from fractions import Fraction
 from pathlib import Path
 
@@ -28,7 +30,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import hetdp
-import postgres
 from hetdp import InputError
 from hetdp.ledger import (
     ChargedError,
@@ -47,70 +48,7 @@ from hetdp.ledger import _schema as schema
 from hetdp.ledger._amounts import UNIT, UNLIMITED, Rule, _spends, budget_units, charges, level, levels
 from hetdp.ledger._packed import LONG, integers, packed, reals
 from hetdp.ledger._store import opened
-
-PEOPLE = [f"p{i:03}" for i in range(200)]
-VALUES = [0.25, 0.75] * 100
-
-
-@pytest.fixture(scope="session")
-def durable_server():
-    """A server that really syncs: a ledger refuses one that does not."""
-    with postgres.server(fsync="on", full_page_writes="on", synchronous_commit="on") as running:
-        yield running
-
-
-@pytest.fixture(params=["sqlite", "postgresql"])
-def where(request, tmp_path):
-    if request.param == "sqlite":
-        yield str(tmp_path / "budgets.db")
-        return
-    running, name = request.getfixturevalue("durable_server"), f"s{uuid.uuid4().hex[:12]}"
-    running.run(f"CREATE SCHEMA {name}")  # much quicker than a database of its own
-    yield f"{running.url()}&options=-csearch_path%3D{name}"
-    running.run(f"DROP SCHEMA {name} CASCADE")
-
-
-def made(where, budgets=None, **options):
-    ledger = Ledger.create(where)
-    ledger.enroll(dict.fromkeys(PEOPLE, 1) if budgets is None else budgets, **options)
-    return ledger
-
-
-@pytest.fixture
-def ledger(where):
-    with made(where) as found:
-        yield found
-
-
-def mean(ledger, release_id="may", values=VALUES, user=PEOPLE, bounds=(0, 1), **options):
-    rule = {} if options.keys() & {"spend", "share", "share_left"} else {"spend": 0.1}
-    return ledger.mean(values, user=user, bounds=bounds, release_id=release_id, **rule, **options)
-
-
-def execute(where, *statements):
-    """Run statements behind the ledger's back."""
-    if "://" in where:
-        with psycopg.connect(where, autocommit=True) as connection:
-            return [connection.execute(statement).rowcount for statement in statements]
-    connection = sqlite3.connect(where, isolation_level=None)
-    try:
-        return [connection.execute(statement).rowcount for statement in statements]
-    finally:
-        connection.close()
-
-
-class Untouchable:
-    """Values that fail the test when anybody looks at them."""
-
-    def __init__(self, size=200):
-        self.size = size
-
-    def __len__(self):
-        return self.size
-
-    def __array__(self, *_, **__):
-        pytest.fail("the values were read")
-
+from ledgers import DROP_FUNCTIONS, PEOPLE, VALUES, Untouchable, drop_guards, execute, made, mean, restore_guards
 
 # ---------------------------------------------------------------------------------------------------------
 # Amounts
@@ -742,6 +680,7 @@ STATEMENTS = [
     "UPDATE hetdp_ledger SET seq = 1",
     "DELETE FROM hetdp_ledger",
     "INSERT INTO hetdp_ledger VALUES (2, 1, 'x', 0, 'x')",
+    "INSERT INTO hetdp_member (person, event, cohort) VALUES ('p000', 3, 1)",
 ]
 
 
@@ -875,14 +814,6 @@ def test_control_balances_that_lose_digits_are_caught(tmp_path, monkeypatch):
 
 # ---------------------------------------------------------------------------------------------------------
 # Verification, and everything a ledger refuses
-
-
-def drop_guards(where):
-    if "://" in where:
-        execute(where, *[f"ALTER TABLE {table} DISABLE TRIGGER ALL" for table in schema.tables().metadata.tables])
-    else:
-        names = [words[2] for words in map(str.split, schema.guards("sqlite"))]
-        execute(where, *[f"DROP TRIGGER {name}" for name in names])
 
 
 TAMPERED = {
@@ -1072,10 +1003,7 @@ def test_verify_knows_who_was_where(ledger, where, what):
     execute(where, MOVED[what])
     with pytest.raises(LedgerError, match="triggers"):
         ledger.verify()
-    if "://" in where:
-        execute(where, *[f"ALTER TABLE {table} ENABLE TRIGGER ALL" for table in schema.tables().metadata.tables])
-    else:
-        execute(where, *schema.guards("sqlite"))
+    restore_guards(where)
     with pytest.raises(LedgerError, match="people"):
         ledger.verify()
 
@@ -1086,9 +1014,7 @@ def test_a_chain_that_was_made_anew_is_noticed_by_a_head_kept_elsewhere(ledger, 
     head = ledger.head
     ledger.close()
     if "://" in where:
-        execute(
-            where, *[f"DROP TABLE {table}" for table in schema.tables().metadata.tables], "DROP FUNCTION hetdp_refuse"
-        )
+        execute(where, *[f"DROP TABLE {table}" for table in schema.tables().metadata.tables], *DROP_FUNCTIONS)
     else:
         for suffix in ("", ".head"):
             Path(where + suffix).unlink()
@@ -1313,7 +1239,7 @@ def other_database(path):
 
 
 def newer(path):
-    execute(path, "UPDATE hetdp_ledger SET version = 2")
+    execute(path, "UPDATE hetdp_ledger SET version = 9")
 
 
 def older(path):
@@ -1526,8 +1452,11 @@ def to_version_0(where):
         execute(where, "ALTER TABLE hetdp_cohort RENAME TO old", copied_as, "DROP TABLE old")
     else:
         execute(where, "ALTER TABLE hetdp_cohort DROP COLUMN asked CASCADE")
-        execute(where, "DROP FUNCTION hetdp_refuse CASCADE")
+        execute(where, *(f"{statement} CASCADE" for statement in DROP_FUNCTIONS))
     execute(where, "UPDATE hetdp_ledger SET version = 0")
+
+
+REAL_STEPS = schema.STEPS
 
 
 def from_0_to_1(connection):
@@ -1538,8 +1467,10 @@ def from_0_to_1(connection):
     connection.execute(
         table.insert(), [{"cohort": c, "asked": b, "budget": b, "spent": s, "people": p} for c, b, s, p in rows]
     )
-    for statement in schema.guards(connection.dialect.name):
-        connection.exec_driver_sql(statement)
+    kind = connection.dialect.name
+    for statement in schema.guards(kind):
+        if statement not in schema.member_guards(kind):  # those come with version 2
+            connection.exec_driver_sql(statement)
 
 
 def test_an_older_ledger_is_refused_and_upgraded_in_one_step(ledger, where, monkeypatch):
@@ -1550,12 +1481,34 @@ def test_an_older_ledger_is_refused_and_upgraded_in_one_step(ledger, where, monk
         mean(Ledger(where), "june", values=Untouchable())
     with pytest.raises(LedgerError, match="no way"):
         Ledger.upgrade(where)
-    monkeypatch.setattr(schema, "STEPS", {0: from_0_to_1})
+    monkeypatch.setattr(schema, "STEPS", {**REAL_STEPS, 0: from_0_to_1})
     with Ledger.upgrade(where) as upgraded:
         assert upgraded.verify().people == 200
         mean(upgraded, "june")
         assert upgraded.balance("p000").spent == 0.2
     Ledger.upgrade(where).close()
+
+
+def test_a_ledger_that_was_written_by_schema_1_is_upgraded_with_its_history(tmp_path):
+    """A real file of that time, with four people and one release."""
+    path = tmp_path / "budgets.db"
+    path.write_bytes(gzip.decompress((Path(__file__).parent / "old" / "ledger-1.db.gz").read_bytes()))
+    with closing(sqlite3.connect(path)) as connection:
+        ((seq, digest),) = connection.execute("SELECT seq, hash FROM hetdp_ledger")
+        before = connection.execute("SELECT * FROM hetdp_event ORDER BY seq").fetchall()
+    Path(f"{path}.head").write_text(f"hetdp-ledger-head {seq:020d} {digest}\n")
+    with pytest.raises(LedgerError, match=r"older schema 1 .* hetdp ledger upgrade"):
+        Ledger(path)
+    with Ledger.upgrade(path) as upgraded:
+        found = upgraded.verify()
+        assert (found.people, found.charges, found.results) == (4, 1, 1)
+        people = [balance.person for balance in upgraded.balances()]
+        upgraded.mean([0.5] * 4, user=people, bounds=(0, 1), spend=0.01, release_id="after the upgrade")
+        assert upgraded.verify().charges == 2
+    with closing(sqlite3.connect(path)) as connection:
+        assert connection.execute("SELECT * FROM hetdp_event ORDER BY seq").fetchall()[: len(before)] == before
+        with pytest.raises(sqlite3.DatabaseError, match="append-only"):
+            connection.execute("INSERT INTO hetdp_member VALUES ('x', 1, 1)")
 
 
 def test_an_upgrade_that_fails_leaves_the_ledger_as_it_was(ledger, where, monkeypatch):
@@ -1569,7 +1522,7 @@ def test_an_upgrade_that_fails_leaves_the_ledger_as_it_was(ledger, where, monkey
     monkeypatch.setattr(schema, "STEPS", {0: broken})
     with pytest.raises(LedgerError, match="halfway"):
         Ledger.upgrade(where)
-    monkeypatch.setattr(schema, "STEPS", {0: from_0_to_1})
+    monkeypatch.setattr(schema, "STEPS", {**REAL_STEPS, 0: from_0_to_1})
     with Ledger.upgrade(where) as upgraded:
         upgraded.verify()
 

@@ -3,13 +3,15 @@
 ::
 
     HetdpError
-    └── LedgerError            the ledger cannot be trusted or written: no value was read
-        └── ChargedError       a release was charged and its result is not stored yet; the same id resumes it
+    ├── LedgerError            the ledger cannot be trusted or written: no value was read
+    │   └── ChargedError       a release was charged and its result is not stored yet; the same id resumes it
+    └── InputError
+        └── OtherRequestError  the id of a release stands for another request
 """
 
 from __future__ import annotations
 
-from .._errors import HetdpError
+from .._errors import HetdpError, InputError
 
 
 class LedgerError(HetdpError):
@@ -18,3 +20,7 @@ class LedgerError(HetdpError):
 
 class ChargedError(LedgerError):
     """A release was charged but has no stored result yet: asking again under its id resumes it without a charge."""
+
+
+class OtherRequestError(InputError):
+    """A release id was charged for another request, so that charge is not carried out."""

@@ -7,6 +7,8 @@ after its own transaction has; what is handed out is what that transaction found
 charge and one result for an id, and both transactions hold the ledger's lock. So of two who carry out the same id,
 after a crash or at the same time, the second finds the first one's result and its own draw is dropped unseen. A crash
 after the charge leaves a charge without a result: the safe side. There are no refunds once values may have been read.
+Between the charge and the values, the people of every cohort are compared with the events (`_verify`), so nobody is
+counted in a cohort into which they were moved behind the ledger's back.
 
 A charge stays when reading fails afterwards; the error says so. What decides a plan is public and fixed with the
 charge (`_charge`), so a resumed release carries out the plan that was charged, not one for the balances of today.
@@ -28,8 +30,9 @@ from ._amounts import UNLIMITED, Rule, in_epsilon
 from ._book import Book
 from ._chain import Event, canonical, following
 from ._charge import Intent, Part, Parts
-from ._errors import ChargedError
+from ._errors import ChargedError, OtherRequestError
 from ._schema import one
+from ._verify import checked_members
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
@@ -139,7 +142,7 @@ def _charged(connection: Connection, book: Book, request: Request) -> tuple[Book
     if found is None:
         return _charge_now(connection, book, request)
     if canonical(found.facts["request"]) != canonical(request.facts):
-        raise InputError(
+        raise OtherRequestError(
             f"release id {request.release!r} stands for another request, it {_difference(found.facts, request)}; "
             "an id is used once: choose another one"
         )
@@ -214,7 +217,7 @@ def _computed(ledger: Ledger, charged: Event, read: Callable[[Mapping[str, int],
     if plan.abstains:
         return plan.interval.mid
     place = dict(_book.levels_of(charged.facts).tolist())
-    there = ledger.look(lambda connection, _: _members.members(connection, charged.seq))
+    there = ledger.look(lambda connection, book: checked_members(connection, book, charged.seq, ledger.name))
     return release(read({p: place[c] for p, c in there.items() if c in place}, plan), plan).unclamped
 
 

@@ -7,7 +7,7 @@
 
 Cohorts can be derived from the events (`_book`), and every transaction checks that they agree. What the database
 enforces besides: nobody has spent more than their budget, nothing spent is taken back, no event is changed or
-removed, a release has one charge and one result.
+removed, a release has one charge and one result, a row of a person belongs to the event that is being written.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection
     from sqlalchemy.exc import DBAPIError
 
-SCHEMA = 1
+SCHEMA = 2
 """The version of the schema that this package writes."""
 
 _AT_ONCE = 199
@@ -38,8 +38,6 @@ _FIXED = "UPDATE OF cohort, asked, budget"
 _ONWARD = "NEW.seq < OLD.seq OR NEW.ident <> OLD.ident OR NEW.version < OLD.version"
 
 Step = Callable[["Connection"], None]
-STEPS: Mapping[int, Step] = {}
-"""From each older version, the step to the next one. A new version is one function and one line here."""
 
 
 @lru_cache(maxsize=1)
@@ -185,6 +183,7 @@ def guards(dialect: str) -> list[str]:
             _sqlite("hetdp_cohort_fixed", _FIXED, "hetdp_cohort"),
             _sqlite("hetdp_cohort_only_spends", "UPDATE OF spent", "hetdp_cohort", "NEW.spent < OLD.spent", "AFTER"),
             _sqlite("hetdp_ledger_only_grows", "UPDATE", "hetdp_ledger", _ONWARD),
+            *member_guards(dialect),
         ]
     refuse = "BEGIN RAISE EXCEPTION 'a ledger is append-only'; END"
     return [
@@ -198,6 +197,25 @@ def guards(dialect: str) -> list[str]:
         _postgres("hetdp_cohort_fixed", _FIXED, "hetdp_cohort"),
         _postgres("hetdp_cohort_only_spends", "UPDATE OF spent", "hetdp_cohort", "WHEN (NEW.spent < OLD.spent)"),
         _postgres("hetdp_ledger_only_grows", "UPDATE", "hetdp_ledger", f"WHEN ({_ONWARD})"),
+        *member_guards(dialect),
+    ]
+
+
+def member_guards(dialect: str) -> list[str]:
+    """Return what keeps a row of a person from naming another event than the one that is being written.
+
+    People are written before the event and before the ledger's own number moves on, so that event is the next one.
+    """
+    other = "event <> (SELECT seq + 1 FROM hetdp_ledger)"
+    if dialect == "sqlite":
+        return [_sqlite("hetdp_member_of_next", "INSERT", "hetdp_member", f"NEW.{other}")]
+    found = f"SELECT 1 FROM came WHERE {other}"  # noqa: S608  our own names
+    refuse = f"IF EXISTS ({found}) THEN RAISE EXCEPTION 'a ledger is append-only'; END IF"
+    return [
+        "CREATE FUNCTION hetdp_refuse_other_event() RETURNS trigger LANGUAGE plpgsql AS "
+        f"$$ BEGIN {refuse}; RETURN NULL; END $$",
+        "CREATE TRIGGER hetdp_member_of_next AFTER INSERT ON hetdp_member REFERENCING NEW TABLE AS came "
+        "FOR EACH STATEMENT EXECUTE FUNCTION hetdp_refuse_other_event()",  # once for all rows of a copy
     ]
 
 
@@ -260,3 +278,12 @@ def migrate(connection: Connection, version: int, name: str, steps: Mapping[int,
             )
         steps[old](connection)
         connection.execute(tables().ledger.update().values(version=old + 1))
+
+
+def _guard_members(connection: Connection) -> None:
+    for statement in member_guards(connection.dialect.name):
+        connection.exec_driver_sql(statement)
+
+
+STEPS: Mapping[int, Step] = {1: _guard_members}
+"""From each older version, the step to the next one. A new version is one function and one line here."""

@@ -2,6 +2,18 @@
 
 Opening a ledger checks the chain and that balances are what the charges add up to. Here is the rest: the file's
 pages, the triggers, who moved to which cohort and when, and that every charge is what its plan spends.
+
+Who is in which cohort is also checked by every release, after its charge and before a value is read
+(`checked_members`): a person moved to another cohort behind the ledger's back would otherwise be counted at an ε that
+was never theirs to spend.
+
+Claim. `checked_members` returns the people of the events, or raises.
+
+Argument. Each event that moves people carries, for each cohort, a digest of the ids that came to it, and is itself
+covered by the hash chain, which must end at the head that this ledger has seen. Rows of people are compared event by
+event: a row too many, too few, renamed, under another event or in another cohort changes a digest or a count, and so
+does a swap of two people that leaves all counts as they are. Where somebody came from is compared too, so a false row
+that was used for a later move and then taken away is noticed.
 """
 
 from __future__ import annotations
@@ -17,7 +29,7 @@ import numpy as np
 from . import _book, _members
 from ._amounts import charges
 from ._book import Book
-from ._chain import Event
+from ._chain import GENESIS, Event, checked
 from ._charge import plan_of
 from ._errors import LedgerError
 from ._head import Head
@@ -58,27 +70,43 @@ def verify(connection: Connection, outside: Iterable[Head | None], name: str) ->
         raise LedgerError(
             f"{name} is damaged: its pages do not fit together; go back to a copy that has the newest head"
         )
-    if missing := missing_guards(connection):
-        raise LedgerError(
-            f"{name} has lost {len(missing)} of its triggers, such as {missing[0]}; something took them away"
-        )
     book = _book.caught_up(connection, Book(), outside, name)
     kinds: Counter[str] = Counter()
     charged: dict[str | None, int] = {}
-    there: dict[str, int] = {}
-    moves = _moves(connection)
-    for event in _book.events(connection):
+    for event, _ in _replayed(connection, book, name):
         kinds[event.kind] += 1
-        _check_moves(event, next(moves, None) if event.facts.get("moves") else None, there)
         if event.kind == "charge":
             charged[event.release] = event.seq
             _check_charge(event)
         elif event.kind == "result" and event.facts["charge"] != charged.get(event.release):
             raise LedgerError(f"event {event.seq} is a result without its charge; nothing is released from this ledger")
-    if next(moves, None) is not None or Counter(there.values()) != _people(book):
-        raise LedgerError(f"people in {name} were moved between cohorts outside of hetdp; nothing is released from it")
     held = sum(1 for cohort in book.cohorts.values() if cohort.people)
     return Verified(str(book.head), book.head.seq, book.people, held, kinds["charge"], kinds["result"])
+
+
+def checked_members(connection: Connection, book: Book, upto: int, name: str) -> dict[str, int]:
+    """Return {person: cohort} as of an event, or raise unless the rows of people are those that the events tell of."""
+    found: dict[str, int] = {}
+    for event, there in _replayed(connection, book, name):
+        if event.seq == upto:
+            found = dict(there)
+    return found
+
+
+def _replayed(connection: Connection, book: Book, name: str) -> Iterator[tuple[Event, dict[str, int]]]:
+    """Yield every event with who is in which cohort after it; raise if the rows of people tell anything else."""
+    if missing := missing_guards(connection):
+        raise LedgerError(
+            f"{name} has lost {len(missing)} of its triggers, such as {missing[0]}; something took them away"
+        )
+    there: dict[str, int] = {}
+    moves, head = _moves(connection), GENESIS
+    for event in checked(_book.events(connection), GENESIS, name):
+        _check_moves(event, next(moves, None) if event.facts.get("moves") else None, there)
+        head = event.head
+        yield event, there
+    if head != book.head or next(moves, None) is not None or Counter(there.values()) != _people(book):
+        raise LedgerError(f"people in {name} were moved between cohorts outside of hetdp; nothing is released from it")
 
 
 def _people(book: Book) -> Counter[int]:
