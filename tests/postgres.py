@@ -11,6 +11,7 @@ import importlib.util
 import os
 import pwd
 import shutil
+import signal
 import subprocess
 import tempfile
 import time
@@ -57,6 +58,20 @@ class Server:
 
         with psycopg.connect(self.url(database), autocommit=True) as connection:
             connection.execute(statement)
+
+    def crash(self) -> None:
+        """Kill one of its processes: the server ends every session and starts again, as after a power cut."""
+        import psycopg
+
+        with psycopg.connect(self.url(), autocommit=True) as connection:
+            os.kill(connection.info.backend_pid, signal.SIGKILL)
+        end = time.monotonic() + PATIENCE
+        while time.monotonic() < end:
+            try:
+                return self.run("select 1")
+            except psycopg.OperationalError:
+                time.sleep(0.05)
+        raise NoServerError("the server did not start again")
 
     @contextmanager
     def database(self) -> Iterator[str]:

@@ -25,7 +25,8 @@ from backports import zstd
 import hetdp
 from hetdp._cli.serve import serve
 from hetdp.ledger import Ledger
-from hetdp.server import Settings, create_app, demo, operate, store
+from hetdp.server import Settings, create_app, demo, keys, operate, store
+from hetdp.server.register import Register
 from postgres import NoServerError, server
 from serving import TIERS, served, settings_for
 
@@ -210,15 +211,12 @@ def test_a_publication_that_was_cut_off_is_finished_at_the_next_start(tmp_path, 
         study = site.study()
         site.rows(study, "value,tier\n" + "\n".join(["2,open"] * 500))
         publisher = site.app.state.publisher
-        from hetdp.server import publish, studies
+        from hetdp.server import publish
 
-        publisher._run(lambda transaction: publish._close(transaction, study, 0, charged=False))
+        found, answered = publisher._run(lambda transaction: publish._closed(transaction, study, 0, charged=False))
         before = None
         if step == "released":
-            with site.app.state.store.engine.connect() as connection:
-                found = studies.get(connection.execute, study)
-            chosen = {row.id: row.epsilon for row in rows_of(site)}
-            before = publisher._released(found, 0, dict(sorted(chosen.items())))
+            before = publisher._released(found, 0, answered)
     with served(settings) as site:
         after = site.client().get(f"/api/results/{study}").json()["result"]
         kinds = [entry.kind for entry in site.app.state.publisher.ledger.history()]
@@ -250,7 +248,7 @@ def test_one_study_that_cannot_be_finished_keeps_no_other_from_being_served(tmp_
         bad, good = site.study(), site.study()
         for study in (bad, good):
             site.rows(study, "value,tier\n" + "\n".join(["2,open"] * 500), key=study)
-            close = partial(publish._close, study_id=study, wave=0, charged=False)
+            close = partial(publish._closed, study_id=study, wave=0, charged=False)
             site.app.state.publisher._run(close)
         change = sa.update(store.studies).where(store.studies.c.id == bad).values(hi=1e-200)
         site.app.state.publisher._run(lambda transaction: transaction.execute(change))
@@ -401,7 +399,10 @@ def test_a_backup_taken_while_it_runs_can_be_restored(tmp_path):
     (tmp_path / "copy" / "server.key").chmod(0o600)
     with Ledger(settings.ledger) as live:
         head = live.head  # nothing was published after the copy
-    with served(replace(settings_for(tmp_path / "copy"), expect_head=head)) as site:
+    restored = replace(settings_for(tmp_path / "copy"), expect_head=head)
+    with pytest.raises(hetdp.InputError, match=r"register is missing.*--trust-database"):
+        create_app(restored)
+    with served(replace(restored, trust_database=True)) as site:
         site.curator.headers["Authorization"] = f"Bearer {key}"
         assert site.live(study)["n"] == len(VALUES)
         assert site.publish(study).json()["result"]["estimate"] == pytest.approx(np.mean(VALUES), abs=1e-4)
@@ -480,7 +481,7 @@ def test_a_row_that_was_changed_outside_is_not_published_and_others_are(tmp_path
         change = sa.update(store.people).where(store.people.c.id == row.id).values(tampered(row))
         site.app.state.publisher._run(lambda transaction: transaction.execute(change))
         said = site.publish(study)
-        assert (said.status_code, said.json()["error"]["code"]) == (409, "ledger")
+        assert (said.status_code, said.json()["error"]["code"]) == (409, "changed")
     with served(settings) as site:  # it is tried again at the start, and keeps nobody from being served
         assert site.client().get(f"/api/results/{study}").status_code == 404
         assert site.app.state.publisher.publish(other, 0)["result"]["n"] == 400
@@ -588,7 +589,8 @@ _PRAGMAS = {"journal_mode": "wal", "synchronous": 2, "secure_delete": 1, "foreig
 
 def test_a_refused_request_does_not_spoil_the_transaction_of_others(tmp_path):
     """Fifty jobs at once, every fifth refused, one with a fault of its own: the others are all stored."""
-    database = store.Store(settings_for(tmp_path))
+    settings = settings_for(tmp_path)
+    database = store.Store(settings, Register(settings.register_folder, keys.Vault.of(settings)))
     with database.engine.begin() as connection:
         store.tables.create_all(connection)
 

@@ -504,7 +504,7 @@ def test_a_value_never_appears_anywhere(tmp_path):
         about = ("/curator", f"/curator/studies/{study}", f"/api/studies/{study}", f"/api/studies/{study}/events")
         said += [curator.get(path) for path in about]
         said += [people[0].get("/answer"), people[0].get("/api/answer")]
-        files = b"".join(path.read_bytes() for path in tmp_path.iterdir())
+        files = b"".join(path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
         texts = b"".join(answer.content + str(answer.headers).encode() for answer in said)
     log = "\n".join(lines).encode()
     assert found(MARKER, files) == []
@@ -533,7 +533,7 @@ def test_an_answer_that_is_gone_is_nowhere_in_the_files_of_the_server(tmp_path, 
         }[how]
 
         def left():
-            return any(sealed in path.read_bytes() for path in tmp_path.iterdir())
+            return any(sealed in path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
 
         assert left(), "a control: it is in the write-ahead log"
         gone()
@@ -561,9 +561,13 @@ def test_a_log_that_cannot_be_emptied_now_is_emptied_later_and_answers_are_taken
         assert one.delete("/api/answer").status_code == 200
         assert other.put("/api/answer", json={"value": 5, "tier": "open"}).status_code == 200
         deadline = time.monotonic() + 20
-        while any(sealed in path.read_bytes() for path in tmp_path.iterdir()) and time.monotonic() < deadline:
+
+        def left():
+            return any(sealed in path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
+
+        while left() and time.monotonic() < deadline:
             time.sleep(0.05)
-        assert not any(sealed in path.read_bytes() for path in tmp_path.iterdir())
+        assert not left()
         assert len(tried) >= 4
 
 

@@ -44,6 +44,13 @@ def serve(  # noqa: PLR0913  one parameter an option
         typer.Option("--head-file", help="Where the ledger's head is kept outside of it.", metavar="FILE"),
     ] = None,
     expect_head: ExpectHead = None,
+    trust_database: Annotated[
+        bool,
+        typer.Option(
+            "--trust-database",
+            help="Take the answers as the database has them, once, after you put an older copy back on purpose.",
+        ),
+    ] = False,
     proxy: Annotated[
         bool, typer.Option("--proxy", help="A proxy on this machine says which address a client has.")
     ] = False,
@@ -67,6 +74,7 @@ def serve(  # noqa: PLR0913  one parameter an option
         origin=origin,
         head_file=head_file,
         expect_head=expect_head,
+        trust_database=trust_database,
     )
     if new_key:
         print(operate.replaced_key(settings))

@@ -21,6 +21,7 @@ from pydantic import Field
 from . import keys, store
 from .access import Execute
 from .errors import RefusedError
+from .register import new_version
 from .studies import Study, _Strict
 
 
@@ -38,15 +39,15 @@ class Joined:
 
     counts: dict[str, Counter[float]] = field(default_factory=lambda: defaultdict(Counter))
 
-    @classmethod
-    def load(cls, execute: Execute) -> Joined:
-        """Count the rows once, at the start; a choice stays when the answer is deleted after the last publication."""
-        table, joined = store.people, cls()
+    def load(self, execute: Execute) -> None:
+        """Count the rows, at the start; a choice stays when the answer is deleted after the last publication."""
+        table = store.people
         columns = (table.c.study, table.c.epsilon, sa.func.count().label("people"))
         query = sa.select(*columns).where(table.c.epsilon.is_not(None)).group_by(table.c.study, table.c.epsilon)
-        for row in execute(query):
-            joined.counts[row.study][row.epsilon] = row.people
-        return joined
+        found = execute(query).all()
+        self.counts.clear()
+        for row in found:
+            self.counts[row.study][row.epsilon] = row.people
 
     def change(self, study: str, gone: float | None, come: float | None) -> None:
         """Count a person who came, went, or changed their choice."""
@@ -61,10 +62,14 @@ class Joined:
 
 def _record_query() -> sa.Select[Any]:
     sessions, people = store.sessions, store.people
-    whose = (sessions.c.hash, sessions.c.expires, people.c.id.label("person"), people.c.epsilon)
+    who = (people.c.id.label("person"), people.c.epsilon, people.c.answer, people.c.version.label("row_version"))
     has = people.c.epsilon.is_not(None).label("answered")
     joint = sessions.join(people, people.c.id == sessions.c.person).join(store.studies)
-    return sa.select(store.studies, *whose, has).select_from(joint).where(sessions.c.hash == sa.bindparam("hash"))
+    return (
+        sa.select(store.studies, sessions.c.hash, sessions.c.expires, *who, has)
+        .select_from(joint)
+        .where(sessions.c.hash == sa.bindparam("hash"))
+    )
 
 
 def _change(*columns: str) -> sa.Update:
@@ -74,8 +79,8 @@ def _change(*columns: str) -> sa.Update:
 
 # Statements of the busiest path are made once.
 _RECORD = _record_query()
-_CHANGE = _change("epsilon", "answer")
-_CHANGE_FIRST = _change("epsilon", "answer", "invitation", "again")
+_CHANGE = _change("epsilon", "answer", "version")
+_CHANGE_FIRST = _change("epsilon", "answer", "version", "invitation", "again")
 _OTHERS = sa.delete(store.sessions).where(
     (store.sessions.c.person == sa.bindparam("who")) & (store.sessions.c.hash != sa.bindparam("hash"))
 )
@@ -87,6 +92,7 @@ def send(transaction: store.Transaction, joined: Joined, vault: keys.Vault, toke
     _changeable(study, row)
     level = study.level(new.tier, new.epsilon)
     changes: dict[str, Any] = {"epsilon": level, "answer": _sealed(new.value, level, study, vault, row.person)}
+    _registered(transaction, row, changes)
     again = None
     if not row.answered:
         again = keys.fresh()
@@ -100,14 +106,16 @@ def send(transaction: store.Transaction, joined: Joined, vault: keys.Vault, toke
 
 
 def withdraw(transaction: store.Transaction, joined: Joined, token: str) -> dict[str, Any]:
-    """Delete a person's answer; they may send another one until closing."""
+    """Delete a person's answer, until it is published; they may send another one until closing."""
     study, row = _record(transaction.execute, token)
     if not row.answered:
         return {"withdrawn": True}
-    if study.phase() != "open":
+    if study.phase() not in {"open", "closed"}:
         raise RefusedError(409, "closed", "Answers are closed.")
-    gone, transaction.scrub = {"answer": None, "epsilon": None}, True
-    transaction.execute(sa.update(store.people).where(store.people.c.id == row.person).values(gone))
+    gone: dict[str, Any] = {"answer": None, "epsilon": None}
+    _registered(transaction, row, gone)
+    transaction.scrub = True
+    transaction.execute(_CHANGE, {"who": row.person, **gone})
     transaction.after(lambda: joined.change(study.id, row.epsilon, None))
     return {"withdrawn": True}
 
@@ -135,12 +143,19 @@ def enter(transaction: store.Transaction, token: str) -> str:
 
 
 def _record(execute: Execute, token: str) -> tuple[Study, Any]:
-    """Return a session's study and person in one query; the sealed answer stays in the database."""
+    """Return a session's study and person in one query."""
     hashed = keys.digest("session", token)
     row = execute(_RECORD, {"hash": hashed}).first()
     if not keys.same(row.hash if row else None, hashed) or row is None or row.expires < time.time():
         raise RefusedError(401)
     return Study.of(row), row
+
+
+def _registered(transaction: store.Transaction, row: Any, changes: dict[str, Any]) -> None:
+    """Give a changed row its version, and tell the register which row it replaces."""
+    changes["version"] = new_version()
+    before = {"id": row.person, "study": row.id, "epsilon": row.epsilon, "answer": row.answer}
+    transaction.person(row.id, {**before, "version": row.row_version}, {**before, **changes})
 
 
 def _changeable(study: Study, row: Any) -> None:

@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import sqlalchemy as sa
 from anyio import CapacityLimiter
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
@@ -21,6 +22,7 @@ from .._errors import InputError
 from .._mean import mean
 from . import answers, api, errors, explore, keys, pages, publish, rows, start, store
 from .guard import Guard, Rates
+from .register import Register
 from .settings import Settings
 
 log = logging.getLogger("hetdp.server")
@@ -28,7 +30,8 @@ log = logging.getLogger("hetdp.server")
 
 def create_app(settings: Settings) -> FastAPI:
     """Return the server as an ASGI application; `app.state.first_key` is the curator's key at the first start."""
-    vault, database = keys.Vault.of(settings), store.Store(settings)
+    vault = keys.Vault.of(settings)
+    database = store.Store(settings, Register(settings.register_folder, vault))
     try:
         return _assembled(settings, vault, database)
     except BaseException:  # whatever it is, the database is let go of
@@ -59,9 +62,16 @@ def _assembled(settings: Settings, vault: keys.Vault, database: store.Store) -> 
 
 def _filled(app: FastAPI, settings: Settings, vault: keys.Vault, database: store.Store) -> None:
     state = app.state
-    state.first_key = start.prepare(database, vault)
+    state.first_key = start.prepare(database, vault, trusted=settings.trust_database)
+    state.joined = answers.Joined()
+
+    def load(connection: sa.Connection) -> None:
+        state.joined.load(connection.execute)
+        database.register.forget()
+
     with database.engine.connect() as connection:
-        state.joined = answers.Joined.load(connection.execute)
+        load(connection)
+    database.returned.append(load)
     state.publisher = publish.Publisher(database, vault, start.open_ledger(settings, database))
     app.add_middleware(Guard, settings=settings, rates=state.rates)
     for router in (api.router, rows.router, explore.router, pages.router):

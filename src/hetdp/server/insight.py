@@ -45,13 +45,19 @@ def _plan_facts(p: Plan) -> dict[str, Any]:
 
 def shared(study: Study, level: float) -> float:
     """Return with which ε somebody enters the current wave: its share of theirs, as the ledger reckons it."""
-    return _allowance(level, study.current.share)
+    return allowance(level, study.current.share)
 
 
 @lru_cache(maxsize=4096)
-def _allowance(epsilon: float, share: float) -> float:
+def allowed_units(epsilon: float, share: float) -> int:
+    """Return what a wave may use of somebody at most, in the ledger's units."""
     units = budget_units(epsilon)
-    return ledger_level(Rule.given(share=share).allowed(units, units))
+    return Rule.given(share=share).allowed(units, units)
+
+
+def allowance(epsilon: float, share: float) -> float:
+    """Return the same as the ε that the ledger makes of it."""
+    return ledger_level(allowed_units(epsilon, share))
 
 
 def live(study: Study, people: People) -> dict[str, Any]:

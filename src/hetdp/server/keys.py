@@ -56,13 +56,13 @@ class Vault:
     Argument: every sealed answer has the same length, a fresh nonce of 96 random bits, and is authenticated together
     with the person's id, the study's and the ε, so it can neither be read, altered nor moved to another row. Who can
     write to the database, but has no key, cannot have it published at another ε or in a study of their own: then it
-    does not open.
+    does not open. That a sealed answer is the newest one of its person is the business of the register.
     """
 
     def __init__(self, key: bytes) -> None:
         from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-        self._cipher = AESGCM(key)
+        self._cipher, self._key = AESGCM(key), key
         self.fingerprint = hmac.new(key, b"hetdp vault", hashlib.sha256).hexdigest()
 
     @classmethod
@@ -76,6 +76,10 @@ class Vault:
         if len(key) != 32:
             raise InputError("the key of the vault must be 64 hexadecimal digits; restore it from its backup") from None
         return cls(key)
+
+    def derived(self, purpose: bytes) -> bytes:
+        """Return a key for another purpose, from which that of the vault cannot be found."""
+        return hmac.digest(self._key, purpose, "sha256")
 
     def seal(self, code: int, person: str, study: str, epsilon: float) -> bytes:
         """Return a code as bytes that only this vault can open, for this person, study and ε alone."""

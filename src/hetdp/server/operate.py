@@ -15,6 +15,7 @@ from .._errors import InputError
 from . import keys, store
 from .app import close, create_app
 from .guard import JsonLines
+from .register import Register
 from .settings import Settings
 from .start import new_key, prepare
 
@@ -87,9 +88,10 @@ def log_to_stderr() -> None:
 
 def replaced_key(settings: Settings) -> str:
     """Return a new curator key; the old one and every session of the curator end."""
-    database = store.Store(settings)
+    vault = keys.Vault.of(settings)
+    database = store.Store(settings, Register(settings.register_folder, vault))
     try:
-        prepare(database, keys.Vault.of(settings))
+        prepare(database, vault)
         return database.submit(new_key).result()
     finally:
         database.close()
@@ -98,8 +100,9 @@ def replaced_key(settings: Settings) -> str:
 def back_up(settings: Settings, folder: Path) -> None:
     """Copy the SQLite database and the ledger into a new folder; the server may be running.
 
-    The key of the vault is left out on purpose: a copy of the database without it tells nobody's answer. So is the
-    ledger's head: it would vouch for the old ledger beside it, and budgets could be spent twice.
+    The key of the vault is left out on purpose: a copy of the database without it tells nobody's answer. So are the
+    ledger's head and the register: they would vouch for the old copy beside them, so that budgets could be spent
+    twice, and answers that were withdrawn since would come back unnoticed.
     """
     name = settings.sqlite_file
     if name is None:

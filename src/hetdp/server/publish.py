@@ -4,6 +4,19 @@ The order survives a crash at any point. The wave is closed and committed first,
 change; the ledger then charges them under the release's own id before a code is opened, and gives the stored
 result again when asked twice; at last the result is stored and, after the last wave, every sealed answer is deleted.
 A wave that was left closed without a result is taken up again at the next start.
+
+Claim. Whoever can write to the database, but has neither the vault's key nor the files beside it, cannot have anybody's
+answer used at a larger ε than that person chose last, nor after they withdrew.
+
+Argument. The rows are read once and compared with the register before anything is charged, so these are the ε that
+people chose last; the same rows are used to the end. What each person allows, the share of their ε, is part of the
+request: the ledger charges nobody more, whatever its own tables say, and carries out no charge whose request is another
+one. Before the first code is opened, the level of each person in the charged plan is compared with what they allow.
+The shares of a study and the wave it has come to are in the register as well, so the waves add up to ε at most.
+
+A publication that fails leaves the wave stopped: people can change or withdraw, and the curator can try again. If
+nothing has changed by then, the charge that was made is carried out; else it is given up, and the new request is
+charged under a further id.
 """
 
 from __future__ import annotations
@@ -14,31 +27,41 @@ import math
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import sqlalchemy as sa
 
-from .._errors import HetdpError
+from .._errors import HetdpError, InputError, PrivacyError
 from .._groupby import Table
 from .._plan import Plan
 from .._tally import Tally
-from ..ledger import Ledger
-from ..ledger._amounts import UNLIMITED, Rule
+from ..ledger import Ledger, LedgerRelease
+from ..ledger._amounts import Rule
+from ..ledger._errors import OtherRequestError
 from ..ledger._release import Request, carry_out
 from . import insight, keys, store, studies
 from .access import Execute
 from .errors import RefusedError
 from .guard import place
+from .register import ChangedError
 from .studies import Study
 
 log = logging.getLogger("hetdp.server")
 _REFUSES = (
-    "This wave cannot be released. The operator finds the kind of error in the log, and can check the ledger with: "
-    "hetdp ledger verify"
+    "This wave could not be released. Nothing was shown, and people can change or withdraw their answers again. The "
+    "operator finds the kind of error in the log, and can check the ledger with: hetdp ledger verify. When that is "
+    "repaired, publish again."
 )
+_CHANGED = (
+    "The answers of this study are not as this server left them: its database was changed from outside, or an older "
+    "copy was put back. Nothing was charged or released, and people can still withdraw. The operator can bring the "
+    "newest copy back and restart the server; otherwise this study cannot be published, and a new one can be made."
+)
+_MOST_ATTEMPTS = 24
+_NO_LEDGER = "The ledger cannot be read now, so nothing was changed. Try again; if it stays so, ask the operator."
 _OLD_COPY = (
     "This wave was released before: the ledger has it and this database does not, so it is an old copy. "
     "Bring the newest one back."
@@ -60,10 +83,20 @@ class Publisher:
         with self.locks[study_id]:
             if self.closed:
                 raise RefusedError(503)
-            charged = self.ledger.charged(_release_id(study_id, wave))
-            done = self._run(lambda transaction: _close(transaction, study_id, wave, charged=charged))
-            result: dict[str, Any] = done if done is not None else self._finish(study_id, wave)
-            return result
+            try:
+                charged = self.ledger.charged(_release_id(study_id, wave))
+            except HetdpError as error:  # nothing has happened yet
+                log.warning("ledger not readable", extra={"facts": {"study": study_id, "error": type(error).__name__}})
+                raise RefusedError(503, "ledger", _NO_LEDGER) from None
+            try:
+                found = self._run(lambda transaction: _closed(transaction, study_id, wave, charged=charged))
+            except ChangedError:
+                self._stop(study_id, "ChangedError")
+                raise RefusedError(409, "changed", _CHANGED) from None
+            if isinstance(found, tuple):
+                study, answered = found
+                return self._finish(study, answered, wave)
+            return dict(found)
 
     def close(self) -> None:
         """Begin no more publications, wait for those under way, and let go of the ledger."""
@@ -84,27 +117,46 @@ class Publisher:
                 why = {"error": type(error).__name__, "at": place(error)}
                 log.warning("publication not finished", extra={"facts": {"study": study.id, **why}})
 
-    def _finish(self, study_id: str, wave: int) -> dict[str, Any]:
-        with self.database.engine.connect() as connection:
-            study = studies.get(connection.execute, study_id)
-            columns = (store.people.c.id, store.people.c.epsilon)
-            rows = connection.execute(sa.select(*columns).where(_answered(study_id)).order_by(store.people.c.id)).all()
-        body = self._released(study, wave, {row.id: row.epsilon for row in rows})
+    def _finish(self, study: Study, answered: Sequence[Any], wave: int) -> dict[str, Any]:
+        try:
+            body = self._released(study, wave, answered)
+        except HetdpError as error:
+            self._stop(study.id, type(error).__name__)
+            raise RefusedError(409, "ledger", _REFUSES) from None
         result: dict[str, Any] = self._run(lambda transaction: self._store(transaction, study, wave, body))
         return result
 
-    def _released(self, study: Study, wave: int, chosen: dict[str, float]) -> dict[str, Any]:
+    def _stop(self, study_id: str, why: str) -> None:
+        """Open a wave again that was closed for a publication which failed, so that people can withdraw."""
+        log.warning("publication stopped", extra={"facts": {"study": study_id, "error": why}})
+
+        def job(transaction: store.Transaction) -> None:
+            if studies.get(transaction.execute, study_id).status == "publishing":
+                studies.move(transaction, study_id, status="stopped")
+
+        self._run(job)
+
+    def _released(self, study: Study, wave: int, answered: Sequence[Any]) -> dict[str, Any]:
         """Return the facts of a release that the ledger has charged and stored; the same ones if it has already."""
         ask = {"bounds": study.interval, "method": "adpm", "variance": None}
-        people, rule = dict.fromkeys(chosen, UNLIMITED), Rule.given(share=study.waves[wave].share)
-        request = Request(_release_id(study.id, wave), rule, ask, people, {"study": study.id, "wave": wave})
-        names = insight.names_of(study, dict.fromkeys(chosen.values(), 1))
-        try:
-            self.ledger.enroll(chosen)
-            released = carry_out(self.ledger, request, lambda places, plan: self._tally(study, chosen, places, plan))
-        except HetdpError as error:
-            log.warning("ledger refuses", extra={"facts": {"study": study.id, "error": type(error).__name__}})
-            raise RefusedError(409, "ledger", _REFUSES) from None
+        share = study.waves[wave].share
+        allowed = _allowed(answered, share)
+        self.ledger.enroll({row.id: row.epsilon for row in answered})
+
+        def read(places: Mapping[str, int], plan: Plan) -> Tally:
+            return self._tally(study, share, answered, places, plan)
+
+        for attempt in range(_MOST_ATTEMPTS):
+            name, about = _release_id(study.id, wave, attempt), {"study": study.id, "wave": wave}
+            try:
+                released = carry_out(self.ledger, Request(name, Rule.given(share=share), ask, allowed, about), read)
+            except OtherRequestError:  # an earlier attempt was charged for other people or levels: it is given up
+                continue
+            return self._facts(study, released, answered)
+        raise InputError("too many attempts at this wave were charged and given up")
+
+    def _facts(self, study: Study, released: LedgerRelease, answered: Sequence[Any]) -> dict[str, Any]:
+        names = insight.names_of(study, dict.fromkeys((row.epsilon for row in answered), 1))
         facts = {**released.to_dict(), "table": insight.table(released.plan, names)}
         here = self.ledger.name  # a file or an address, which is nobody's business
         facts["ledger"]["name"] = "of this server"
@@ -112,30 +164,32 @@ class Publisher:
         facts["tiers"] = [{**tier, "name": names.get(_level(tier["epsilon"]))} for tier in facts["tiers"]]
         return facts
 
-    def _tally(self, study: Study, chosen: Mapping[str, float], places: Mapping[str, int], plan: Plan) -> Tally:
+    def _tally(
+        self, study: Study, share: float, answered: Sequence[Any], places: Mapping[str, int], plan: Plan
+    ) -> Tally:
         """Open the codes of those who take part; the ledger calls this after the charge is on disk.
 
-        A code opens for the ε that the ledger was told, or not at all.
+        Nothing is opened unless everybody's level in the plan is within what they allow.
         """
-        columns = (store.people.c.id, store.people.c.answer)
-        sums = [0] * len(plan.levels)
-        with self.database.engine.connect() as connection:
-            rows = connection.execute(sa.select(*columns).where(_answered(study.id))).all()
-        for person, sealed in rows:
-            if person in places:
-                sums[places[person]] += self.vault.open(sealed, person, study.id, chosen[person])
-        levels = plan.levels
-        table = Table(levels.epsilon, levels.count, np.array(sums, np.int64), levels.rounded)
-        return Tally(table, plan.interval, levels.names)
+        levels, known = plan.levels.epsilon.tolist(), {row.id: row for row in answered}
+        for person, at in places.items():
+            if person not in known or levels[at] > insight.allowance(known[person].epsilon, share):
+                raise PrivacyError("this plan would use an answer at more than its person allows; nothing was opened")
+        sums = [0] * len(levels)
+        for person, at in places.items():
+            row = known[person]
+            sums[at] += self.vault.open(row.answer, person, study.id, row.epsilon)
+        found = plan.levels
+        table = Table(found.epsilon, found.count, np.array(sums, np.int64), found.rounded)
+        return Tally(table, plan.interval, found.names)
 
     def _store(self, transaction: store.Transaction, study: Study, wave: int, body: dict[str, Any]) -> dict[str, Any]:
         now = int(time.time())
         row = {"study": study.id, "wave": wave, "published": now, "body": json.dumps(body, allow_nan=False)}
         transaction.execute(sa.insert(store.results).values(row))
         last = wave + 1 == len(study.waves)
-        state = {"wave": wave + 1, "status": "published" if last else "open"}
-        transaction.execute(sa.update(store.studies).where(store.studies.c.id == study.id).values(state))
-        if last:
+        studies.move(transaction, study.id, wave=wave + 1, status="published" if last else "open")
+        if last:  # the register keeps the answers: nothing of this study is ever checked again, or put back
             transaction.execute(sa.update(store.people).where(_answered(study.id)).values(answer=None))
             transaction.scrub = True
         studies.note(transaction, "published", study.id, {"wave": wave, "n": body["n"]})
@@ -145,32 +199,40 @@ class Publisher:
         return self.database.submit(job).result()
 
 
-def _release_id(study: str, wave: int) -> str:
-    return f"{study}-{wave}"
+def _release_id(study: str, wave: int, attempt: int = 0) -> str:
+    return f"{study}-{wave}-{attempt}" if attempt else f"{study}-{wave}"
 
 
-def _close(transaction: store.Transaction, study_id: str, wave: int, *, charged: bool) -> dict[str, Any] | None:
-    """Close a wave to answers, or return its result if it has one, or raise.
+def _allowed(answered: Sequence[Any], share: float) -> dict[str, int]:
+    """Return what a wave may use of everybody at most, in the ledger's units."""
+    return {row.id: insight.allowed_units(row.epsilon, share) for row in answered}
 
-    A wave is closed before it is charged, so one that is open and charged stands in an old copy of the database.
+
+def _closed(
+    transaction: store.Transaction, study_id: str, wave: int, *, charged: bool
+) -> tuple[Study, list[Any]] | dict[str, Any]:
+    """Close a wave; return its study and the rows of those who answered, or its result if it has one. Or raise.
+
+    Nothing is written unless the register vouches for the rows, and closing is one transaction with reading them: what
+    is returned cannot change any more. A wave is closed before it is charged, so one that is open and charged stands
+    in an old copy of the database.
     """
     study = studies.get(transaction.execute, study_id)
     if wave < study.wave:
         return stored(transaction.execute, study_id, wave)
     if wave > study.wave or wave >= len(study.waves) or study.phase() == "planned":
         raise RefusedError(409, "wave", "This wave cannot be published now.")
-    if study.status == "publishing":
-        return None
-    if charged:
+    if charged and study.status == "open":
         raise RefusedError(409, "old-copy", _OLD_COPY)
-    n = transaction.execute(
-        sa.select(sa.func.count()).select_from(store.people).where(_answered(study_id))
-    ).scalar_one()
+    answered = [row for row in transaction.checked(study_id) if row.answer is not None]
+    if study.status == "publishing":
+        return study, answered
+    n = len(answered)
     if n < study.fewest:
         raise RefusedError(409, "too-few", f"There are {n} people; this study publishes from {study.fewest} on.")
-    transaction.execute(sa.update(store.studies).where(store.studies.c.id == study_id).values(status="publishing"))
+    studies.move(transaction, study_id, status="publishing")
     studies.note(transaction, "closed for publication", study_id, {"wave": wave, "n": n})
-    return None
+    return study, answered
 
 
 def _answered(study: str) -> sa.ColumnElement[bool]:

@@ -22,6 +22,7 @@ from ..sources import Source
 from . import keys, store, studies
 from .api import CURATOR
 from .errors import RefusedError
+from .register import new_version
 from .strict import StrictRoute
 from .studies import Study
 
@@ -81,7 +82,7 @@ def _sealed(batch: Any, study: Study, vault: keys.Vault) -> Rows:
     for code, epsilon in zip(codes, batch.epsilon.tolist(), strict=True):
         person, level = keys.opaque_id(), study.level(None, epsilon) if study.free else epsilon
         sealed = vault.seal(code if level > 0 else 0, person, study.id, level)
-        rows.append({"id": person, "study": study.id, "epsilon": level, "answer": sealed})
+        rows.append({"id": person, "study": study.id, "epsilon": level, "answer": sealed, "version": new_version()})
     return rows
 
 
@@ -96,6 +97,8 @@ def _add(transaction: store.Transaction, joined: Any, study_id: str, key: str, p
         raise RefusedError(409, "closed", "This study does not take answers now.")
     if people:
         transaction.execute(sa.insert(store.people), people)
+        for person in people:
+            transaction.person(study_id, None, person)
     transaction.execute(sa.insert(table).values({"key": key, "study": study_id, "people": len(people)}))
     studies.note(transaction, "rows imported", study_id, {"count": len(people)})
     come = Counter(row["epsilon"] for row in people)

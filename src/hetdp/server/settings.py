@@ -29,6 +29,8 @@ class Settings:
         The public address, as in https://survey.example.org; None: taken from the request.
     head_file, expect_head
         Where the ledger's head is kept outside of it, and a head that was written down: see `Ledger`.
+    trust_database
+        Take the answers as the database has them, after an older copy was put back on purpose: see `register`.
     body_limit, import_limit
         The most bytes of a request, and of a file of rows.
     per_address, per_person, attempts
@@ -44,6 +46,7 @@ class Settings:
     origin: str | None = None
     head_file: Path | None = None
     expect_head: str | None = None
+    trust_database: bool = False
     body_limit: int = 2**16
     import_limit: int = 2**24
     per_address: int = 1200
@@ -73,6 +76,17 @@ class Settings:
         if name is None:
             raise InputError("a database that is not SQLite needs a place for its key: give a key file or HETDP_KEY")
         return name.with_name(name.name + ".key")
+
+    @property
+    def register_folder(self) -> Path:
+        """Where the register stands: beside the SQLite file, else beside the ledger's head or the key."""
+        beside = self.sqlite_file or self.head_file or self.key_file
+        if beside is None:
+            raise InputError(
+                "a database that is not SQLite needs a place outside of it, where an older answer that is put back is "
+                "noticed: give --head-file FILE or --key-file FILE"
+            )
+        return beside.with_name(f"{beside.name}.register")
 
     @property
     def ledger(self) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import sqlalchemy as sa
@@ -12,23 +12,66 @@ import sqlalchemy as sa
 from .._errors import InputError
 from ..ledger import Ledger
 from . import keys, store, studies
+from .errors import RefusedError
+from .register import Register, new_version
 from .settings import Settings
 
-_LOCK = 0x686574_6470  # a number of our own among PostgreSQL's advisory locks
 
-
-def prepare(database: store.Store, vault: keys.Vault) -> str | None:
+def prepare(database: store.Store, vault: keys.Vault, *, trusted: bool = False) -> str | None:
     """Make the database ready; return the curator's key if it was made just now."""
     with database.engine.begin() as connection:
         store.tables.create_all(connection)
 
     def job(transaction: store.Transaction) -> str | None:
-        _agrees(transaction, "version", store.VERSION, "the database has another version than this server")
+        old = _upgraded(transaction)
         _agrees(transaction, "vault", vault.fingerprint, "this is not the key with which the answers were sealed")
+        _registered(transaction, database.register, trusted=trusted, first=old < 3)
         has_key = transaction.execute(sa.select(store.facts.c.name).where(store.facts.c.name == "curator")).first()
         return None if has_key else new_key(transaction)
 
     return database.submit(job).result()
+
+
+def _upgraded(transaction: store.Transaction) -> int:
+    """Bring the tables to the version of this server; return the version that they had, 0 if they are new."""
+    fact = store.facts.c.name == "version"
+    found = transaction.execute(sa.select(store.facts.c.text).where(fact)).scalar()
+    if found is None and transaction.execute(sa.select(store.facts)).first() is None:
+        transaction.execute(sa.insert(store.facts).values({"name": "version", "text": str(store.VERSION)}))
+        return 0
+    old = int(found) if found is not None and found.isdecimal() else 0
+    if old > store.VERSION:
+        raise InputError("this database was made by a newer hetdp; update hetdp. Nothing was changed")
+    for version in range(old, store.VERSION):
+        if version not in STEPS:
+            raise InputError(f"the database has version {found}, from which there is no way here; nothing was changed")
+        STEPS[version](transaction)
+        transaction.execute(sa.update(store.facts).where(fact).values(text=str(version + 1)))
+    return old
+
+
+def _versions(transaction: store.Transaction) -> None:
+    """From 2 to 3: every row of a study or a person has a version."""
+    for table in (store.studies, store.people):
+        transaction.connection.exec_driver_sql(f"ALTER TABLE {table.name} ADD COLUMN version TEXT")
+        ids = transaction.execute(sa.select(table.c.id)).scalars().all()
+        change = sa.update(table).where(table.c.id == sa.bindparam("row")).values(version=sa.bindparam("fresh"))
+        if ids:
+            transaction.execute(change, [{"row": row, "fresh": new_version()} for row in ids])
+
+
+STEPS: Mapping[int, Callable[[store.Transaction], None]] = {2: _versions}
+"""From each older version of the tables, the step to the next one."""
+
+
+def _registered(transaction: store.Transaction, register: Register, *, trusted: bool, first: bool) -> None:
+    """Have a register; raise if the one that was there is missing, unless the operator trusts the database."""
+    if not register.folder.exists() and not first and not trusted:
+        raise InputError(
+            f"{register.folder} is missing, so answers that were put back or changed could not be noticed; bring it "
+            "back, or start once with --trust-database if you know that nobody changed the database"
+        )
+    register.adopt(transaction.execute, trusted=trusted or (first and not register.folder.exists()))
 
 
 def open_ledger(settings: Settings, database: store.Store) -> Ledger:
@@ -66,12 +109,11 @@ def only_one(settings: Settings, database: store.Store) -> Callable[[], None]:
     """
     name = settings.sqlite_file
     if name is None:
-        connection = database.engine.connect()
-        if not connection.execute(sa.select(sa.func.pg_try_advisory_lock(_LOCK))).scalar():
-            connection.close()
-            raise InputError("another process serves this database; stop it first")
-        connection.detach()  # to close it is to end it, and with it the lock
-        return connection.close
+        try:
+            database.stay_alone()
+        except RefusedError:
+            raise InputError("another process serves this database; stop it first") from None
+        return lambda: None  # the session of the writer ends with the store, and with it the lock
     handle = os.open(f"{name}.lock", os.O_RDWR | os.O_CREAT, 0o600)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -3,17 +3,23 @@
 SQLite syncs at every commit, so a commit a request would cap the server at the speed of the disk. The writer takes
 what has queued up, runs it in one transaction and answers everybody after the commit: an acknowledged change
 is on disk, and under load many share one sync.
+
+Only one server may write. Of PostgreSQL the writer keeps one session, which holds an advisory lock; a transaction is
+committed by that session or not at all. If the session is lost, as when PostgreSQL restarts, the lock is lost with it:
+the next session takes it again before it writes, and writes nothing if another server has it by then.
 """
 
 from __future__ import annotations
 
 import asyncio
+import os
 import queue
 import sqlite3
+import stat
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
-from contextlib import closing, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -21,10 +27,13 @@ import sqlalchemy as sa
 from starlette.concurrency import run_in_threadpool
 
 from .errors import RefusedError
+from .register import Register
 from .settings import Settings
 
 T = TypeVar("T")
-VERSION = "2"
+VERSION = 3
+"""The version of the tables below."""
+_LOCK = 0x686574_6470  # a number of our own among PostgreSQL's advisory locks
 _SOON = 0.2
 """Seconds after which the writer tries again to empty the write-ahead log."""
 _MOST_AT_ONCE = 256
@@ -50,8 +59,9 @@ studies = sa.Table(
     sa.Column("fewest", sa.Integer, nullable=False),
     sa.Column("changeable", sa.Boolean, nullable=False),
     sa.Column("wave", sa.Integer, nullable=False),  # the wave that is open now, from 0
-    sa.Column("status", sa.Text, nullable=False),  # open, publishing, published
+    sa.Column("status", sa.Text, nullable=False),  # open, publishing, stopped (a publication failed), published
     sa.Column("created", sa.BigInteger, nullable=False),
+    sa.Column("version", sa.Text),  # random, anew whenever the row is written: see `register`
 )
 
 people = sa.Table(
@@ -63,6 +73,7 @@ people = sa.Table(
     sa.Column("again", sa.Text, unique=True),  # hash of the link by which the person comes back
     sa.Column("epsilon", sa.Double),
     sa.Column("answer", sa.LargeBinary),  # the sealed grid code; null before and after
+    sa.Column("version", sa.Text),  # random, anew whenever ε or answer are written: see `register`
 )
 
 sessions = sa.Table(
@@ -106,12 +117,30 @@ class Transaction:
     """A connection inside a transaction, and what is to be done once it is committed."""
 
     connection: sa.Connection
+    register: Register
     done: list[Callable[[], None]] = field(default_factory=list)
     scrub: bool = False  # a sealed answer was deleted or replaced: nothing of it may stay on the disk
+    changes: dict[str, int] = field(default_factory=dict)  # what the register is told, by study
 
     def execute(self, statement: sa.Executable, rows: Any = None) -> sa.CursorResult[Any]:
         """Run a statement."""
         return self.connection.execute(statement, rows)
+
+    def person(self, study: str, before: Mapping[str, Any] | None, now: Mapping[str, Any] | None) -> None:
+        """Tell the register that a person's row was written, replaced or removed."""
+        self._told(study, self.register.person, before, now)
+
+    def study(self, study: str, before: Mapping[str, Any] | None, now: Mapping[str, Any]) -> None:
+        """Tell the register that a study's row was written or replaced."""
+        self._told(study, self.register.study, before, now)
+
+    def checked(self, study: str) -> list[Any]:
+        """Return the rows of a study's people, or raise if the database was changed outside of the server."""
+        return self.register.check(self.execute, study, self.changes.get(study, 0))
+
+    def _told(self, study: str, number: Callable[[Mapping[str, Any]], int], *rows: Mapping[str, Any] | None) -> None:
+        before, now = (0 if row is None else number(row) for row in rows)
+        self.changes[study] = self.changes.get(study, 0) + now - before
 
     def after(self, action: Callable[[], None]) -> None:
         """Have something done after the commit, and only then."""
@@ -122,15 +151,30 @@ Job = Callable[[Transaction], T]
 
 
 class Store:
-    """The database of one server."""
+    """The database of one server.
 
-    def __init__(self, settings: Settings) -> None:
+    Attributes
+    ----------
+    returned
+        What is to be done when the writer had lost its session and has another one: another server may have written
+        in between, so what is in memory is read anew.
+    """
+
+    def __init__(self, settings: Settings, register: Register) -> None:
         self.engine = connect(settings.database)
+        self.register, self.returned = register, list[Callable[[sa.Connection], None]]()
         self._writes = self.engine.execution_options(writes=True)
+        self._alone = False
+        self._session: sa.Connection | None = None
         self._scrub, self._closed, self._door = False, False, threading.Lock()
         self._queue: queue.SimpleQueue[tuple[Job[Any], Future[Any]] | None] = queue.SimpleQueue()
         self._writer = threading.Thread(target=self._work, name="hetdp-writer", daemon=True)
         self._writer.start()
+
+    def stay_alone(self) -> None:
+        """Write only while no other server does; raise if one does now. SQLite has a file for that: see `start`."""
+        self._alone = self.engine.dialect.name == "postgresql"
+        self.submit(lambda _: None).result()
 
     async def read(self, query: Callable[[sa.Connection], T]) -> T:
         """Return what a query finds; it runs in a thread."""
@@ -160,7 +204,41 @@ class Store:
             self._closed = True
             self._queue.put(None)
         self._writer.join()
+        if self._session is not None:
+            self._session.close()
         self.engine.dispose()
+
+    @contextmanager
+    def _writing(self) -> Iterator[sa.Connection]:
+        """Give the connection of the writer, in a transaction that commits at the end."""
+        if not self._alone:
+            with self._writes.begin() as connection:
+                yield connection
+            return
+        session = self._locked_session()
+        try:
+            with session.begin():
+                yield session
+        except sa.exc.DBAPIError:
+            if session.invalidated:  # the lock is lost with it
+                self._session = None
+                session.close()
+            raise
+
+    def _locked_session(self) -> sa.Connection:
+        """Return the one session that may write to PostgreSQL; raise if another server has the lock."""
+        if self._session is not None:
+            return self._session
+        session = self.engine.connect()
+        if not session.execute(sa.select(sa.func.pg_try_advisory_lock(_LOCK))).scalar():
+            session.close()
+            raise RefusedError(503, "another-server", "Another server serves this database; this one writes nothing.")
+        session.execute(sa.text("SET synchronous_commit TO on"))  # what is acknowledged is on disk
+        for action in self.returned:
+            action(session)
+        session.commit()
+        self._session = session
+        return session
 
     def _work(self) -> None:
         while True:
@@ -205,17 +283,21 @@ class Store:
     def _carry(self, batch: list[tuple[Job[Any], Future[Any]]]) -> None:
         """Run jobs in one transaction; if it fails for an unforeseen reason, each in one of its own."""
         outcomes: list[tuple[Future[Any], Any, Exception | None]] = []
+        sums: dict[str, int] = {}
         try:
-            with self._writes.begin() as connection:
-                transaction = Transaction(connection)
+            with self._writing() as connection:
+                transaction = Transaction(connection, self.register)
                 outcomes = [(future, *_outcome(job, transaction)) for job, future in batch]
+                sums = self.register.prepare(connection.execute, transaction.changes)
         except Exception as error:  # noqa: BLE001  whatever it is, its askers must hear of it
+            self.register.forget(sums)  # it may be committed or not
             if len(batch) > 1:
                 for item in batch:
                     self._carry([item])
             else:
                 batch[0][1].set_exception(error)
             return
+        self.register.commit(sums)
         self._scrub |= transaction.scrub
         for action in transaction.done:
             action()
@@ -241,9 +323,22 @@ def connect(url: str) -> sa.Engine:
         address = address.set(drivername="postgresql+psycopg")
     engine = sa.create_engine(address, hide_parameters=True)
     if engine.dialect.name == "sqlite":
+        _private(address.database)
         sa.event.listen(engine, "connect", _sqlite)
         sa.event.listen(engine, "begin", _begin)
     return engine
+
+
+def _private(name: str | None) -> None:
+    """Have the file of a database readable by its owner alone; SQLite makes its log and index with the same mode."""
+    if not name or name == ":memory:":
+        return
+    for path in (name, f"{name}-wal", f"{name}-shm"):
+        with suppress(FileNotFoundError):
+            if path == name:
+                os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
+            if stat.S_IMODE(os.stat(path).st_mode) & 0o077:  # noqa: PTH116  a name of SQLite's own making
+                os.chmod(path, 0o600)  # noqa: PTH101
 
 
 def _begin(connection: sa.Connection) -> None:

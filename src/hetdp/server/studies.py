@@ -17,6 +17,7 @@ from .._interval import Interval
 from . import keys, store
 from .access import Execute
 from .errors import RefusedError
+from .register import new_version
 
 Phase = Literal["planned", "open", "closed", "publishing", "published"]
 
@@ -225,8 +226,10 @@ def create(transaction: store.Transaction, new: NewStudy) -> Study:
         "wave": 0,
         "status": "open",
         "created": int(time.time()),
+        "version": new_version(),
     }
     transaction.execute(sa.insert(store.studies).values(row))
+    transaction.study(row["id"], None, row)
     note(transaction, "study created", row["id"], {"tiers": len(new.tiers), "waves": len(new.waves)})
     return get(transaction.execute, row["id"])
 
@@ -237,6 +240,15 @@ def get(execute: Execute, study: str) -> Study:
     if row is None:
         raise RefusedError(404)
     return Study.of(row)
+
+
+def move(transaction: store.Transaction, study: str, **changes: Any) -> None:
+    """Change where a study stands."""
+    table = store.studies
+    before = dict(transaction.execute(sa.select(table).where(table.c.id == study)).mappings().one())
+    now = {**before, **changes, "version": new_version()}
+    transaction.execute(sa.update(table).where(table.c.id == study).values(now))
+    transaction.study(study, before, now)
 
 
 def every(execute: Execute) -> list[Study]:
@@ -250,10 +262,17 @@ def invite(transaction: store.Transaction, study: str, count: int) -> list[str]:
     if get(transaction.execute, study).status == "published":
         raise RefusedError(409, "closed", "This study is closed.")
     tokens = [keys.fresh() for _ in range(count)]
-    rows = [{"id": keys.opaque_id(), "study": study, "invitation": keys.digest("invitation", t)} for t in tokens]
+    rows = [_invited(study, token) for token in tokens]
     transaction.execute(sa.insert(store.people), rows)
+    for row in rows:
+        transaction.person(study, None, row)
     note(transaction, "invitations made", study, {"count": count})
     return tokens
+
+
+def _invited(study: str, token: str) -> dict[str, str]:
+    hashed = keys.digest("invitation", token)
+    return {"id": keys.opaque_id(), "study": study, "invitation": hashed, "version": new_version()}
 
 
 def note(transaction: store.Transaction, event: str, study: str | None = None, detail: Any = None) -> None:
