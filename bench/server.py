@@ -132,7 +132,7 @@ def dashboard(_quick: bool) -> Iterator[Row]:  # noqa: FBT001
 
 def filled(folder: Path, answered: int, waiting: int) -> tuple[str, list[tuple[str, str]]]:
     """Make a server's database with a study; return its id and, of those who wait, session and CSRF token."""
-    from hetdp.server import create_app, studies
+    from hetdp.server import access, answers, create_app, rows, studies
     from hetdp.server.app import close
 
     app = create_app(settings(folder))
@@ -145,25 +145,22 @@ def filled(folder: Path, answered: int, waiting: int) -> tuple[str, list[tuple[s
         opens=now - 5,
         waves=[studies.Wave(closes=now + 86_400)],
     )
-    study = app.state.publisher._run(lambda transaction: studies.create(transaction, new))
-    tokens = [keys.fresh() for _ in range(waiting)]
-    ids = [keys.opaque_id() for _ in range(answered + waiting)]
-    rng = np.random.default_rng(1)
-    levels = rng.choice(list(TIERS.values()), answered).tolist()
-    codes = rng.integers(0, 2**20, answered).tolist()
-    there = [
-        {"id": person, "study": study.id, "epsilon": level, "answer": app.state.vault.seal(code, person)}
-        for person, level, code in zip(ids, levels, codes, strict=False)
-    ]
-    invited = [{"id": person, "study": study.id, "invitation": keys.fresh()} for person in ids[answered:]]
-    opened = [
-        {"hash": keys.digest("session", token), "person": person["id"], "expires": now + 86_400}
-        for token, person in zip(tokens, invited, strict=True)
-    ]
-    with app.state.store.engine.begin() as connection:
-        for table, rows in ((store.people, there), (store.people, invited), (store.sessions, opened)):
-            if rows:
-                connection.execute(sa.insert(table), rows)
+    state = app.state
+    run = state.publisher._run
+    study = run(lambda transaction: studies.create(transaction, new))
+    if answered:
+        rng = np.random.default_rng(1)
+        values, tiers = rng.uniform(0, 10, answered).tolist(), rng.choice(list(TIERS), answered).tolist()
+        lines = "\n".join(["value,tier", *(f"{v},{tier}" for v, tier in zip(values, tiers, strict=True))])
+        people = rows._people(lines.encode(), study, state.vault)
+        run(lambda transaction: rows._add(transaction, state.joined, study.id, "bench", people))
+
+    def sessions(transaction: store.Transaction) -> list[str]:
+        invited = studies.invite(transaction, study.id, waiting)
+        people = [answers.enter(transaction, token) for token in invited]
+        return [access.open_session(transaction, person, 86_400) for person in people]
+
+    tokens = run(sessions)
     close(app)
     return study.id, [(token, keys.csrf_of(token)) for token in tokens]
 

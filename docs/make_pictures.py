@@ -52,7 +52,7 @@ def scaled(n: int) -> dict[float, int]:
 
 
 def draw_waste(axes: Axes) -> None:
-    """Draw the error of each method beside what no method can beat."""
+    """Draw the error of each method beside what no ε-DP method can beat."""
     found = errors()
     names = sorted(found, key=lambda name: -found[name])
     colours = [BLUE if name == "adpm" else GREY for name in names]
@@ -61,7 +61,7 @@ def draw_waste(axes: Axes) -> None:
         axes.text(found[name], place, f"  ±{found[name]:,.0f}", va="center", fontsize=8.5)
     floor = best_possible()
     axes.axvline(floor, color=ORANGE, linestyle="--", linewidth=1.4)
-    axes.text(floor * 1.02, len(names) - 0.42, f"no method can be below {floor:,.0f}", color=ORANGE, fontsize=8.5)
+    axes.text(floor * 1.02, len(names) - 0.42, f"no ε-DP method can be below {floor:,.0f}", color=ORANGE, fontsize=8.5)
     axes.set(xlabel="worst-case error of the mean, in units of the values", ylim=(-0.6, len(names) - 0.2))
     axes.set_xlim(0, 1.17 * max(found.values()))
     axes.xaxis.set_major_formatter("{x:,.0f}")
@@ -130,7 +130,7 @@ def draw_frontier(axes: Axes) -> None:
 
 
 def draw_best(axes: Axes) -> None:
-    """Draw the worst-case squared error over what no method can beat, for more and more people of the same mix."""
+    """Draw the worst-case squared error over what no ε-DP method can beat, for more and more people of the same mix."""
     sizes = np.unique(np.geomspace(40, 10**6, 40).astype(int)).tolist()
     floors = [best_possible(scaled(n)) for n in sizes]
     axes.axhspan(0.7, 1, color=ORANGE, alpha=0.18, linewidth=0)
@@ -165,7 +165,7 @@ def captions() -> dict[str, str]:
     return {
         "waste": f"One ε for everybody errs by ±{by_method['uniform']:,.0f}, "
         f"{by_method['uniform'] / by_method['adpm']:.2f} times as much as ADPM's ±{by_method['adpm']:,.0f}; "
-        f"no method can be below ±{floor:,.0f}.",
+        f"no ε-DP method can be below ±{floor:,.0f} in the worst case.",
         "weights": f"The cap is t = {found.threshold:.3g}: an open person (ε = 1) and a public one weigh the same, "
         f"{rows['open'].spent / rows['strict'].spent:.2g} times that of a strict one (ε = 0.02).",
         "spent": f"Of ε = 1 the open tier spends {rows['open'].spent:.2g}; {rows['open'].free:.2g} stays free.",

@@ -22,6 +22,7 @@ DATABASES, LEDGER, PEOPLE, PLAN, STATISTICS = (
     f"tests/test_{name}.py::" for name in ("databases", "ledger", "people", "plan", "statistics")
 )
 ATTACKS = "tests/test_attacks.py::"
+ROWS = "tests/test_rows_103_to_113.py::"
 MOVED = "test_rows_101_and_102_nobody_is_counted_in_a_cohort_to_which_no_event_brought_them"
 
 
@@ -185,8 +186,24 @@ MUTANTS = [
            "(epsilon.view(np.int64) >> 53 - BITS << 53 - BITS)",
            "(epsilon.view(np.int64) + 2**(53 - BITS) - 1 >> 53 - BITS << 53 - BITS)"),
     Mutant("merging adds the second tally twice", "_tally.py", BILLIONS,
-           "        return Tally(merge([self.table, other.table]), self.interval, names, notes)",
-           "        return Tally(merge([self.table, other.table, other.table]), self.interval, names, notes)"),
+           "        return Tally(merge([self.table, other.table]), self.interval,",
+           "        return Tally(merge([self.table, other.table, other.table]), self.interval,"),
+    Mutant("a copy of a tally counts as other people", "_tally.py",
+           ROWS + "test_row_103_a_tally_or_a_copy_of_its_file_is_never_counted_twice",
+           "        if self.identities & other.identities:",
+           "        if self is other:"),
+    Mutant("a tally that is loaded gets a new identity", "_tally.py",
+           ROWS + "test_row_103_a_tally_or_a_copy_of_its_file_is_never_counted_twice",
+           'tuple(map(str, fields["notes"])), identities)',
+           'tuple(map(str, fields["notes"])))'),
+    Mutant("a merged tally forgets the readings it comes from", "_tally.py",
+           ROWS + "test_row_103_a_tally_or_a_copy_of_its_file_is_never_counted_twice",
+           "        both = self.identities | other.identities",
+           "        both = None"),
+    Mutant("groups without ids claim that nobody is in two", "_mean.py",
+           ROWS + "test_row_104_only_a_column_of_ids_makes_parallel_composition_a_claim[no ids]",
+           "checked=people.asked.person is not None)",
+           "checked=True)"),
     Mutant("the same tally may be named twice", "_cli/data.py", PEOPLE + "test_merging_refuses_what_it_cannot_know",
            "    if len({Path(name).resolve() for name in sources}) < len(sources):",
            "    if not sources:"),
@@ -271,8 +288,26 @@ MUTANTS = [
     Mutant("rows of a study are taken as the database has them", "server/register.py",
            ATTACKS + "test_row_100_no_answer_is_used_at_more_than_its_person_chose_last"
            "[sqlite-lowered_and_put_back-while it runs]",
-           "        if known is None or known != before:\n",
-           "        if known is None:\n"),
+           "            if found is None or not self._fits(found, mac):\n",
+           "            if found is None:\n"),
+    Mutant("a session is whose the database says", "server/access.py",
+           ATTACKS + "test_row_100_no_answer_is_used_at_more_than_its_person_chose_last"
+           "[sqlite-session_of_somebody_else-while it runs]",
+           "    return (True, row.person) if keys.same(row.proof, proof) else (False, None)",
+           "    return (True, row.person) if proof else (False, None)"),
+    Mutant("a study is what the database says", "server/studies.py",
+           ATTACKS + "test_row_100_no_answer_is_used_at_more_than_its_person_chose_last"
+           "[sqlite-choices_changed_for_one_request-while it runs]",
+           '    row = _row(transaction.execute, study)\n    if not transaction.vouches("study", row._mapping):\n',
+           '    row = _row(transaction.execute, study)\n    if not transaction:\n'),
+    Mutant("a wave that could not be stored is drawn again", "ledger/_release.py",
+           ATTACKS + "test_row_100_a_wave_has_one_number_also_if_the_database_refuses_to_store_it",
+           "        keeper.keep(number)\n",
+           "        ...\n"),
+    Mutant("a charge is carried out as the database shows it", "ledger/_release.py",
+           ATTACKS + "test_row_101_a_charge_that_is_not_in_the_history_is_not_carried_out[sqlite]",
+           "    if event is None or event != charged:\n",
+           "    if event is None:\n"),
     Mutant("the charged request holds one limit for all", "server/publish.py",
            ATTACKS + "test_row_100_each_defence_stops_a_charge_that_no_longer_fits_by_itself[register and levels]",
            "insight.allowed_units(row.epsilon, share) for row",
@@ -342,7 +377,7 @@ MUTANTS = [
     Mutant("people are counted where any row puts them", "ledger/_release.py",
            ATTACKS + MOVED + "[sqlite-swapped-while it is open]",
            "checked_members(connection, book, charged.seq, ledger.name)",
-           "_members.members(connection, charged.seq)"),
+           "(charged, _members.members(connection, charged.seq))"),
     Mutant("the ids that came to a cohort are not compared", "ledger/_verify.py",
            ATTACKS + MOVED + "[sqlite-renamed-while it is open]",
            " or _members.digests(rows) != event.facts.get(\"ids\", {}):",

@@ -8,15 +8,18 @@ from __future__ import annotations
 
 import stat
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 import sqlalchemy as sa
 
 import postgres
 from hetdp import InputError
-from hetdp.ledger import ChargedError, Ledger, LedgerError, _members, _release, _rows
+from hetdp.ledger import ChargedError, Ledger, LedgerError, _book, _members, _release, _rows
 from hetdp.ledger._amounts import UNLIMITED
-from hetdp.server import create_app, insight, keys, publish, store, studies
+from hetdp.ledger._chain import Event
+from hetdp.server import access, answers, create_app, insight, keys, publish, store, studies
+from hetdp.server.errors import RefusedError
 from hetdp.server.register import ChangedError, Register
 from ledgers import drop_guards, execute, restore_guards
 from serving import served, settings_for
@@ -127,8 +130,9 @@ def test_rows_101_and_102_nobody_is_counted_in_a_cohort_to_which_no_event_brough
 
 @pytest.mark.parametrize("move", MOVES, ids=lambda move: move.__name__)
 def test_control_rows_101_and_102_the_attack_succeeds_where_members_are_not_compared(where, move, monkeypatch):
-    def as_before(connection, _book, upto, _name):
-        return _members.members(connection, upto)
+    def as_before(connection, _, upto, __):
+        event = next(event for event in _book.events(connection) if event.seq == upto)
+        return event, _members.members(connection, upto)
 
     monkeypatch.setattr(_release, "checked_members", as_before)
     used = attack_on_members(where, move, monkeypatch, reopened=True)
@@ -186,6 +190,56 @@ def test_rows_101_and_102_a_release_that_is_resumed_compares_members_too(where, 
     ledger.close()
 
 
+def forged(where, folder, monkeypatch):
+    """Have the database show another charge for a moment: that of a decoy, in which the strict person allows more."""
+    with Ledger.create(folder / "decoy.db") as decoy:
+        decoy.enroll({STRICT: 900, **dict.fromkeys(OPEN, 1000)})
+        decoy.mean([0.0] * 101, user=[STRICT, *OPEN], bounds=(0, 1), spend=2, release_id="may")
+        charge = decoy.look(lambda connection, _: _release.find(connection, "may", "charge"))
+    real = _release.find
+    (row,) = selected(where, "SELECT seq, at, hash FROM hetdp_event WHERE seq = 2")
+    false = Event(row[0], "charge", "may", row[1], charge.body, row[2])
+
+    def find(connection, release, kind):
+        return false if kind == "charge" else real(connection, release, kind)
+
+    monkeypatch.setattr(_release, "find", find)
+
+
+def attack_by_a_forged_charge(where, folder, monkeypatch):
+    """Return the ε at which the strict person's value was used; None if no value was read."""
+    read, used = _rows.tally_of, []
+
+    def watched(rows, places, plan):
+        used.append(float(plan.levels.epsilon[places[STRICT]]))
+        return read(rows, places, plan)
+
+    monkeypatch.setattr(_rows, "tally_of", watched)
+    with Ledger.create(where) as ledger:
+        ledger.enroll({STRICT: 0.01, **dict.fromkeys(OPEN, 2)})
+        forged(where, folder, monkeypatch)
+        try:
+            ledger.mean([1.0] * 101, user=[STRICT, *OPEN], bounds=(0, 1), spend=2, release_id="may")
+        except LedgerError:
+            return None
+    return used[0]
+
+
+def test_row_101_a_charge_that_is_not_in_the_history_is_not_carried_out(where, tmp_path, monkeypatch):
+    assert attack_by_a_forged_charge(where, tmp_path, monkeypatch) is None
+
+
+def test_control_row_101_the_attack_succeeds_where_the_charge_is_not_compared(where, tmp_path, monkeypatch):
+    real = _release.checked_members
+
+    def as_before(connection, book, upto, name):
+        found = _release.find(connection, "may", "charge")
+        return found, real(connection, book, upto, name)[1]
+
+    monkeypatch.setattr(_release, "checked_members", as_before)
+    assert attack_by_a_forged_charge(where, tmp_path, monkeypatch) > 0.1
+
+
 # ---------------------------------------------------------------------------------------------------------
 # Row 100: the server's database, in the hands of somebody without the key
 
@@ -216,6 +270,7 @@ class World:
         (self.victim,) = site.join(self.study, [(SECRET, tier)])
         (self.person,) = [row["id"] for row in self.rows() if row["study"] == self.study]
         site.join(self.study, [(0.0, "public")] * 30)
+        self.allowed = {"strict": 0.01, "open": 2.0}[tier]
 
     def rows(self, table=store.people):
         engine = store.connect(self.settings.database)
@@ -227,30 +282,47 @@ class World:
     def row(self, person=None):
         return next(row for row in self.rows() if row["id"] == (person or self.person))
 
-    def write(self, table, key, **cells):
-        """Change a row behind the server's back."""
+    def run(self, *statements):
+        """Carry out statements behind the server's back."""
         engine = store.connect(self.settings.database)
         with engine.begin() as connection:
-            assert connection.execute(sa.update(table).where(table.c.id == key).values(cells)).rowcount == 1
+            for statement in statements:
+                assert connection.execute(statement).rowcount != 0
         engine.dispose()
+
+    def write(self, table, key, **cells):
+        """Change a row behind the server's back."""
+        self.run(sa.update(table).where(table.c.id == key).values(cells))
 
     def change(self, **cells):
         self.write(store.people, self.person, **cells)
 
     def put_back(self, row):
         """Put an older row of the victim back; links and invitations stay as they are."""
-        self.change(**{name: row[name] for name in ("epsilon", "answer", "version")})
+        self.change(**{name: row[name] for name in ("study", "epsilon", "answer", "version")})
 
     def impersonate(self):
         """Return a client with a session of the victim's, forged by a row in the table of sessions."""
-        engine, token = store.connect(self.settings.database), keys.fresh()
-        row = {"hash": keys.digest("session", token), "person": self.person, "expires": 2**40}
-        with engine.begin() as connection:
-            connection.execute(sa.insert(store.sessions).values(row))
-        engine.dispose()
+        token = keys.fresh()
+        row = {"hash": keys.digest("session", token), "person": self.person, "expires": 2**40, "proof": "0" * 64}
+        self.run(sa.insert(store.sessions).values(row))
         client = self.site.client(X_CSRF_Token=keys.csrf_of(token))
         client.cookies.set("hetdp_person", token)
         return client
+
+    def withdraws(self, client=None):
+        """The victim withdraws; what they allow is then nothing, if they were told so."""
+        if (client or self.victim).delete("/api/answer").status_code == 200:
+            self.allowed = 0.0
+
+    def lowers(self, tier="strict"):
+        """The victim lowers their ε; what they allow is then less, if they were told so."""
+        said = self.victim.put("/api/answer", json={"value": SECRET, "tier": tier})
+        if said.status_code == 200:
+            self.allowed = 0.01
+
+
+# Each attack may be told by the server that something was done; what the victim was told is in `world.allowed`.
 
 
 def raised_and_set_back(world):
@@ -270,97 +342,329 @@ def swapped_epsilon(world):
     world.change(epsilon=other["epsilon"])
 
 
+def choices_changed_for_one_request(world):
+    """The victim sends "strict" while "strict" means 1000 in the database."""
+    (row,) = world.rows(store.studies)
+    world.write(store.studies, world.study, choices=row["choices"].replace("0.01", "1000.0"))
+    world.lowers()
+    world.write(store.studies, world.study, choices=row["choices"])
+
+
 def lowered_and_put_back(world):
     """The victim lowers their ε; the row from before comes back, with its own sealed answer."""
     before = world.row()
-    assert world.victim.put("/api/answer", json={"value": SECRET, "tier": "strict"}).status_code == 200
+    world.lowers()
     world.put_back(before)
 
 
 def withdrawn_and_put_back(world):
     before = world.row()
-    assert world.victim.delete("/api/answer").status_code == 200
+    world.withdraws()
     world.put_back(before)
+
+
+def hidden_from_the_withdrawal(world):
+    """The victim seems not to have answered while they withdraw."""
+    world.change(epsilon=None)
+    world.withdraws()
+    world.change(epsilon=2.0)
 
 
 def hidden_from_the_change(world):
     """The row is emptied while the victim lowers their ε, and what they then sent is withdrawn in their name."""
     before = world.row()
     world.change(epsilon=None, answer=None)
-    assert world.victim.put("/api/answer", json={"value": SECRET, "tier": "strict"}).status_code == 200
-    assert world.impersonate().delete("/api/answer").status_code == 200
+    world.lowers()
+    world.impersonate().delete("/api/answer")
     world.put_back(before)
 
 
 def replayed_over_and_over(world):
-    """Old rows stand in while new ones are written, in the hope that what the server takes away cancels."""
+    """Old rows stand in while new ones are written."""
     before = world.row()
     for _ in range(3):
-        assert world.victim.put("/api/answer", json={"value": SECRET, "tier": "strict"}).status_code == 200
+        world.lowers()
         now = world.row()
         world.put_back(before)
-        assert world.victim.put("/api/answer", json={"value": SECRET, "tier": "strict"}).status_code == 200
+        world.lowers()
         world.put_back(now)
-        assert world.impersonate().delete("/api/answer").status_code == 200
+        world.withdraws(world.impersonate())
     world.put_back(before)
 
 
+def session_of_somebody_else(world):
+    """The victim's session is pointed at an accomplice, whose row is then withdrawn."""
+    world.site.join(world.study, [(0.0, "open")])
+    other = next(row["id"] for row in world.rows() if row["epsilon"] == 2.0 and row["id"] != world.person)
+    sessions = store.sessions
+    world.run(sa.update(sessions).where(sessions.c.person == world.person).values(person=other))
+    world.withdraws()
+
+
+def link_of_somebody_else(world):
+    """The victim comes back by their link, which stands in the row of an accomplice by now."""
+    world.site.join(world.study, [(0.0, "open")])
+    other = next(row["id"] for row in world.rows() if row["epsilon"] == 2.0 and row["id"] != world.person)
+    link, token = world.row()["again"], keys.fresh()
+    world.change(again=keys.digest("again", token))  # as if this had been the victim's link
+    world.change(again=None)
+    world.write(store.people, other, again=keys.digest("again", token))
+    entered = world.site.client().post("/api/session/participant", json={"token": token})
+    if entered.status_code == 200:
+        client = world.site.client(X_CSRF_Token=entered.json()["csrf"])
+        client.cookies.update(entered.cookies)
+        world.withdraws(client)
+    world.change(again=link)
+
+
+def row_in_another_study(world):
+    """The victim's row stands in another study while they withdraw."""
+    before, other = world.row(), world.site.study(tiers=TIERS)
+    world.change(study=other)
+    world.withdraws()
+    world.put_back(before)
+
+
+def row_removed(world):
+    """The victim's row is away while they withdraw."""
+    before = world.row()
+    world.run(sa.delete(store.people).where(store.people.c.id == world.person))
+    world.withdraws()
+    world.run(sa.delete(store.people).where(store.people.c.id == world.person))
+    world.run(sa.insert(store.people).values(before))
+
+
 STRICT_ATTACKS = [raised, swapped_epsilon, raised_and_set_back]
-OPEN_ATTACKS = [lowered_and_put_back, withdrawn_and_put_back, hidden_from_the_change, replayed_over_and_over]
+OPEN_ATTACKS = [
+    choices_changed_for_one_request,
+    lowered_and_put_back,
+    withdrawn_and_put_back,
+    hidden_from_the_withdrawal,
+    hidden_from_the_change,
+    replayed_over_and_over,
+    session_of_somebody_else,
+    link_of_somebody_else,
+    row_in_another_study,
+    row_removed,
+]
 
 
-def attack_on_answers(settings, attack, *, restarted=False):
-    """Return the largest ε at which the victim's answer was published; 0 if it was not."""
-    tier = "open" if attack in OPEN_ATTACKS else "strict"
+def watched(monkeypatch, person, used):
+    """Have the levels at which somebody's answer is opened written down."""
+    real = publish.Reading.__call__
+
+    def reading(self, places, plan):
+        tally = real(self, places, plan)
+        if person() in places:
+            used.append(float(plan.levels.epsilon[places[person()]]))
+        return tally
+
+    monkeypatch.setattr(publish.Reading, "__call__", reading)
+
+
+def attack_on_answers(settings, attack, monkeypatch, *, restarted=False):
+    """Return by how much more than they were told the victim's answer was used; 0 if it was not."""
+    tier, used, worlds = "open" if attack in OPEN_ATTACKS else "strict", [], []
+    watched(monkeypatch, lambda: worlds[0].person, used)
     with served(settings) as site:
-        world, key = World(settings, site, tier), site.key
+        worlds.append(world := World(settings, site, tier))
+        key = site.key
         attack(world)
         if not restarted:
-            return published_at(site, world.study)
+            site.publish(world.study)
+            return max(0.0, max(used, default=0.0) - world.allowed)
     with served(settings) as site:
         site.curator.headers["Authorization"] = f"Bearer {key}"
-        return published_at(site, world.study)
-
-
-def published_at(site, study):
-    said = site.publish(study).json()
-    if "result" not in said:
-        return 0
-    return max((tier["spent"] for tier in said["result"]["tiers"] if tier["epsilon"] != "inf"), default=0)
+        site.publish(world.study)
+    return max(0.0, max(used, default=0.0) - world.allowed)
 
 
 @pytest.mark.parametrize("restarted", [False, True], ids=["while it runs", "before a restart"])
 @pytest.mark.parametrize("attack", STRICT_ATTACKS + OPEN_ATTACKS, ids=lambda attack: attack.__name__)
-def test_row_100_no_answer_is_used_at_more_than_its_person_chose_last(server_settings, attack, restarted):
-    assert attack_on_answers(server_settings, attack, restarted=restarted) <= 0.01
+def test_row_100_no_answer_is_used_at_more_than_its_person_chose_last(server_settings, attack, restarted, monkeypatch):
+    assert attack_on_answers(server_settings, attack, monkeypatch, restarted=restarted) == 0
 
 
 def plant_old_version(monkeypatch, *defences):
-    """Take defences away: the register, what a person allows as part of the request, the check of levels."""
-
-    def unchecked(transaction, study):
-        people = store.people
-        columns = (people.c.id, people.c.epsilon, people.c.answer)
-        return transaction.execute(sa.select(*columns).where(people.c.study == study).order_by(people.c.id)).all()
-
+    """Take defences away: the register and proofs, what a person allows as part of the request, the check of levels."""
     if "register" in defences:
-        monkeypatch.setattr(store.Transaction, "checked", unchecked)
+        people = store.people
+
+        def everybody(transaction, study):
+            query = sa.select(people).where(people.c.study == study).order_by(people.c.id)
+            return transaction.execute(query).all()
+
+        def whose(transaction, token):
+            known, person = access.session(transaction, token)
+            study = transaction.execute(sa.select(people.c.study).where(people.c.id == person)).scalar()
+            if not known or study is None:
+                raise RefusedError(401)
+            return person, study
+
+        monkeypatch.setattr(store.Transaction, "vouches", lambda *_: True)
+        monkeypatch.setattr(store.Transaction, "everybody", everybody)
+        monkeypatch.setattr(store.Transaction, "same_people", lambda *_: None)
+        monkeypatch.setattr(access, "_proof", lambda *_, **__: "0" * 64)
+        monkeypatch.setattr(answers, "_who", whose)
     if "request" in defences:
         monkeypatch.setattr(publish, "_allowed", lambda answered, _: {row.id: UNLIMITED for row in answered})
     if "levels" in defences:
         monkeypatch.setattr(insight, "allowance", lambda *_: float("inf"))
 
 
-@pytest.mark.parametrize("attack", [raised_and_set_back, *OPEN_ATTACKS], ids=lambda attack: attack.__name__)
+@pytest.mark.parametrize(
+    "attack",
+    [raised_and_set_back, *(attack for attack in OPEN_ATTACKS if attack is not row_removed)],
+    ids=lambda attack: attack.__name__,
+)
 def test_control_row_100_the_attack_succeeds_against_the_version_before(server_settings, attack, monkeypatch):
     plant_old_version(monkeypatch, "register", "request", "levels")
-    assert attack_on_answers(server_settings, attack) > 0.01
+    assert attack_on_answers(server_settings, attack, monkeypatch) > 0.01
 
 
 @pytest.mark.parametrize("gone", [("register",), ("register", "request"), ("register", "levels")], ids=" and ".join)
 def test_row_100_each_defence_stops_a_charge_that_no_longer_fits_by_itself(tmp_path, gone, monkeypatch):
     plant_old_version(monkeypatch, *gone)
-    assert attack_on_answers(settings_for(tmp_path), raised_and_set_back) <= 0.01
+    assert attack_on_answers(settings_for(tmp_path), raised_and_set_back, monkeypatch) == 0
+
+
+@pytest.mark.parametrize("attack", [raised, hidden_from_the_withdrawal, row_in_another_study, row_removed])
+def test_row_100_people_can_withdraw_whatever_was_done_to_their_row(server_settings, attack):
+    """A withdrawal needs nothing of the row that is there, and the study goes on without them."""
+    with served(server_settings) as site:
+        world = World(server_settings, site, "open")
+        if attack is raised:
+            world.change(epsilon=1000.0)
+        elif attack is row_removed:
+            world.run(sa.delete(store.people).where(store.people.c.id == world.person))
+        elif attack is row_in_another_study:
+            world.change(study=site.study(tiers=TIERS))
+        else:
+            world.change(epsilon=None)
+        page = world.victim.get("/api/answer").json()
+        assert (page["changed"], page["may_send"], page["joined"]) == (True, False, True)
+        assert "You can withdraw" in world.victim.get("/answer").text
+        assert world.victim.delete("/api/answer").json() == {"withdrawn": True}
+        assert (world.row()["answer"], world.row()["study"]) == (None, world.study)
+        assert site.publish(world.study).json()["result"]["n"] == 30
+
+
+def test_row_100_a_register_is_not_left_behind_by_rows_that_did_not_fit(server_settings, monkeypatch):
+    """Something is changed, the server restarts, the victim withdraws, everything is put back, it restarts again."""
+    used = []
+    with served(server_settings) as site:
+        world, key = World(server_settings, site, "open"), site.key
+        watched(monkeypatch, lambda: world.person, used)
+        saved = world.rows()
+    other = next(row for row in saved if row["id"] != world.person)
+    world.write(store.people, other["id"], epsilon=1.0)
+    with served(server_settings) as site:
+        victim = site.client(X_CSRF_Token=world.victim.headers["X-CSRF-Token"])
+        victim.cookies.update(world.victim.cookies)
+        assert victim.delete("/api/answer").status_code == 200
+    world.write(store.people, other["id"], epsilon=other["epsilon"])
+    world.put_back(next(row for row in saved if row["id"] == world.person))
+    with served(server_settings) as site:
+        site.curator.headers["Authorization"] = f"Bearer {key}"
+        assert site.publish(world.study).json()["error"]["code"] == "changed"
+    assert used == []
+
+
+def test_row_100_a_forged_session_is_nobodys(server_settings):
+    """Without the key nobody can make a session of somebody else, nor move one."""
+    with served(server_settings) as site:
+        world = World(server_settings, site, "open")
+        assert world.impersonate().delete("/api/answer").status_code == 401
+        assert world.row()["answer"] is not None
+        sessions = store.sessions
+        world.run(sa.update(sessions).where(sessions.c.person == world.person).values(expires=2**40))
+        assert world.victim.get("/api/answer").status_code == 401
+        forged = {"hash": keys.digest("session", "mine"), "person": None, "expires": 2**40, "proof": "0" * 64}
+        world.run(sa.insert(sessions).values(forged))
+        client = site.client()
+        client.cookies.set("hetdp_curator", "mine")
+        assert client.get("/api/studies").status_code == 401
+
+
+def test_row_100_a_wave_has_one_number_also_if_the_database_refuses_to_store_it(tmp_path, monkeypatch):
+    """Whoever sees the statement and makes it fail would otherwise get a second draw for the same charge."""
+    settings, drawn = settings_for(tmp_path), []
+    with served(settings) as site:
+        world, key = World(settings, site, "open"), site.key
+        real = _release._stored
+
+        def refuses(connection, book, charged, number):
+            drawn.append(number)
+            raise LedgerError("planted")
+
+        monkeypatch.setattr(_release, "_stored", refuses)
+        for _ in range(3):
+            assert site.publish(world.study).json()["error"]["code"] == "ledger"
+            assert world.victim.delete("/api/answer").status_code == 409, "it was read, and has a number"
+        monkeypatch.setattr(_release, "_stored", real)
+    with served(settings) as site:
+        site.curator.headers["Authorization"] = f"Bearer {key}"
+        result = site.publish(world.study).json()["result"]
+    assert {result["unclamped"], *drawn} == {drawn[0]}
+    assert len(drawn) == 3
+
+
+def test_row_100_a_wave_that_has_a_number_is_read_for_no_other_charge(tmp_path, monkeypatch):
+    """Even if the ledger is another one by then: a result that is in the way, budgets that were raised, a new file."""
+    settings, used = settings_for(tmp_path), []
+    with served(settings) as site:
+        world, key = World(settings, site, "open"), site.key
+        watched(monkeypatch, lambda: world.person, used)
+        false = {"study": world.study, "wave": 0, "published": 0, "body": "{}"}
+        world.run(sa.insert(store.results).values(false))
+        first = site.publish(world.study).json()["result"]
+        saved = world.rows()
+        world.run(sa.delete(store.results))
+        (study,) = world.rows(store.studies)
+        world.write(store.studies, world.study, wave=0, status="stopped")
+        for row in saved:
+            world.write(store.people, row["id"], answer=b"x" * 32)
+        assert site.publish(world.study).json()["error"]["code"] == "changed"
+    for name in tmp_path.glob("server.db.ledger*"):
+        name.unlink()
+    world.run(sa.delete(store.facts).where(store.facts.c.name == "ledger"))
+    world.write(store.studies, world.study, **{name: study[name] for name in ("wave", "status")})
+    with served(settings) as site:
+        site.curator.headers["Authorization"] = f"Bearer {key}"
+        assert site.publish(world.study).status_code == 404, "what was shown is gone from the database"
+    assert used == [2.0]
+    assert first["n"] == 31
+
+
+def test_row_100_the_study_that_is_used_is_the_one_that_was_compared(tmp_path, monkeypatch):
+    """A view that shows one study now and another one a moment later."""
+    settings, used = settings_for(tmp_path), []
+    with served(settings) as site:
+        world = World(settings, site, "open")
+        watched(monkeypatch, lambda: world.person, used)
+        real, shares = studies._row, []
+
+        def changing(execute, study):
+            row = real(execute, study)
+            shares.append(1)
+            if len(shares) > 1:
+                return row
+            false = row.waves.replace("1.0", "0.5")
+            return SimpleNamespace(**{**row._mapping, "waves": false, "_mapping": {**row._mapping, "waves": false}})
+
+        monkeypatch.setattr(studies, "_row", changing)
+        assert site.publish(world.study).json()["error"]["code"] == "changed"
+    assert used == []
+
+
+def test_row_100_an_import_whose_entry_was_taken_out_does_not_come_a_second_time(server_settings):
+    with served(server_settings) as site:
+        world = World(server_settings, site)
+        assert site.rows(world.study, "value,tier\n5,open\n").status_code == 201
+        assert site.rows(world.study, "value,tier\n5,open\n").json() == {"people": 1}
+        world.run(sa.delete(store.imports))
+        assert site.rows(world.study, "value,tier\n5,open\n").json()["error"]["code"] == "changed"
+        assert site.live(world.study)["n"] == 32
 
 
 def test_row_100_a_sealed_answer_opens_for_its_own_person_study_and_level_alone():
@@ -428,12 +732,12 @@ def test_row_100_a_study_that_was_smuggled_in_is_not_published(server_settings):
         assert said.status_code in {404, 405, 409}
         with pytest.raises(Exception, match="not as this server left them"):
             site.app.state.publisher.publish("../../smuggled", 0)
-        invited = site.app.state.publisher._run(lambda t: studies.invite(t, "../../smuggled", 1))
-        assert len(invited) == 1
-        assert {path.name for path in server_settings.register_folder.parent.iterdir()} <= {
+        with pytest.raises(ChangedError):
+            site.app.state.publisher._run(lambda t: studies.invite(t, "../../smuggled", 1))
+        assert {path.name for path in server_settings.register_file.parent.iterdir()} <= {
             "server.db", "server.db-wal", "server.db-shm", "server.db.ledger", "server.db.ledger-wal",
             "server.db.ledger-shm", "server.db.ledger.head", "server.db.lock", "server.key",
-            server_settings.register_folder.name,
+            *(f"{server_settings.register_file.name}{end}" for end in ("", "-wal", "-shm", ".head")),
         }  # fmt: skip
 
 
@@ -445,7 +749,7 @@ def test_row_100_changes_of_the_same_transaction_are_no_changes_from_outside(tmp
 
         def both(transaction):
             studies.invite(transaction, world.study, 2)
-            return len(transaction.checked(world.study))
+            return len(transaction.everybody(world.study))
 
         assert site.app.state.publisher._run(both) == 33
         world.change(epsilon=1000.0)
@@ -556,25 +860,33 @@ def test_row_100_withdrawing_is_possible_after_closing_until_it_is_published(tmp
 
 @pytest.mark.parametrize("moment", ["before the commit", "after the commit"])
 def test_row_100_the_register_survives_a_crash_on_either_side_of_the_commit(server_settings, moment, monkeypatch):
-    """The file names both sums; the database decides which of them holds."""
+    """It knows the row before and the row after; the database decides which of them holds, once."""
     with served(server_settings) as site:
         world, key = World(server_settings, site), site.key
-        register = site.app.state.store.register
+        register, before = site.app.state.store.register, world.row()
         real = register.prepare
 
-        def cut_off(*told):
-            real(*told)
+        def cut_off(written):
+            real(written)
             raise RuntimeError("planted")
 
         if moment == "before the commit":
             monkeypatch.setattr(register, "prepare", cut_off)
-        else:
-            monkeypatch.setattr(register, "commit", lambda _: None)
+        monkeypatch.setattr(register, "settle", lambda *_, **__: None)
         said = world.victim.put("/api/answer", json={"value": 1.0, "tier": "open"})
         assert said.status_code == (500 if moment == "before the commit" else 200)
         monkeypatch.undo()
     with served(server_settings) as site:
         site.curator.headers["Authorization"] = f"Bearer {key}"
+        publisher = site.app.state.publisher
+        assert len(publisher._run(lambda t: t.everybody(world.study))) == 31
+        now = world.row()
+        assert (now == before) == (moment == "before the commit")
+        if moment == "after the commit":
+            world.put_back(before)
+            with pytest.raises(ChangedError):
+                publisher._run(lambda t: t.everybody(world.study))
+            world.put_back(now)
         result = site.publish(world.study).json()["result"]
         assert (2.0 in [tier["epsilon"] for tier in result["tiers"]]) == (moment == "after the commit")
 
@@ -603,33 +915,45 @@ def test_row_100_an_older_copy_of_the_whole_database_is_not_published_unless_the
 
 
 def test_row_100_a_missing_register_is_refused_at_the_start(server_settings):
-    import shutil
-
     with served(server_settings) as site:
         World(server_settings, site)
-    shutil.rmtree(server_settings.register_folder)
+    server_settings.register_file.unlink()
     with pytest.raises(InputError, match=r"register is missing.*--trust-database"):
         create_app(server_settings)
 
 
-def test_row_100_a_register_of_another_key_or_a_damaged_one_does_not_fit(tmp_path):
+def test_row_100_a_register_of_another_key_or_a_damaged_one_vouches_for_nothing(tmp_path):
     settings = settings_for(tmp_path)
     with served(settings) as site:
         world, key = World(settings, site), site.key
-        engine = site.app.state.store.engine
-        other = Register(settings.register_folder, keys.Vault(bytes(32)))
-        with engine.connect() as connection, pytest.raises(InputError, match="outside"):
-            other.check(connection.execute, world.study)
-    (file,) = settings.register_folder.iterdir()
-    assert stat.S_IMODE(file.stat().st_mode) == 0o600
-    file.write_text("hetdp-register")
+        assert stat.S_IMODE(settings.register_file.stat().st_mode) == 0o600
+        (row,) = world.rows(store.studies)
+        other = Register(settings.register_file, keys.Vault(bytes(32)))
+        assert not other.vouches("study", [*row.values()], {})
+        assert site.app.state.store.register.vouches("study", [*row.values()], {}), "a control"
+        other.close()
+    settings.register_file.write_bytes(b"hetdp" * 1000)
+    with pytest.raises(RefusedError, match="register"):
+        create_app(settings)
+    assert key
+
+
+def test_row_100_a_register_that_cannot_be_written_lets_nothing_be_changed(tmp_path):
+    settings = settings_for(tmp_path)
     with served(settings) as site:
-        site.curator.headers["Authorization"] = f"Bearer {key}"
-        assert site.publish(world.study).json()["error"]["code"] == "changed"
+        world = World(settings, site)
+        register = site.app.state.store.register
+        register.close()
+        settings.register_file.rename(tmp_path / "away")
+        said = world.victim.delete("/api/answer")
+        assert (said.status_code, said.json()["error"]["code"]) == (503, "register")
+        (tmp_path / "away").rename(settings.register_file)
+        assert world.row()["answer"] is not None
+        assert world.victim.delete("/api/answer").status_code == 200
 
 
 def test_a_database_of_the_version_before_is_brought_up_to_date_and_published(server_settings):
-    """Version 2 had no register and no versions of rows."""
+    """Version 2 had no register, no versions of rows and no proofs of sessions."""
     with served(server_settings) as site:
         world, key = World(server_settings, site), site.key
     engine = store.connect(server_settings.database)
@@ -637,10 +961,11 @@ def test_a_database_of_the_version_before_is_brought_up_to_date_and_published(se
         for table in (store.studies, store.people):
             connection.exec_driver_sql(f"ALTER TABLE {table.name} DROP COLUMN version")
         connection.execute(sa.update(store.facts).where(store.facts.c.name == "version").values(text="2"))
+        connection.exec_driver_sql("ALTER TABLE server_sessions DROP COLUMN proof")
     engine.dispose()
-    for file in server_settings.register_folder.iterdir():
-        file.unlink()
-    server_settings.register_folder.rmdir()
+    for file in server_settings.register_file.parent.glob(f"{server_settings.register_file.name}*"):
+        if not file.name.endswith(".head"):
+            file.unlink()
     with served(server_settings) as site:
         site.curator.headers["Authorization"] = f"Bearer {key}"
         assert all(row["version"] for row in world.rows())
@@ -697,10 +1022,14 @@ def test_row_118_after_a_restart_of_postgresql_one_server_writes_and_no_other(tm
 
 def test_row_119_the_files_of_a_server_are_for_its_owner_alone(tmp_path):
     settings = settings_for(tmp_path)
-    (tmp_path / "server.db").touch(mode=0o644)  # as an older version made it
     with served(settings) as site:
-        World(settings, site)
+        world, key = World(settings, site), site.key
+    for path in tmp_path.iterdir():
+        if path.name != "server.key":
+            path.chmod(0o644)  # as older versions made some of them
+    with served(settings) as site:
+        site.curator.headers["Authorization"] = f"Bearer {key}"
+        site.publish(world.study)
         modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in tmp_path.rglob("*") if path.is_file()}
         assert {"server.db", "server.db-wal", "server.db-shm", "server.key"} <= modes.keys()
         assert {name for name, mode in modes.items() if mode & 0o077} == set()
-        assert stat.S_IMODE(settings.register_folder.stat().st_mode) == 0o700

@@ -122,7 +122,21 @@ def test_an_answer_without_data_says_so_first(hetdp_command, tmp_path):
 
 def cells(bounds=(0, 100000)):
     numbers = [*EXTREME_VALUES, *bounds, sum(bounds) / 2, 98765.4321]
-    return [*map(repr, numbers), "", "NA", "98765.4321x", '"', '"unclosed', "1,5", "=1+1", "\x00", "é", "1e999", "true"]
+    return [
+        *map(repr, numbers),
+        "",
+        "NA",
+        "98765.4321x",
+        '""""',
+        '"""unclosed"',
+        '"1,5"',
+        'in"ch',
+        "=1+1",
+        "\x00",
+        "é",
+        "1e999",
+        "true",
+    ]
 
 
 def public_output(hetdp_command, tmp_path, cell, *options):

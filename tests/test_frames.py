@@ -613,15 +613,15 @@ def test_whole_numbers_are_ids_as_text(frame):
 
 @quick_frame
 def test_ids_that_look_alike_are_different_people(frame):
-    rows = [(who, 1.0, 1.0, "g") for who in ("7", "007", "7 ", "A", "a", "7.0")]
+    rows = [(who, 1.0, 1.0, "g") for who in ("7", "007", "7 7", "A", "a", "7.0")]
     assert read(frame(people_table(rows)), id="id").levels.n == 6
 
 
 FAULTY = {
     "no id": ([("a", 1.0, 1.0, "g"), (None, 1.0, 1.0, "g")], "id is missing"),
     "empty id": ([("a", 1.0, 1.0, "g"), ("", 1.0, 1.0, "g")], "id is missing"),
-    "long id": ([("a" * 257, 1.0, 1.0, "g")], "control characters or more than 256"),
-    "control character": ([("a\nb", 1.0, 1.0, "g")], "control characters or more than 256"),
+    "long id": ([("a" * 257, 1.0, 1.0, "g")], "control or invisible characters, or more than 256"),
+    "control character": ([("a\nb", 1.0, 1.0, "g")], "control or invisible characters, or more than 256"),
     "two ε": ([("b", 1.0, 1.0, "g"), ("b", 1.0, 2.0, "g"), ("a", 1.0, 2.0, "g")], "more than one epsilon, such as 'b'"),
     "two groups": ([("b", 1.0, 1.0, "g"), ("b", 1.0, 1.0, "h")], "in more than one group, such as 'b'"),
     "ε missing once": ([("b", 1.0, 1.0, "g"), ("b", 1.0, None, "g")], "epsilon is missing|epsilon must be"),

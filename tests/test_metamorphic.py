@@ -332,10 +332,12 @@ def test_a_tally_survives_saving_and_loading(people, interval, limit, folder):
         tally = read(people, interval)
         tally.save(folder / "t.json")
         loaded = hetdp.Tally.load(str(folder / "t.json"))
+        others = read(people, interval)
     assert loaded == tally
+    assert (loaded.identities, loaded.notes) == (tally.identities, tally.notes)
     assert loaded.levels.rounded == tally.levels.rounded
     assert loaded.interval == tally.interval
-    assert loaded + tally == tally + tally
+    assert loaded + others == tally + others
 
 
 def test_names_of_tiers_survive_saving_and_loading(tmp_path):
@@ -429,11 +431,11 @@ def test_a_body_that_does_not_fit_its_checksum_is_refused(tmp_path):
     path = tmp_path / "t.json"
     read(SECRET, (0, 1)).save(path)
     outer = json.loads(path.read_text())
-    path.write_text(json.dumps({**outer, "body": outer["body"].replace("hetdp-tally-2", "hetdp-tally-3")}))
+    path.write_text(json.dumps({**outer, "body": outer["body"].replace("hetdp-tally-3", "hetdp-tally-4")}))
     assert "checksum" in refused(path)
 
 
-FOREIGN = [{"format": "hetdp-tally-1"}, {"format": None}, {"grid": 2**21}, {"grid": None}]
+FOREIGN = [{"format": "hetdp-tally-1"}, {"format": "hetdp-tally-2"}, {"format": None}, {"grid": 2**21}, {"grid": None}]
 
 
 @pytest.mark.parametrize("change", FOREIGN, ids=str)
@@ -448,6 +450,7 @@ TAMPERED = [
     {"count": [-3, 1]}, {"count": [0, 1]}, {"count": [2**62, 2**62]}, {"count": [3, 1, 1]},
     {"epsilon": ["nan", "inf"]}, {"epsilon": ["-0x1p+0", "inf"]}, {"epsilon": ["x", "inf"]}, {"epsilon": [0.5, 1]},
     {"bounds": [1, 0]}, {"bounds": [0, None]}, {"bounds": None}, {"names": {"x": "a"}}, {"names": None},
+    {"identities": []}, {"identities": None}, {"identities": "0" * 32},
 ]  # fmt: skip
 
 
@@ -457,7 +460,7 @@ def test_a_tally_that_no_people_can_give_is_refused(change, tmp_path):
     refused(tmp_path / "t.json")
 
 
-@pytest.mark.parametrize("key", ["bounds", "rounded", "epsilon", "count", "total", "names"])
+@pytest.mark.parametrize("key", ["bounds", "rounded", "epsilon", "count", "total", "names", "notes", "identities"])
 def test_a_tally_without_one_of_its_fields_is_refused(key, tmp_path):
     fields = saved_fields(tmp_path / "t.json")
     del fields[key]

@@ -143,8 +143,8 @@ def test_what_ids_and_groups_refuse(case, tmp_path):
 
 
 def test_row_55_ids_are_exact_text_in_one_normal_form(tmp_path):
-    """007 and 7, case and spaces make different people; two encodings of é are the same letter."""
-    ids = ["007", "7", "7 ", "a", "A", "caf\u00e9", "cafe\u0301"]
+    """007 and 7, case and a space inside make different people; two encodings of é are the same letter."""
+    ids = ["007", "7", "7 7", "a", "A", "caf\u00e9", "cafe\u0301"]
     path = write(tmp_path / "rows.csv", [(who, "g", 1.0, 0.5) for who in ids])
     assert hetdp.read(path, value="x", epsilon="e", bounds=(0, 1), user="id").n == 6
 
@@ -184,9 +184,13 @@ def test_row_53_groups_of_nobody_and_of_one_answer_with_the_midpoint(tmp_path):
     assert [release.plan.abstains for release in groups.values()] == [False, True, True]
     assert groups["nobody"].estimate == groups["alone"].estimate == 5
     assert abs(groups["many"].estimate - 1) < 5
-    for text in (groups.report(), groups.html(), groups.to_json()):
-        assert "parallel composition" in text
-        assert "nobody" in text
+    for said, checked in ((groups, False), (hetdp.mean(path, groups=list(groups), **table, id="id"), True)):
+        for text in (said.report(), said.html(), said.to_json()):
+            assert ("parallel composition" in text, "Assumed: each row is another person" in text) == (
+                checked,
+                not checked,
+            )
+            assert "nobody" in text
     with pytest.raises(hetdp.InputError, match="1 groups are not in the list"):
         hetdp.mean(path, groups=["many"], **table)
 
@@ -303,7 +307,7 @@ def test_merging_refuses_what_it_cannot_know(tmp_path, hetdp_command, monkeypatc
     for arguments, word in [
         ((one, other), "--disjoint-people"),
         ((one, other, "--disjoint-people"), "different bounds"),
-        ((one, one, "--disjoint-people"), "twice"),
+        ((one, one, "--disjoint-people"), "named twice"),
         ((one, path), "do not mix"),
         ((one, *TABLE), "leave out"),
         ((damaged,), "damaged"),

@@ -33,7 +33,7 @@ EPSILONS = [0.0, 0.1, 0.1, 0.5, 2.0, math.inf] * 40
 VALUES = [10.0, 20.0, math.nan, 70.0, 1e9, 30.0] * 40
 PERSON = 1  # whose value is changed; their ε is 0.1
 NUMBERS = [LO, HI, 50.0, math.inf, -math.inf, math.nan, 1e9, -1e9, 5e-324, None]
-TEXTS = ["", "NA", "98765.4321x", "1e999", "0x1F", '"', "=1+1"]
+TEXTS = ["", "NA", "98765.4321x", "1e999", "0x1F", '"', "=1+1", "1,5"]
 COLUMNS = {"value": "x", "epsilon": "eps", "bounds": (LO, HI)}
 OPTIONS = ("--value", "x", "--epsilon", "eps", "--bounds", "0", "100")
 
@@ -46,8 +46,14 @@ def rows(cell):
     return list(zip(people(cell), EPSILONS, strict=True))
 
 
+def quoted(cell):
+    """A cell as a delimited file holds any text."""
+    text = "" if cell is None else str(cell)
+    return '"' + text.replace('"', '""') + '"' if set(text) & set(',"') else text
+
+
 def as_csv(cell, name="people.csv"):
-    lines = (f"p{i},g{i % 2},{'' if x is None else x},{e}\n" for i, (x, e) in enumerate(rows(cell)))
+    lines = (f"p{i},g{i % 2},{quoted(x)},{e}\n" for i, (x, e) in enumerate(rows(cell)))
     Path(name).write_text("id,group,x,eps\n" + "".join(lines), encoding="utf-8")
     return name
 
@@ -179,11 +185,15 @@ def public_facts(result):
 
 
 def public_file(path):
-    """A file's name, mode and content; of a tally, which is private, all but its sums; of a database, nothing more."""
+    """A file's name, mode and content; of a database, nothing more.
+
+    Of a tally, which is private, all but its sums and its identity, which is random.
+    """
     mode = stat.S_IMODE(path.stat().st_mode)
     if path.suffix == ".tally":
         body = json.loads(json.loads(path.read_text())["body"])
-        return path.name, mode, json.dumps({**body, "total": len(body["total"])})
+        hidden = {"total": len(body["total"]), "identities": [len(identity) for identity in body["identities"]]}
+        return path.name, mode, json.dumps({**body, **hidden})
     made_here = path.name.startswith(("people", "budgets"))
     return path.name, mode, None if made_here else path.read_text()
 

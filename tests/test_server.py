@@ -457,6 +457,11 @@ def test_a_release_that_the_ledger_refuses_is_not_published(tmp_path):
     with served(settings) as site:
         site.curator.headers["Authorization"] = f"Bearer {key}"
         for _ in range(2):
+            assert site.publish(study).json()["error"]["code"] == "changed"
+        assert site.live(study)["study"]["phase"] == "open", "people can still withdraw"
+    with served(replace(settings, trust_database=True)) as site:
+        site.curator.headers["Authorization"] = f"Bearer {key}"
+        for _ in range(2):
             assert site.publish(study).json()["error"]["code"] == "old-copy"
         assert site.client().get(f"/api/results/{study}").status_code == 404
         assert site.live(study)["study"]["phase"] == "open", "people can still withdraw"
@@ -499,14 +504,14 @@ def test_the_server_closes_after_the_publication_that_is_under_way(tmp_path, mon
     from hetdp.server import publish
 
     started = []
-    real = publish.Publisher._tally
+    real = publish.Reading.__call__
 
     def slow(self, *rest):
         started.append(True)
         time.sleep(1)
         return real(self, *rest)
 
-    monkeypatch.setattr(publish.Publisher, "_tally", slow)
+    monkeypatch.setattr(publish.Reading, "__call__", slow)
     settings = settings_for(tmp_path)
     with ThreadPoolExecutor() as pool:
         with served(settings) as site:
@@ -590,7 +595,7 @@ _PRAGMAS = {"journal_mode": "wal", "synchronous": 2, "secure_delete": 1, "foreig
 def test_a_refused_request_does_not_spoil_the_transaction_of_others(tmp_path):
     """Fifty jobs at once, every fifth refused, one with a fault of its own: the others are all stored."""
     settings = settings_for(tmp_path)
-    database = store.Store(settings, Register(settings.register_folder, keys.Vault.of(settings)))
+    database = store.Store(settings, Register(settings.register_file, keys.Vault.of(settings)))
     with database.engine.begin() as connection:
         store.tables.create_all(connection)
 

@@ -11,6 +11,7 @@ import itertools
 import math
 import operator
 import os
+import re
 import traceback
 from collections import defaultdict
 from decimal import Decimal
@@ -115,8 +116,15 @@ def folder(tmp_path_factory):
 # One contract: the same people, whatever holds them
 
 
+def quoted(cell):
+    """A cell as a delimited file holds any text: between quotes, with its own quotes written twice."""
+    mark = b'"' if isinstance(cell, bytes) else '"'
+    return mark + cell.replace(mark, 2 * mark) + mark
+
+
 def _csv(people, folder, layout="{v},{e}", header="x,e"):
-    lines = [layout.format(v=p.text, e=p.epsilon_text) for p in people]
+    cells = [quoted(p.text) if set(p.text) & set(',"') else p.text for p in people]
+    lines = [layout.format(v=cell, e=p.epsilon_text) for cell, p in zip(cells, people, strict=True)]
     return write(folder / "people.csv", "\n".join([header, *lines]) + "\n")
 
 
@@ -539,12 +547,49 @@ raw = st.one_of(
 ).map(lambda cell: cell.replace(b"\n", b""))
 
 
+def is_one_field(cell, delimiter):
+    """Say whether these bytes are one cell of a line: closed between quotes, or without a quote first or delimiters."""
+    text = cell.decode("utf-8", "replace")
+    blanks = " " if delimiter == "\t" else " \t"
+    return re.fullmatch(f'"(?:[^"]|"")*"[{blanks}]*|(?!")[^{delimiter}]*', text, re.DOTALL) is not None
+
+
+LAYOUT_FAULTS = (
+    "has N fields and the header N; put a cell that holds the delimiter between quotes, and with decimal commas use "
+    "another delimiter",
+    "has a quote that is not closed at the end of its cell; inside quotes write a quote twice",
+)
+
+
 def check_reach(layout, cell, who, ends=b"\n", suffix=".csv", block=2**24, folder=None):
-    """Put `cell` in one value; nobody's ε, nobody else's value, nor the number of people may change."""
+    """Put `cell` in one value; nobody's ε, nobody else's value, nor the number of people may change.
+
+    Between quotes it may be anything. Without them it can change the layout of its line; then its number is all that
+    is said.
+    """
+    delimiter = "\t" if suffix == ".tsv" else ","
+    check_kept(layout, quoted(cell), who, ends, suffix, block, folder)
+    meant = cell[:-1] if layout.endswith("x") and cell.endswith(b"\r") else cell  # reads as a line end of its own kind
+    if is_one_field(meant, delimiter):
+        check_kept(layout, cell, who, ends, suffix, block, folder)
+        return
+    values = [*LINE_VALUES[:who], cell, *LINE_VALUES[who + 1 :]]
+    with mock.patch("hetdp.sources._text.BLOCK", block):
+        path = write(folder / f"reach{suffix}", ends.join(lines_of(layout, values, LINE_EPSILONS, delimiter)) + ends)
+        with pytest.raises(hetdp.InputError) as caught:
+            _file(path)
+    says = re.fullmatch(rf"line {who + 2} of {re.escape(str(path))} (.+)", str(caught.value))
+    assert says, caught.value
+    assert re.sub("[0-9]+", "N", says[1]) in LAYOUT_FAULTS
+    assert caught.value.__context__ is None
+
+
+def check_kept(layout, cell, who, ends, suffix, block, folder):
+    """A cell that leaves the layout of its line alone is one value, by the rule for values."""
     values = [*LINE_VALUES[:who], cell, *LINE_VALUES[who + 1 :]]
     delimiter = "\t" if suffix == ".tsv" else ","
     path = folder / f"reach{suffix}"
-    meant = cell[:-1] if layout.endswith("x") and cell.endswith(b"\r") else cell  # reads as a line end of its own kind
+    meant = cell[:-1] if layout.endswith("x") and cell.endswith(b"\r") else cell
     numbers = [cell_meaning(meant if i == who else value) for i, value in enumerate(values)]
     epsilons = [0.5, 0.25, math.inf, 0.0, 1.0, math.inf, 2.0, 0.5]
     with mock.patch("hetdp.sources._text.BLOCK", block):
@@ -593,7 +638,7 @@ def test_control_the_reach_check_notices_an_ordinary_csv_reader(folder):
         frame = pl.read_csv(path, infer_schema=False, truncate_ragged_lines=True)
         yield delimited.Batch(values_of(frame[asked.value]), frame[asked.epsilon].cast(pl.Float64).to_numpy())
 
-    noticed = pytest.raises((AssertionError, hetdp.InputError))
+    noticed = pytest.raises((AssertionError, hetdp.InputError, pytest.fail.Exception))
     for cell in (b'"', b"1,0.9"):
         with mock.patch.object(delimited, "batches", ordinary), noticed:
             check_reach("id,x,e", cell, 0, folder=folder)
@@ -625,11 +670,27 @@ def test_line_ends_marks_and_blank_lines_do_not_matter(data, block, folder):
 
 
 @pytest.mark.parametrize(
-    "line", ["0.5,a", "0.5,a,", "0.5,a,9,8,7", '0.5,a,"9', '0.5,"a, b",x"y', "0.5,a,\x00", '"0.5",a,""']
+    "line",
+    ["0.5,a", "0.5,a,", '0.5,a,"9,8,7"', '0.5,a,"""9"', '0.5,"a, b",x"y', "0.5,a,\x00", '"0.5",a,""', '0.5,a,"9,8" '],
 )
-def test_a_short_or_long_or_odd_line_is_one_person_at_their_own_epsilon(line, folder):
+def test_a_short_or_quoted_or_odd_line_is_one_person_at_their_own_epsilon(line, folder):
     data = f"e,id,x\n2,b,3\n{line}\n2,c,4\n"
     assert seen(_file(write(folder / "odd.csv", data))) == expected([(3.0, 2.0), (None, 0.5), (4.0, 2.0)])
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("0.5,a,9,8,7", "line 3 of|5 fields and the header 3"),
+        (f"0.5,a,{MARKER},", "line 3 of|4 fields and the header 3"),
+        ('0.5,a,"9', "line 3 of|quote that is not closed"),
+        (f'0.5,a,"{MARKER}"x', "line 3 of|quote that is not closed"),
+        (f'0.5,"a,{MARKER}', "line 3 of|quote that is not closed"),
+    ],
+)
+def test_a_long_line_or_an_open_quote_is_refused_by_the_number_of_its_line(line, words, folder):
+    path = write(folder / "odd.csv", f'e,id,x\n2,b,3\n{line}\n2,c,"4"\n')
+    refused(lambda: _file(path), *words.split("|"))
 
 
 @pytest.mark.parametrize(
@@ -670,19 +731,21 @@ def test_lines_are_counted_through_blank_lines_and_blocks(folder):
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_levels_alone_are_the_levels_of_the_tally(layout, folder):
-    """With or without the name of the value column; a cell with a delimiter can be read around only with it."""
+    """With or without the name of the value column, also where a value holds a delimiter; a long line is refused."""
     path = write(folder / "levels.csv", b"\n".join(lines_of(layout, LINE_VALUES, LINE_EPSILONS)))
     assert (
         counted(Source.of(path, value=None, epsilon="e", counts_only=True))
         == counted(Source.of(path, epsilon="e", value="x", counts_only=True))
         == _file(path).levels
     )
-    cells = [f"1,{MARKER}".encode(), *LINE_VALUES[1:]]
+    cells = [f'"1,{MARKER}"'.encode(), *LINE_VALUES[1:]]
+    within = write(folder / "levels.csv", b"\n".join(lines_of(layout, cells, LINE_EPSILONS)))
+    for value in ("x", None):
+        assert counted(Source.of(within, epsilon="e", value=value, counts_only=True)) == _file(within).levels
+    cells[0] = cells[0].strip(b'"')
     ragged = write(folder / "levels.csv", b"\n".join(lines_of(layout, cells, LINE_EPSILONS)))
-    assert counted(Source.of(ragged, epsilon="e", value="x", counts_only=True)) == _file(ragged).levels
-    told, _ = outcome(lambda: counted(Source.of(ragged, value=None, epsilon="e", counts_only=True)))
-    assert "line 2" in told
-    assert MARKER not in told
+    for value in ("x", None):
+        refused(lambda v=value: counted(Source.of(ragged, value=v, epsilon="e", counts_only=True)), "line 2 of")
 
 
 # ---------------------------------------------------------------------------------------------------------
@@ -1000,7 +1063,7 @@ def test_a_leading_zero_is_refused_because_it_may_be_the_end_of_a_decimal_comma(
 def test_a_message_about_an_epsilon_does_not_depend_on_the_values_beside_it(folder, bad):
     """A quote or a comma in the value makes a line odd; the words, and the line they name, must stay the same."""
     told = set()
-    for one, other in itertools.product(["1", '"1"', "1,5", 'in"ch'], repeat=2):
+    for one, other in itertools.product(["1", '"1"', '"1,5"', '"a ""b"""', 'in"ch'], repeat=2):
         path = write(folder / "same.csv", f"e,x\n0.1,2\n{bad},{one}\n{bad},{other}\n")
         told.add(outcome(lambda: hetdp.read(path, value="x", epsilon="e", bounds=(LO, HI)))[0])  # noqa: B023
     assert len(told) == 1, told
@@ -1018,7 +1081,7 @@ def test_long_digits_take_no_longer_than_their_length(folder):
 
 
 def test_check_lists_lines_that_are_not_plain_and_says_private_in_every_form(folder):
-    path = write(folder / "odd.csv", 'x,e\n1,0.5\n"1",0.5\n1,000,0.5\n')
+    path = write(folder / "odd.csv", 'x,e\n1,0.5\n"1",0.5\n"1,000",0.5\n')
     found = hetdp.check(path, value="x", epsilon="e", bounds=(LO, HI))
     assert found.places["odd"] == (3, 4)
     assert repr(found).startswith("PRIVATE")

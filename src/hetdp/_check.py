@@ -21,7 +21,7 @@ KINDS = {
     "unreadable": "not a number: counted as the midpoint",
     "below": "below the lower bound: counted as the bound",
     "above": "above the upper bound: counted as the bound",
-    "odd": "on a line with a quote or another number of fields: ε was read from outside in, look at it",
+    "odd": "on a line that is not plain (a quote, too few fields, no proper JSON): look at it",
 }
 
 
@@ -104,7 +104,7 @@ def check(
              1 not a number: counted as the midpoint   (index 2)
              0 below the lower bound: counted as the bound
              1 above the upper bound: counted as the bound   (index 3)
-             0 on a line with a quote or another number of fields: ε was read from outside in, look at it
+             0 on a line that is not plain (a quote, too few fields, no proper JSON): look at it
     <BLANKLINE>
     mean by ε, without noise (if these differ much, ε depends on the value, which it must not):
            0.5  5

@@ -41,7 +41,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class Comparison:
-    """All methods for one population, best first, and the certificate: what no method can beat.
+    """All methods for one population, best first, and the certificate: what no ε-DP method can beat in the worst case.
 
     `variance` and `data` say for which data the second column of errors holds, as a number and in words.
     """

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import decimal
 import math
+from fractions import Fraction
 from functools import lru_cache
 
 import numpy as np
@@ -50,11 +51,15 @@ def keep_for(units: Ints, epsilon: Floats, noise: tuple[NoiseTerm, ...]) -> Ints
     """Return p = (e^ε − 1)/(eᵗ − 1) in units of 2⁻⁵³, rounded down with a margin for the float functions."""
     if not noise:
         return np.where(np.isinf(epsilon), KEEP_ONE, 0)
-    t = int(units.max()) / noise[0].scale
+    weight, scale = int(units.max()), noise[0].scale
+    t = weight / scale
     allowed = _allowed(epsilon)
+    surely = allowed > t
+    for i in np.flatnonzero(np.abs(allowed - t) <= t * 2.0**-50):  # too near for doubles to tell
+        surely[i] = Fraction(weight) <= Fraction(scale) * Fraction(float(allowed[i]))
     ratio = np.exp(np.minimum(allowed - t, 0)) * np.expm1(-allowed) / math.expm1(-t)
     keep = np.floor(np.clip(ratio, 0, 1) * _MARGIN * KEEP_ONE).astype(np.int64)
-    return np.where((allowed >= t) & (units > 0), KEEP_ONE, np.where(units > 0, keep, 0))
+    return np.where(surely & (units > 0), KEEP_ONE, np.where(units > 0, keep, 0))
 
 
 def check_sampled(units: Ints, epsilon: Floats, count: Ints, noise: tuple[NoiseTerm, ...], keep: Ints) -> None:

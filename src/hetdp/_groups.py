@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import json
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from ._release import Release
@@ -11,10 +12,16 @@ from ._release import Release
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-NOTE = (
+CHECKED = (
     "Each person is in one group, so their value enters one of these means only (parallel composition): the whole "
     "table protects everybody at their own ε. Who is in which group is public."
 )
+ASSUMED = (
+    "Assumed: each row is another person, so that a value enters one of these means only. It was not checked, because "
+    "no column of ids was named: somebody with rows in several groups spends the sum over them. Who is in which group "
+    "is public."
+)
+"""What a table of groups promises as a whole: with a column of ids, and without."""
 
 
 def _headings(level: float) -> tuple[str, ...]:
@@ -22,11 +29,22 @@ def _headings(level: float) -> tuple[str, ...]:
 
 
 class Groups(dict[str, Release]):
-    """{group: release}, in the order of the groups. All of it may be published."""
+    """{group: release}, in the order of the groups. All of it may be published.
+
+    Attributes
+    ----------
+    composition
+        What is promised for the table as a whole, in a sentence; the loss is in one group only if ids were checked.
+    """
+
+    def __init__(self, releases: Mapping[str, Release], *, checked: bool) -> None:
+        super().__init__(releases)
+        self.composition = CHECKED if checked else ASSUMED
 
     def to_dict(self, level: float = 0.95) -> dict[str, Any]:
         """Return the releases as plain data."""
-        return {"groups": {name: release.to_dict(level) for name, release in self.items()}, "composition": NOTE}
+        groups = {name: release.to_dict(level) for name, release in self.items()}
+        return {"groups": groups, "composition": self.composition}
 
     def to_json(self) -> str:
         """Return the releases as JSON; infinities are written "inf"."""
@@ -86,7 +104,7 @@ class Groups(dict[str, Release]):
 
         releases = list(self.values())
         said = [sentence for r in releases for sentence in (*assumptions(r.plan), *r.notes)]
-        return [NOTE, *dict.fromkeys(said)]
+        return [self.composition, *dict.fromkeys(said)]
 
     __str__ = report
     _repr_html_ = html

@@ -154,7 +154,8 @@ def of_source(
     if by is None:
         return of_tally(tally(people, interval, public_rows), method, variance)
     parts = read_groups(people, interval, groups=groups, public_rows=public_rows)
-    return Groups({name: of_tally(part, method, variance) for name, part in parts.items()})
+    releases = {name: of_tally(part, method, variance) for name, part in parts.items()}
+    return Groups(releases, checked=people.asked.person is not None)
 
 
 def of_tally(people: Tally, method: str, variance: float | None) -> Release:

@@ -74,7 +74,7 @@ def beside(axes: Axes) -> None:
 
 
 def comparison(compared: Comparison) -> Figure:
-    """Return the methods side by side: their error beside what no method can beat, and who spends what."""
+    """Return the methods side by side: their error beside what no ε-DP method can beat, and who spends what."""
     planned = [entry for entry in compared.entries if entry.plan is not None]
     drawn, (left, right) = figure(2, height=0.36 * len(planned) + 1.7)
     for i, entry in enumerate(planned):
@@ -87,7 +87,9 @@ def comparison(compared: Comparison) -> Figure:
         right.plot([row.epsilon for row in rows], [row.spent for row in rows], color=colour, marker=marker,
                    markersize=3 + thick, linewidth=thick, label=entry.method)  # fmt: skip
     left.axvline(compared.floor, color=DASHED, linestyle="--", linewidth=1)
-    left.text(compared.floor, len(planned) - 0.5, " no method can be below in the worst case", color=DASHED, fontsize=8)
+    left.text(
+        compared.floor, len(planned) - 0.5, " no ε-DP method can be below in the worst case", color=DASHED, fontsize=8
+    )
     left.set_yticks(range(len(planned)), [entry.method for entry in reversed(planned)])
     left.set(xscale="log", ylim=(-0.6, len(planned)), xlabel=f"error: filled, worst case; open, {compared.data}")
     right.set(xscale="log", yscale="log", xlabel="ε that a person allows", ylabel="ε that the release spends")

@@ -71,6 +71,23 @@ def spent_epsilon(x: float) -> str:
     return epsilon(float((exact / step).to_integral_value(decimal.ROUND_CEILING) * step))
 
 
+def odds(x: float) -> str:
+    """Return e^ε, the factor by which odds can change at most, rounded up; it is above 1 for every ε > 0.
+
+    What exceeds 1 is given to three digits.
+
+    >>> odds(0.004), odds(0.14), odds(1), odds(5), odds(19), odds(1e-300), odds(0)
+    ('1.00401', '1.151', '2.72', '149', '1.79e+08', '1.000001', '1')
+    """
+    if x == 0:
+        return "1"
+    excess = max(decimal.Decimal(math.expm1(x) * (1 + 1e-15)), decimal.Decimal("1e-6"))  # expm1 is right to 2⁻⁵²
+    above = excess if excess < 100 else excess + 1
+    step = decimal.Decimal(1).scaleb(above.adjusted() - 2)
+    up = (above / step).to_integral_value(decimal.ROUND_CEILING) * step + (1 if excess < 100 else 0)
+    return f"{up.normalize():f}" if up < 10**6 else f"{float(up):.2e}"
+
+
 def plan_lines(p: Plan) -> list[tuple[str, str]]:
     """Return what a plan says besides its table, as pairs of heading and sentence."""
     lines = [("Saturation", _saturation(p))]
@@ -81,8 +98,8 @@ def plan_lines(p: Plan) -> list[tuple[str, str]]:
     lines += [("Instead", "; ".join(others)), *zip(("Frontier", "", ""), _frontier(p), strict=True)]
     most = float(p.spent[np.isfinite(p.spent)].max(initial=0))
     if 0 < most < 20:
-        odds = f"the odds of any guess about a person's value by at most a factor of {math.exp(most):.3g}"
-        lines.append(("Meaning", f"spending ε = {epsilon(most)} changes {odds}"))
+        guess = f"the odds of any guess about a person's value by at most a factor of {odds(most)}"
+        lines.append(("Meaning", f"spending ε = {spent_epsilon(most)} changes {guess}"))
     if any(b.people and b.epsilon[1] > 0 and not b.share for b in bands(p)):
         lines.append(("Left out", "people whose ε is too small to count beside the others have weight 0"))
     if p.levels.rounded:

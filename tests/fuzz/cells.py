@@ -3,12 +3,16 @@
 The first byte of an input picks a frame: a small valid table with a hole where one value stands, or one in which a
 public cell is bad, so that reading it raises. The rest is the cell. What the conditions on the page of limits leave out
 is left out here: a line break in a delimited cell, and a value in JSON lines that no JSON library writes and that has
-quotes or brackets.
+quotes.
+
+A cell of a delimited file that changes the layout of its line is refused by the number of that line, in words that
+depend on nothing else; between quotes the same cell is a value like any other.
 """
 
 from __future__ import annotations
 
 import json
+import re
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -42,6 +46,16 @@ class Frame:
     bad: str = ""
     epsilon: Any = "e"
     options: dict[str, str] = field(default_factory=dict, hash=False)
+
+    @property
+    def delimiter(self) -> str:
+        """What is between its cells."""
+        return "\t" if self.suffix == "tsv" else self.options.get("delimiter", ",")
+
+    @property
+    def line(self) -> int:
+        """The line of the hole."""
+        return self.text[: self.text.index(HOLE)].count("\n") + 1
 
     def ways(self, path: Path) -> dict[str, Callable[[], Any]]:
         """Return the ways to read it that its columns allow, by name."""
@@ -92,7 +106,34 @@ def private_cell(data: bytes) -> None:
     cell = (as_json if frame.suffix == "ndjson" else as_text)(data[1:])
     ways = sorted(usual(frame))
     way = ways[zlib.crc32(data) % len(ways)]
+    if frame.suffix != "ndjson" and not is_one_field(cell, frame.delimiter):
+        refused_by_line(found(frame, cell, way), frame, usual(frame)[way])
+        cell = b'"' + cell.replace(b'"', b'""') + b'"'
     compare(found(frame, cell, way), usual(frame)[way])
+
+
+LAYOUT = (
+    "has N fields and the header N; put a cell that holds the delimiter between quotes, and with decimal commas use "
+    "another delimiter",
+    "has a quote that is not closed at the end of its cell; inside quotes write a quote twice",
+)
+
+
+def is_one_field(cell: bytes, delimiter: str) -> bool:
+    """Say whether these bytes are one cell of a line: closed between quotes, or without a quote first or delimiters."""
+    text = cell.decode("utf-8", "replace")
+    blanks = " \t".replace(delimiter, "")
+    return re.fullmatch(f'"(?:[^"]|"")*"[{blanks}]*|(?!")[^{delimiter}]*', text, re.DOTALL) is not None
+
+
+def refused_by_line(now: Any, frame: Frame, plain: Any) -> None:
+    """Raise unless a line was refused for its layout, by its number, or before that for what is wrong elsewhere."""
+    fault = f"line {frame.line} of {FOLDER / f'cell.{frame.suffix}'} "
+    if now == plain and frame.bad:
+        return
+    assert isinstance(now, str), f"{now!r} although the layout of a line is wrong"
+    assert now.startswith(fault), now
+    assert re.sub("[0-9]+", "N", now.removeprefix(fault)) in LAYOUT, now
 
 
 def compare(now: Any, plain: Any) -> None:
@@ -137,11 +178,11 @@ def as_text(data: bytes) -> bytes:
 
 
 def as_json(data: bytes) -> bytes:
-    """Return a cell of an object: a text or a nesting as JSON libraries write them, or bare signs of any other kind."""
+    """Return a cell of an object: a text or a nesting as JSON libraries write them, or bare characters but quotes."""
     kind, rest = (data[0], data[1:]) if data else (0, b"")
     text = rest.decode("utf-8", "surrogateescape")
     if kind % 4 == 0:
-        bare = "".join(sign for sign in text if sign not in '"[]{}\n\\').encode("utf-8", "surrogateescape")
+        bare = "".join(sign for sign in text if sign not in '"\n\\').encode("utf-8", "surrogateescape")
         return bare if bare.strip() else USUAL
     if kind % 4 == 1:
         return json.dumps(text).encode()

@@ -56,7 +56,7 @@ def look(path: Path) -> Any:
         with hetdp.Ledger(path) as ledger:
             return ledger.balances(), ledger.history(), ledger.verify()
 
-    return said(work)
+    return said(work, of_a_ledger=True)
 
 
 @cache

@@ -24,11 +24,11 @@ It is gone at the end, but for a run of the fuzzer, which ends without a farewel
 atexit.register(shutil.rmtree, FOLDER, ignore_errors=True)
 
 
-def said(work: Callable[[], Any]) -> Any:
+def said(work: Callable[[], Any], *, of_a_ledger: bool = False) -> Any:
     """Return what some work gives, or the message of the HetdpError that it raises; let everything else through.
 
-    A message is one line, and a traceback would show no message of another library behind it, which may quote a cell.
-    A warning is an error.
+    A message is one line, and no message of another library is behind it, which may quote a cell; of a ledger, which
+    has no values, it is enough that a traceback would not show it. A warning is an error.
     """
     try:
         with warnings.catch_warnings():
@@ -37,8 +37,8 @@ def said(work: Callable[[], Any]) -> Any:
     except hetdp.HetdpError as error:
         message = str(error)
         assert len(message.splitlines()) == 1, f"the message has several lines: {message!r}"
-        behind = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
-        assert behind is None, f"a traceback would show {behind!r} behind the message"
+        behind = error.__cause__ or (None if of_a_ledger and error.__suppress_context__ else error.__context__)
+        assert behind is None, f"{behind!r} is behind the message"
         return message
 
 

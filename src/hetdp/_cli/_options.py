@@ -115,7 +115,7 @@ EpsilonColumn = Annotated[
 ]
 PrivateColumn = Annotated[
     str | None,
-    typer.Option("--value", help="The private column, so that ragged lines can be read around it.", metavar="COL"),
+    typer.Option("--value", help="The private column, so that lines may be too short for it.", metavar="COL"),
 ]
 MethodName = Annotated[str, typer.Option("--method", help="The estimator; `hetdp methods` lists them.")]
 Variance = Annotated[

@@ -53,11 +53,6 @@ if TYPE_CHECKING:
     from .._tally import Tally
     from ..sources import Source
 
-_DISJOINT = (
-    "These tallies have different people: whoever merged them promised it, nothing checked it. A person in two of "
-    "them would be counted, and charged, twice."
-)
-
 
 @app.command()
 def mean(  # noqa: PLR0913  one parameter an option
@@ -310,12 +305,10 @@ def _merged(sources: list[str], *, promised: bool) -> Tally:
         raise InputError("the same tally is named twice; its people would be counted twice")
     if len(sources) > 1 and not promised:
         raise InputError(
-            "a person in two tallies would be counted and charged twice, and nothing here can see it; "
+            "a person in two tallies would be counted twice and spend the sum of both, and nothing here can see it; "
             "if nobody is, promise it with --disjoint-people"
         )
-    merged = reduce(Tally.__add__, map(Tally.load, sources))
-    merged.notes += (_DISJOINT,) if len(sources) > 1 else ()
-    return merged
+    return reduce(Tally.__add__, map(Tally.load, sources))
 
 
 def _not_with_tallies(*options: Any) -> None:

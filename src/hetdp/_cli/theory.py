@@ -115,7 +115,7 @@ def compare(  # noqa: PLR0913  one parameter an option
     force: Force = False,
     as_json: Json = False,
 ) -> None:
-    """Show every method side by side: error, who spends what, and what no method can beat."""
+    """Show every method side by side: error, who spends what, and what no ε-DP method can beat."""
     from .._compare import compare as run_compare
 
     if plot is not None:

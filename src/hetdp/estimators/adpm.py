@@ -1,4 +1,4 @@
-"""ADPM, Algorithm 1 of Chaudhuri and Courtade: the best unbiased affine estimator."""
+"""ADPM, Algorithm 1 of Chaudhuri and Courtade: the best unbiased affine estimator with Laplace noise."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The affine estimator with the smallest worst-case error of all: a cap of its own, and a pull to the midpoint."""
+"""The affine estimator with Laplace noise of the smallest worst-case error: a cap of its own, a pull to the midpoint.
+
+Other noise can do a little better: see the page on how it works.
+"""
 
 from __future__ import annotations
 
@@ -70,7 +73,7 @@ def _shape(levels: Levels, variance: float) -> Shape:
 
 METHOD = Method(
     name="minimax",
-    title="minimax: the best affine estimator, drawn to the midpoint",
+    title="minimax: the best affine estimator with Laplace noise, drawn to the midpoint",
     citation="worked out for this package; the cap is that of Chaudhuri and Courtade, ISIT 2023, Algorithm 1",
     shape=_shape,
 )

@@ -136,7 +136,7 @@ def _draw_optimum(rows: Rows) -> Figure:
 
 
 EXPERIMENTS = (
-    Experiment("minimax", "The best affine estimator against ADPM", "ours", _minimax, ours=True),
+    Experiment("minimax", "The best affine estimator with Laplace noise against ADPM", "ours", _minimax, ours=True),
     Experiment("certificate", "How far from the best possible", "ours", _certificate, ours=True),
     Experiment("optimum", "How far is anything from the best possible, for small n", "ours", _optimum, ours=True),
 )

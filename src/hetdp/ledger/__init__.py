@@ -205,7 +205,7 @@ class Ledger:
         form
             How a delimited file is written.
         """
-        budgets, names = budgets_of(source, id, budget, tiers or {}, form or Form())
+        budgets, names = budgets_of(source, id, budget, {} if tiers is None else tiers, form or Form())
         enrolled = self.change(lambda connection, book: _enroll.enroll(connection, book, budgets, names))
         self.settle()
         return enrolled
@@ -339,10 +339,9 @@ def _limits(people: Any, rows: Any) -> dict[str, int] | None:
         if people != "source":
             raise InputError(f"people is 'enrolled', 'source' or a list of ids (got {people[:64]!r})")
         return dict.fromkeys(_rows.ids_of(rows), UNLIMITED)
-    if isinstance(people, Mapping):
-        ids = clean_ids(people)
-        return dict(zip(ids, (budget_units(cell, f" for {person!r}") for person, cell in people.items()), strict=True))
     ids = clean_ids(people)
-    if len(set(ids)) < len(ids):
-        raise InputError("an id stands twice in the list of people; name everybody once")
+    if len(set(ids)) < len(ids):  # in a mapping: two ways to write one id
+        raise InputError("an id stands twice among the people, perhaps in two Unicode forms; name everybody once")
+    if isinstance(people, Mapping):
+        return {p: budget_units(cell, f" for {p!r}") for p, cell in zip(ids, people.values(), strict=True)}
     return dict.fromkeys(ids, UNLIMITED)

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import hashlib
+import re
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from .._cells import BAD_ID, LONGEST_ID, NOT_IN_ID
 from .._errors import InputError
 from ._schema import failed, tables
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
 
-LONGEST = 256
 _FEW = 500
-_REFUSED = frozenset({"Cc", "Cs"})
+_BAD = re.compile(NOT_IN_ID)
+_PLAIN = re.compile("[!#-~](?:[ !#-~]*[!#-~])?")  # visible ASCII but for a quote: most ids, and quick to see
 
 
 def clean_ids(ids: Iterable[Any], what: str = "id") -> list[str]:
@@ -26,8 +28,8 @@ def clean_ids(ids: Iterable[Any], what: str = "id") -> list[str]:
     """
     found = []
     for place, cell in enumerate(ids):
-        plain = isinstance(cell, str) and cell.isascii() and cell.isprintable() and '"' not in cell
-        found.append(cell if plain and 0 < len(cell) <= LONGEST else _careful(cell, f"{what} {place + 1}"))
+        plain = isinstance(cell, str) and len(cell) <= LONGEST_ID and _PLAIN.fullmatch(cell)
+        found.append(cell if plain else _careful(cell, f"{what} {place + 1}"))
     return found
 
 
@@ -47,14 +49,21 @@ def _careful(cell: Any, where: str) -> str:
         raise InputError(
             f"an id must be text (got {type(cell).__name__} at {where}); write numbers as text: '007' is not '7'"
         )
-    if len(cell) > LONGEST:
-        raise InputError(f"an id must have at most {LONGEST} characters (got {len(cell)} at {where})")
-    text = unicodedata.normalize("NFC", cell)
-    if not text or len(text) > LONGEST:
-        raise InputError(f"an id must have 1 to {LONGEST} characters (got {len(text)} at {where})")
-    if '"' in text or any(unicodedata.category(character) in _REFUSED for character in text):
-        raise InputError(f"an id must not hold quotes or control characters, such as a line break (at {where})")
+    text = unicodedata.normalize("NFC", cell) if len(cell) <= LONGEST_ID else cell
+    if not text:
+        raise InputError(f"an id must not be empty (at {where})")
+    if len(text) > LONGEST_ID or _BAD.search(text) or not _is_text(text):
+        raise InputError(f"an id {BAD_ID} (at {where})")
     return text
+
+
+def _is_text(text: str) -> bool:
+    """Say whether a text can be written down: half a surrogate pair cannot."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def digest(ids: Iterable[str]) -> str:

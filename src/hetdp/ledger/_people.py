@@ -9,6 +9,7 @@ from typing import Any
 
 from .._errors import InputError
 from ..sources import Form, Source
+from ..sources._batch import Tiers
 from ._amounts import budget_units
 from ._members import clean_ids
 
@@ -23,6 +24,7 @@ def budgets_of(
     form: Form = Form(),  # noqa: B008  it is frozen
 ) -> tuple[Budgets, dict[int, str]]:
     """Return {person: units} and the names of tiers by their budget; a bad id or budget raises and names its place."""
+    Tiers(tiers)  # raises for what is no mapping of names
     known = {name: budget_units(cell, f" for tier {name!r}") for name, cell in tiers.items()}
     names: dict[int, str] = {}
     for name, units in known.items():

@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from .._errors import HetdpError, InputError
 from .._plan import Plan
@@ -30,7 +30,7 @@ from ._amounts import UNLIMITED, Rule, in_epsilon
 from ._book import Book
 from ._chain import Event, canonical, following
 from ._charge import Intent, Part, Parts
-from ._errors import ChargedError, OtherRequestError
+from ._errors import ChargedError, LedgerError, OtherRequestError
 from ._schema import one
 from ._verify import checked_members
 
@@ -96,7 +96,23 @@ class LedgerRelease(Release):
         return {**super().to_dict(level), "ledger": {"release_id": self.release_id, **self.ledger}}
 
 
-def carry_out(ledger: Ledger, request: Request, read: Callable[[Mapping[str, int], Plan], Tally]) -> LedgerRelease:
+class Keeper(Protocol):
+    """Where a number is written down before the ledger's database sees it, so that it is drawn once."""
+
+    @property
+    def drawn(self) -> float | None:
+        """The number that was drawn for this release before, if it was."""
+
+    def keep(self, number: float) -> None:
+        """Write down the number that was drawn."""
+
+
+def carry_out(
+    ledger: Ledger,
+    request: Request,
+    read: Callable[[Mapping[str, int], Plan], Tally],
+    keeper: Keeper | None = None,
+) -> LedgerRelease:
     """Charge a release, compute it, store it and return it; what of this is done already is not done again.
 
     Parameters
@@ -104,6 +120,9 @@ def carry_out(ledger: Ledger, request: Request, read: Callable[[Mapping[str, int
     read
         From {person: place of their level in the plan} and the plan to the tally. It reads the values, so it is
         called after the charge is on disk, and only if the plan uses data.
+    keeper
+        For an owner who does not trust the ledger's database: whoever can make a statement fail there after having
+        seen it would otherwise get a second draw for one charge.
     """
     request.ask["bounds"].ordinary()  # what is charged can also be shown
     try:
@@ -113,7 +132,7 @@ def carry_out(ledger: Ledger, request: Request, read: Callable[[Mapping[str, int
     try:
         stored = ledger.look(lambda connection, _: find(connection, request.release, "result"))
         if stored is None:
-            unclamped = _computed(ledger, charged, read)
+            unclamped = _computed(ledger, charged, read, keeper)
             stored = ledger.change(lambda connection, book: _stored(connection, book, charged, unclamped))
         ledger.settle()
     except (HetdpError, KeyboardInterrupt) as error:
@@ -211,14 +230,27 @@ def _parts(connection: Connection, book: Book, request: Request) -> dict[str, Pa
     return {person: (there[person], units) for person, units in people.items()}
 
 
-def _computed(ledger: Ledger, charged: Event, read: Callable[[Mapping[str, int], Plan], Tally]) -> float:
-    """Read the values and draw the result. A plan that abstains reads nothing."""
+def _computed(
+    ledger: Ledger, charged: Event, read: Callable[[Mapping[str, int], Plan], Tally], keeper: Keeper | None
+) -> float:
+    """Read the values and draw the result. A plan that abstains reads nothing.
+
+    The charge is taken from the chain of events once more, together with the people: what the database showed as the
+    charge a moment ago may have been put there for that moment.
+    """
+    if keeper is not None and keeper.drawn is not None:
+        return keeper.drawn
     plan = _charge.plan_of(charged.facts["plan"])
     if plan.abstains:
         return plan.interval.mid
-    place = dict(_book.levels_of(charged.facts).tolist())
-    there = ledger.look(lambda connection, book: checked_members(connection, book, charged.seq, ledger.name))
-    return release(read({p: place[c] for p, c in there.items() if c in place}, plan), plan).unclamped
+    event, there = ledger.look(lambda connection, book: checked_members(connection, book, charged.seq, ledger.name))
+    if event is None or event != charged:
+        raise LedgerError(f"the charge of this release is not in the history of {ledger.name}; nothing was read")
+    place = dict(_book.levels_of(event.facts).tolist())
+    number = release(read({p: place[c] for p, c in there.items() if c in place}, plan), plan).unclamped
+    if keeper is not None:
+        keeper.keep(number)
+    return number
 
 
 def _stored(connection: Connection, book: Book, charged: Event, unclamped: float) -> tuple[Book, Event]:

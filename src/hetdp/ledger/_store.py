@@ -195,7 +195,7 @@ def opened(where: str | os.PathLike[str], head_file: str | os.PathLike[str] | No
     if "://" in text:
         raise InputError(f"a ledger is a file or a postgresql:// address (got {text.partition('://')[0]}://…)")
     path = Path(text)
-    beside = beside or Path(f"{path}.head")
+    beside = beside or Path(f"{path.resolve()}.head")  # a link to the ledger is the same ledger, with the same head
     check_place(path)
     if new and path.exists():
         raise InputError(f"{path} exists already; open it, or choose another name for a new ledger")

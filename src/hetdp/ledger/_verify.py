@@ -84,12 +84,12 @@ def verify(connection: Connection, outside: Iterable[Head | None], name: str) ->
     return Verified(str(book.head), book.head.seq, book.people, held, kinds["charge"], kinds["result"])
 
 
-def checked_members(connection: Connection, book: Book, upto: int, name: str) -> dict[str, int]:
-    """Return {person: cohort} as of an event, or raise unless the rows of people are those that the events tell of."""
-    found: dict[str, int] = {}
+def checked_members(connection: Connection, book: Book, upto: int, name: str) -> tuple[Event | None, dict[str, int]]:
+    """Return an event and {person: cohort} as of it, or raise unless rows of people are those that events tell of."""
+    found: tuple[Event | None, dict[str, int]] = (None, {})
     for event, there in _replayed(connection, book, name):
         if event.seq == upto:
-            found = dict(there)
+            found = (event, dict(there))
     return found
 
 

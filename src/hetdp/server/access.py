@@ -50,9 +50,15 @@ def open_session(transaction: store.Transaction, person: str | None, seconds: in
     """Return the token of a new session."""
     token, now = keys.fresh(), int(time.time())
     transaction.execute(sa.delete(store.sessions).where(store.sessions.c.expires < now))
-    row = {"hash": keys.digest("session", token), "person": person, "expires": now + seconds}
-    transaction.execute(sa.insert(store.sessions).values(row))
+    row: dict[str, Any] = {"hash": keys.digest("session", token), "person": person, "expires": now + seconds}
+    proof = _proof(transaction, **row)
+    transaction.execute(sa.insert(store.sessions).values({**row, "proof": proof}))
     return token
+
+
+def _proof(transaction: store.Transaction, hash: str, person: str | None, expires: int) -> str:  # noqa: A002
+    """Return a MAC by which a session belongs to one person, whoever else can write to its table."""
+    return transaction.register.sign("session", hash, person, expires).hex()
 
 
 def close_session(transaction: store.Transaction, token: str) -> None:
@@ -61,9 +67,9 @@ def close_session(transaction: store.Transaction, token: str) -> None:
     transaction.execute(sa.delete(store.sessions).where(store.sessions.c.hash == hashed))
 
 
-def is_curators(execute: Execute, token: str) -> bool:
+def is_curators(transaction: store.Transaction, token: str) -> bool:
     """Say whether a token is a session of the curator."""
-    return _session(execute, token) == (True, None)
+    return session(transaction, token) == (True, None)
 
 
 def is_key(execute: Execute, key: str) -> bool:
@@ -72,12 +78,18 @@ def is_key(execute: Execute, key: str) -> bool:
     return keys.same(stored, keys.digest("curator", key))
 
 
-def _session(execute: Execute, token: str) -> tuple[bool, str | None]:
+_SESSION = sa.select(store.sessions).where(store.sessions.c.hash == sa.bindparam("token_hash"))
+
+
+def session(transaction: store.Transaction, token: str) -> tuple[bool, str | None]:
+    """Return whether a session is there, and whose it is; None is the curator."""
     hashed = keys.digest("session", token)
-    table = store.sessions
-    row = execute(sa.select(table.c.hash, table.c.person, table.c.expires).where(table.c.hash == hashed)).first()
+    row = transaction.execute(_SESSION, {"token_hash": hashed}).first()
     known = keys.same(row.hash if row else None, hashed) and row is not None and row.expires > time.time()
-    return known, row.person if row else None
+    if not known or row is None:
+        return False, None
+    proof = _proof(transaction, row.hash, row.person, row.expires)
+    return (True, row.person) if keys.same(row.proof, proof) else (False, None)
 
 
 async def curator(request: Request) -> None:
@@ -90,7 +102,7 @@ async def curator(request: Request) -> None:
             attempt(request)
     else:
         token = session_token(request, CURATOR)
-        allowed = await database.read(lambda connection: is_curators(connection.execute, token))
+        allowed = await database.read(lambda transaction: is_curators(transaction, token))
     if not allowed:
         raise RefusedError(401)
 

@@ -5,11 +5,13 @@ the sealed one are the same.
 
 Argument: the value goes into `_sealed` alone. There it becomes an integer code by the library's rule, for which every
 double is fine (outside the bounds counts as the nearer bound), and then bytes of one length. Nothing branches on it.
+
+Whose row a session may change is decided by the session's own MAC and by the register, not by what the database says.
+Withdrawing needs nothing of the row that is there: it is written anew, so it works also when somebody has changed it.
 """
 
 from __future__ import annotations
 
-import time
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from typing import Annotated, Any
@@ -18,10 +20,10 @@ import numpy as np
 import sqlalchemy as sa
 from pydantic import Field
 
-from . import keys, store
+from . import access, keys, store, studies
 from .access import Execute
 from .errors import RefusedError
-from .register import new_version
+from .register import ChangedError, new_version
 from .studies import Study, _Strict
 
 
@@ -60,27 +62,14 @@ class Joined:
         return {epsilon: count for epsilon, count in sorted(self.counts[study].items()) if count > 0}
 
 
-def _record_query() -> sa.Select[Any]:
-    sessions, people = store.sessions, store.people
-    who = (people.c.id.label("person"), people.c.epsilon, people.c.answer, people.c.version.label("row_version"))
-    has = people.c.epsilon.is_not(None).label("answered")
-    joint = sessions.join(people, people.c.id == sessions.c.person).join(store.studies)
-    return (
-        sa.select(store.studies, sessions.c.hash, sessions.c.expires, *who, has)
-        .select_from(joint)
-        .where(sessions.c.hash == sa.bindparam("hash"))
-    )
-
-
 def _change(*columns: str) -> sa.Update:
     named: dict[str, Any] = {name: sa.bindparam(name) for name in columns}
     return sa.update(store.people).where(store.people.c.id == sa.bindparam("who")).values(named)
 
 
 # Statements of the busiest path are made once.
-_RECORD = _record_query()
-_CHANGE = _change("epsilon", "answer", "version")
-_CHANGE_FIRST = _change("epsilon", "answer", "version", "invitation", "again")
+_PERSON = sa.select(store.people).where(store.people.c.id == sa.bindparam("who"))
+_CHANGE = _change(*(column.name for column in store.people.c if column.name != "id"))
 _OTHERS = sa.delete(store.sessions).where(
     (store.sessions.c.person == sa.bindparam("who")) & (store.sessions.c.hash != sa.bindparam("hash"))
 )
@@ -88,44 +77,65 @@ _OTHERS = sa.delete(store.sessions).where(
 
 def send(transaction: store.Transaction, joined: Joined, vault: keys.Vault, token: str, new: NewAnswer) -> Any:
     """Store or change a person's answer and return the receipt."""
-    study, row = _record(transaction.execute, token)
-    _changeable(study, row)
+    person, study_id = _who(transaction, token)
+    study, row = studies.get(transaction, study_id), _row(transaction, person)
+    if row is None or not transaction.vouches("person", row):
+        raise ChangedError
+    answered = row["epsilon"] is not None
+    _changeable(study, answered=answered)
     level = study.level(new.tier, new.epsilon)
-    changes: dict[str, Any] = {"epsilon": level, "answer": _sealed(new.value, level, study, vault, row.person)}
-    _registered(transaction, row, changes)
+    sealed = _sealed(new.value, level, study, vault, person)
+    now = {**row, "epsilon": level, "answer": sealed, "version": new_version()}
     again = None
-    if not row.answered:
+    if not answered:
         again = keys.fresh()
-        changes |= {"invitation": None, "again": keys.digest("again", again)}
-        _only_session(transaction, row.person, token)
-    transaction.execute(_CHANGE_FIRST if again else _CHANGE, {"who": row.person, **changes})
-    gone = row.epsilon if row.answered else None
-    transaction.scrub |= row.answered
-    transaction.after(lambda: joined.change(study.id, gone, level))
-    return {"received": True, "first": not row.answered, "again": again, **_choice(study, level)}
+        now |= {"invitation": None, "again": keys.digest("again", again)}
+        _only_session(transaction, person, token)
+    _write(transaction, now)
+    transaction.scrub |= answered
+    transaction.after(lambda: joined.change(study.id, row["epsilon"], level))
+    return {"received": True, "first": not answered, "again": again, **_choice(study, level)}
 
 
 def withdraw(transaction: store.Transaction, joined: Joined, token: str) -> dict[str, Any]:
-    """Delete a person's answer, until it is published; they may send another one until closing."""
-    study, row = _record(transaction.execute, token)
-    if not row.answered:
+    """Delete a person's answer, until answers are read; they may send another one until closing."""
+    person, study = _who(transaction, token)
+    row = _row(transaction, person)
+    vouched = row is not None and transaction.vouches("person", row)
+    if row is not None and vouched and row["epsilon"] is None:
         return {"withdrawn": True}
-    if study.phase() not in {"open", "closed"}:
-        raise RefusedError(409, "closed", "Answers are closed.")
-    gone: dict[str, Any] = {"answer": None, "epsilon": None}
-    _registered(transaction, row, gone)
+    published = row is not None and vouched and row["answer"] is None
+    if published or transaction.register.opened(study) or _publishing(transaction, study):
+        raise RefusedError(409, "closed", "Answers are closed: they are being published, or were.")
+    gone = {"id": person, "study": study, "version": new_version()}
+    links = {name: row[name] for name in ("invitation", "again")} if row is not None and vouched else {}
+    if row is None:  # somebody has removed it; it comes back empty
+        transaction.execute(sa.insert(store.people).values(gone))
+        transaction.wrote("person", gone)
+    else:
+        _write(transaction, {**dict.fromkeys(row), **gone, **links})
     transaction.scrub = True
-    transaction.execute(_CHANGE, {"who": row.person, **gone})
-    transaction.after(lambda: joined.change(study.id, row.epsilon, None))
+    epsilon = row["epsilon"] if row is not None and vouched else None
+    transaction.after(lambda: joined.change(study, epsilon, None))
     return {"withdrawn": True}
 
 
-def view(execute: Execute, token: str) -> tuple[Study, dict[str, Any]]:
-    """Return a person's study and what they chose; not what they answered."""
-    study, row = _record(execute, token)
-    chosen = _choice(study, row.epsilon) if row.answered else None
-    may = study.phase() == "open" and (study.changeable or not row.answered)
-    return study, {"study": study.to_dict(), "joined": row.answered, "choice": chosen, "may_send": may}
+def view(transaction: store.Transaction, token: str) -> tuple[Study, dict[str, Any]]:
+    """Return a person's study and what they chose; not what they answered.
+
+    If somebody has changed the study or the person's row from outside, nothing can be sent, but it can be withdrawn.
+    """
+    person, study_id = _who(transaction, token)
+    study, row = studies.shown(transaction.execute, study_id), _row(transaction, person)
+    try:
+        vouched = studies.get(transaction, study_id) == study and row is not None and transaction.vouches("person", row)
+    except ChangedError:
+        vouched = False
+    joined = not vouched or (row is not None and row["epsilon"] is not None)
+    chosen = _choice(study, row["epsilon"]) if row is not None and vouched and joined else None
+    may = vouched and study.phase() == "open" and (study.changeable or not joined)
+    about = {"study": study.to_dict(), "joined": joined, "choice": chosen, "may_send": may, "changed": not vouched}
+    return study, about
 
 
 def enter(transaction: store.Transaction, token: str) -> str:
@@ -134,34 +144,48 @@ def enter(transaction: store.Transaction, token: str) -> str:
     found = None
     for kind, column in (("invitation", table.c.invitation), ("again", table.c.again)):
         hashed = keys.digest(kind, token)
-        row = transaction.execute(sa.select(table.c.id, column.label("hash")).where(column == hashed)).first()
-        if keys.same(row.hash if row else None, hashed) and row is not None:
-            found = row.id  # no early end: every token costs two lookups
+        row = transaction.execute(sa.select(table).where(column == hashed)).first()
+        if row is not None and keys.same(row._mapping[kind], hashed):
+            found = dict(row._mapping)  # no early end: every token costs two lookups
     if found is None:
         raise RefusedError(403, "invitation", "This link is not valid, or it was used already.")
-    return str(found)
+    if not transaction.vouches("person", found):
+        raise ChangedError
+    return str(found["id"])
 
 
-def _record(execute: Execute, token: str) -> tuple[Study, Any]:
-    """Return a session's study and person in one query."""
-    hashed = keys.digest("session", token)
-    row = execute(_RECORD, {"hash": hashed}).first()
-    if not keys.same(row.hash if row else None, hashed) or row is None or row.expires < time.time():
+def _who(transaction: store.Transaction, token: str) -> tuple[str, str]:
+    """Return the person and the study of a session, as the session's own MAC and the register have it."""
+    known, person = access.session(transaction, token)
+    study = transaction.register.study_of(person) if known and person is not None else None
+    if person is None or study is None:
         raise RefusedError(401)
-    return Study.of(row), row
+    return person, study
 
 
-def _registered(transaction: store.Transaction, row: Any, changes: dict[str, Any]) -> None:
-    """Give a changed row its version, and tell the register which row it replaces."""
-    changes["version"] = new_version()
-    before = {"id": row.person, "study": row.id, "epsilon": row.epsilon, "answer": row.answer}
-    transaction.person(row.id, {**before, "version": row.row_version}, {**before, **changes})
+def _publishing(transaction: store.Transaction, study: str) -> bool:
+    """Say whether a wave is closed for publication. In a study that was changed from outside none is published."""
+    try:
+        return studies.get(transaction, study).status == "publishing"
+    except ChangedError:
+        return False
 
 
-def _changeable(study: Study, row: Any) -> None:
+def _row(transaction: store.Transaction, person: str) -> dict[str, Any] | None:
+    row = transaction.execute(_PERSON, {"who": person}).mappings().first()
+    return None if row is None else dict(row)
+
+
+def _write(transaction: store.Transaction, row: dict[str, Any]) -> None:
+    """Write all cells of a person's row, and tell the register."""
+    transaction.execute(_CHANGE, {"who": row["id"], **{name: cell for name, cell in row.items() if name != "id"}})
+    transaction.wrote("person", row)
+
+
+def _changeable(study: Study, *, answered: bool) -> None:
     if study.phase() != "open":
         raise RefusedError(409, "closed", "This study does not take answers now.")
-    if row.answered and not study.changeable:
+    if answered and not study.changeable:
         raise RefusedError(409, "final", "In this study an answer cannot be changed; it can be withdrawn.")
 
 

@@ -68,7 +68,7 @@ def origin(request: Request) -> str:
 async def my_study(request: Request) -> dict[str, Any]:
     """Return the question, the privacy choices with what each would cost now, and what this person chose."""
     token = access.session_token(request, access.PARTICIPANT)
-    study, mine = await _store(request).read(lambda connection: answers.view(connection.execute, token))
+    study, mine = await _store(request).read(lambda transaction: answers.view(transaction, token))
     people = request.app.state.joined.of(study.id)
     return {**mine, "n": sum(people.values()), "choices": await run_in_threadpool(_choices, study, people)}
 
@@ -208,7 +208,7 @@ async def create(request: Request, body: NewStudy) -> dict[str, Any]:
 @router.get("/api/studies/{study}", tags=["curator"], dependencies=[CURATOR])
 async def dashboard(request: Request, study: str) -> dict[str, Any]:
     """Return what is public about a study while people join: counts, saturation, error, certificate, frontier."""
-    found = await _store(request).read(lambda connection: studies.get(connection.execute, study))
+    found = await _store(request).read(lambda connection: studies.shown(connection.execute, study))
     return await run_in_threadpool(insight.live, found, request.app.state.joined.of(study))
 
 
@@ -221,7 +221,7 @@ async def what_if(
     epsilon: Annotated[float | None, Query(ge=0, le=1e6, allow_inf_nan=False)] = None,
 ) -> dict[str, Any]:
     """Return the main figures now and if so many more people made one choice."""
-    found = await _store(request).read(lambda connection: studies.get(connection.execute, study))
+    found = await _store(request).read(lambda connection: studies.shown(connection.execute, study))
     level = found.level(tier, epsilon)
     return await run_in_threadpool(insight.what_if, found, request.app.state.joined.of(study), level, people)
 

@@ -31,7 +31,7 @@ log = logging.getLogger("hetdp.server")
 def create_app(settings: Settings) -> FastAPI:
     """Return the server as an ASGI application; `app.state.first_key` is the curator's key at the first start."""
     vault = keys.Vault.of(settings)
-    database = store.Store(settings, Register(settings.register_folder, vault))
+    database = store.Store(settings, Register(settings.register_file, vault))
     try:
         return _assembled(settings, vault, database)
     except BaseException:  # whatever it is, the database is let go of
@@ -67,7 +67,6 @@ def _filled(app: FastAPI, settings: Settings, vault: keys.Vault, database: store
 
     def load(connection: sa.Connection) -> None:
         state.joined.load(connection.execute)
-        database.register.forget()
 
     with database.engine.connect() as connection:
         load(connection)

@@ -164,11 +164,10 @@ def _meaning(epsilon: float) -> str:
         return "Your answer is not used. Nobody can learn anything about it."
     if epsilon > 7:
         return "Somebody who was half sure of something about your answer may become certain of it."
-    high = math.ceil(1000 * _sure(epsilon)) / 10
-    factor = math.ceil(100 * math.exp(epsilon)) / 100
+    high = max(math.ceil(1000 * _sure(epsilon)), 501) / 10  # rounded up, and never 50 for an ε above 0
     return (
         f"Somebody who was 50 % sure of something about your answer can become at most {high:g} % sure: "
-        f"odds change by at most a factor of {factor:g}."
+        f"odds change by at most a factor of {_report.odds(epsilon)}."
     )
 
 

@@ -89,7 +89,7 @@ def log_to_stderr() -> None:
 def replaced_key(settings: Settings) -> str:
     """Return a new curator key; the old one and every session of the curator end."""
     vault = keys.Vault.of(settings)
-    database = store.Store(settings, Register(settings.register_folder, vault))
+    database = store.Store(settings, Register(settings.register_file, vault))
     try:
         prepare(database, vault)
         return database.submit(new_key).result()

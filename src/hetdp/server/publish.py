@@ -6,17 +6,20 @@ result again when asked twice; at last the result is stored and, after the last 
 A wave that was left closed without a result is taken up again at the next start.
 
 Claim. Whoever can write to the database, but has neither the vault's key nor the files beside it, cannot have anybody's
-answer used at a larger ε than that person chose last, nor after they withdrew.
+answer used at a larger ε than that person chose last, nor after they withdrew; and all waves of a study together use at
+most that ε.
 
-Argument. The rows are read once and compared with the register before anything is charged, so these are the ε that
-people chose last; the same rows are used to the end. What each person allows, the share of their ε, is part of the
-request: the ledger charges nobody more, whatever its own tables say, and carries out no charge whose request is another
-one. Before the first code is opened, the level of each person in the charged plan is compared with what they allow.
-The shares of a study and the wave it has come to are in the register as well, so the waves add up to ε at most.
+Argument. The study and the rows of its people are what the server wrote last, as the register vouches, and the very
+rows that were compared are used to the end. What each person allows, the share of their ε, is part of the request: the
+ledger carries out no charge whose request is another one. Just before the answers are opened the register is asked once
+more, the level of each person in the charged plan is compared with what they allow, and from then on nobody is told
+that they have withdrawn. A number that was drawn is in the register before the database sees it, and a wave has one
+number (`register`). So each wave uses at most its share of ε, and the shares, which the register covers, add up to one
+at most, whatever the ledger in the database says about budgets.
 
-A publication that fails leaves the wave stopped: people can change or withdraw, and the curator can try again. If
-nothing has changed by then, the charge that was made is carried out; else it is given up, and the new request is
-charged under a further id.
+A publication that fails before a number was drawn leaves the wave stopped: people can change or withdraw, and the
+curator can try again. If nothing has changed by then, the charge that was made is carried out; else it is given up, and
+the new request is charged under a further id.
 """
 
 from __future__ import annotations
@@ -28,6 +31,7 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -46,7 +50,7 @@ from . import insight, keys, store, studies
 from .access import Execute
 from .errors import RefusedError
 from .guard import place
-from .register import ChangedError
+from .register import ChangedError, new_version
 from .studies import Study
 
 log = logging.getLogger("hetdp.server")
@@ -54,11 +58,6 @@ _REFUSES = (
     "This wave could not be released. Nothing was shown, and people can change or withdraw their answers again. The "
     "operator finds the kind of error in the log, and can check the ledger with: hetdp ledger verify. When that is "
     "repaired, publish again."
-)
-_CHANGED = (
-    "The answers of this study are not as this server left them: its database was changed from outside, or an older "
-    "copy was put back. Nothing was charged or released, and people can still withdraw. The operator can bring the "
-    "newest copy back and restart the server; otherwise this study cannot be published, and a new one can be made."
 )
 _MOST_ATTEMPTS = 24
 _NO_LEDGER = "The ledger cannot be read now, so nothing was changed. Try again; if it stays so, ask the operator."
@@ -92,7 +91,7 @@ class Publisher:
                 found = self._run(lambda transaction: _closed(transaction, study_id, wave, charged=charged))
             except ChangedError:
                 self._stop(study_id, "ChangedError")
-                raise RefusedError(409, "changed", _CHANGED) from None
+                raise
             if isinstance(found, tuple):
                 study, answered = found
                 return self._finish(study, answered, wave)
@@ -127,33 +126,36 @@ class Publisher:
         return result
 
     def _stop(self, study_id: str, why: str) -> None:
-        """Open a wave again that was closed for a publication which failed, so that people can withdraw."""
+        """Open a wave again that was closed for a publication which failed, unless its number was drawn already."""
         log.warning("publication stopped", extra={"facts": {"study": study_id, "error": why}})
 
         def job(transaction: store.Transaction) -> None:
-            if studies.get(transaction.execute, study_id).status == "publishing":
+            nobody_reads = transaction.register.leave(study_id)
+            if nobody_reads and studies.get(transaction, study_id).status == "publishing":
                 studies.move(transaction, study_id, status="stopped")
 
-        self._run(job)
+        with suppress(ChangedError):  # a study that was changed stays as it is; its people can withdraw
+            self._run(job)
 
     def _released(self, study: Study, wave: int, answered: Sequence[Any]) -> dict[str, Any]:
         """Return the facts of a release that the ledger has charged and stored; the same ones if it has already."""
         ask = {"bounds": study.interval, "method": "adpm", "variance": None}
         share = study.waves[wave].share
         allowed = _allowed(answered, share)
+        drawn = self.database.register.number(study.id, wave)
         self.ledger.enroll({row.id: row.epsilon for row in answered})
-
-        def read(places: Mapping[str, int], plan: Plan) -> Tally:
-            return self._tally(study, share, answered, places, plan)
-
         for attempt in range(_MOST_ATTEMPTS):
             name, about = _release_id(study.id, wave, attempt), {"study": study.id, "wave": wave}
+            if drawn is not None and drawn[0] != name:
+                continue
+            reading = Reading(self, study, wave, name, answered, None if drawn is None else drawn[1])
             try:
-                released = carry_out(self.ledger, Request(name, Rule.given(share=share), ask, allowed, about), read)
+                request = Request(name, Rule.given(share=share), ask, allowed, about)
+                released = carry_out(self.ledger, request, reading, reading)
             except OtherRequestError:  # an earlier attempt was charged for other people or levels: it is given up
                 continue
             return self._facts(study, released, answered)
-        raise InputError("too many attempts at this wave were charged and given up")
+        raise InputError("no charge of this wave fits the people who are in it now")
 
     def _facts(self, study: Study, released: LedgerRelease, answered: Sequence[Any]) -> dict[str, Any]:
         names = insight.names_of(study, dict.fromkeys((row.epsilon for row in answered), 1))
@@ -164,39 +166,62 @@ class Publisher:
         facts["tiers"] = [{**tier, "name": names.get(_level(tier["epsilon"]))} for tier in facts["tiers"]]
         return facts
 
-    def _tally(
-        self, study: Study, share: float, answered: Sequence[Any], places: Mapping[str, int], plan: Plan
-    ) -> Tally:
-        """Open the codes of those who take part; the ledger calls this after the charge is on disk.
-
-        Nothing is opened unless everybody's level in the plan is within what they allow.
-        """
-        levels, known = plan.levels.epsilon.tolist(), {row.id: row for row in answered}
-        for person, at in places.items():
-            if person not in known or levels[at] > insight.allowance(known[person].epsilon, share):
-                raise PrivacyError("this plan would use an answer at more than its person allows; nothing was opened")
-        sums = [0] * len(levels)
-        for person, at in places.items():
-            row = known[person]
-            sums[at] += self.vault.open(row.answer, person, study.id, row.epsilon)
-        found = plan.levels
-        table = Table(found.epsilon, found.count, np.array(sums, np.int64), found.rounded)
-        return Tally(table, plan.interval, found.names)
-
     def _store(self, transaction: store.Transaction, study: Study, wave: int, body: dict[str, Any]) -> dict[str, Any]:
         now = int(time.time())
         row = {"study": study.id, "wave": wave, "published": now, "body": json.dumps(body, allow_nan=False)}
-        transaction.execute(sa.insert(store.results).values(row))
+        table = store.results
+        transaction.execute(sa.delete(table).where((table.c.study == study.id) & (table.c.wave == wave)))
+        transaction.execute(sa.insert(table).values(row))
         last = wave + 1 == len(study.waves)
         studies.move(transaction, study.id, wave=wave + 1, status="published" if last else "open")
-        if last:  # the register keeps the answers: nothing of this study is ever checked again, or put back
-            transaction.execute(sa.update(store.people).where(_answered(study.id)).values(answer=None))
-            transaction.scrub = True
+        if last:
+            _delete_answers(transaction, study.id)
         studies.note(transaction, "published", study.id, {"wave": wave, "n": body["n"]})
+        transaction.after(lambda: self.database.register.finish(study.id, wave))
         return stored(transaction.execute, study.id, wave)
 
     def _run(self, job: store.Job[Any]) -> Any:
         return self.database.submit(job).result()
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How the ledger gets the number of a wave, once its charge is on disk: the one that was drawn, or a new one."""
+
+    publisher: Publisher
+    study: Study
+    wave: int
+    release: str
+    answered: Sequence[Any]
+    drawn: float | None
+
+    def __call__(self, places: Mapping[str, int], plan: Plan) -> Tally:
+        """Open the codes of those who take part, unless somebody's level in the plan is above what they allow."""
+        share, levels = self.study.waves[self.wave].share, plan.levels.epsilon.tolist()
+        known = {row.id: row for row in self.answered}
+        for person, at in places.items():
+            if person not in known or levels[at] > insight.allowance(known[person].epsilon, share):
+                raise PrivacyError("this plan would use an answer at more than its person allows; nothing was opened")
+        self.publisher._run(self._opening)
+        sums = [0] * len(levels)
+        for person, at in places.items():
+            row = known[person]
+            sums[at] += self.publisher.vault.open(row.answer, person, self.study.id, row.epsilon)
+        found = plan.levels
+        table = Table(found.epsilon, found.count, np.array(sums, np.int64), found.rounded)
+        return Tally(table, plan.interval, found.names)
+
+    def keep(self, number: float) -> None:
+        """Write the number down where the database's owner cannot undo it, before the database sees it."""
+        self.publisher.database.register.keep(self.study.id, self.wave, self.release, number)
+
+    def _opening(self, transaction: store.Transaction) -> None:
+        """Say that these answers are going to be read, unless anything has changed since the wave was closed."""
+        now = studies.get(transaction, self.study.id)
+        if (now.status, now.wave) != ("publishing", self.wave):
+            raise ChangedError
+        transaction.same_people(self.study.id, self.answered)
+        transaction.register.open(self.study.id, self.wave, self.release)
 
 
 def _release_id(study: str, wave: int, attempt: int = 0) -> str:
@@ -213,18 +238,18 @@ def _closed(
 ) -> tuple[Study, list[Any]] | dict[str, Any]:
     """Close a wave; return its study and the rows of those who answered, or its result if it has one. Or raise.
 
-    Nothing is written unless the register vouches for the rows, and closing is one transaction with reading them: what
-    is returned cannot change any more. A wave is closed before it is charged, so one that is open and charged stands
+    Nothing is written unless the register vouches for the rows. They are read in the transaction that closes the wave,
+    and these are the rows that are used. A wave is closed before it is charged, so one that is open and charged stands
     in an old copy of the database.
     """
-    study = studies.get(transaction.execute, study_id)
+    study = studies.get(transaction, study_id)
     if wave < study.wave:
         return stored(transaction.execute, study_id, wave)
     if wave > study.wave or wave >= len(study.waves) or study.phase() == "planned":
         raise RefusedError(409, "wave", "This wave cannot be published now.")
     if charged and study.status == "open":
         raise RefusedError(409, "old-copy", _OLD_COPY)
-    answered = [row for row in transaction.checked(study_id) if row.answer is not None]
+    answered = [row for row in transaction.everybody(study_id) if row.answer is not None]
     if study.status == "publishing":
         return study, answered
     n = len(answered)
@@ -235,8 +260,15 @@ def _closed(
     return study, answered
 
 
-def _answered(study: str) -> sa.ColumnElement[bool]:
-    return (store.people.c.study == study) & store.people.c.answer.is_not(None)
+def _delete_answers(transaction: store.Transaction, study: str) -> None:
+    """Delete the sealed answers of a study; who took part and with which ε stays."""
+    table, transaction.scrub = store.people, True
+    mine = (table.c.study == study) & table.c.answer.is_not(None)
+    rows = transaction.execute(sa.select(table).where(mine)).mappings().all()
+    gone = {"answer": None, "version": new_version()}
+    transaction.execute(sa.update(table).where(mine).values(gone))
+    for row in rows:
+        transaction.wrote("person", {**row, **gone})
 
 
 def _level(epsilon: float | str) -> float:
@@ -252,7 +284,7 @@ def stored(execute: Execute, study: str, wave: int | None = None) -> dict[str, A
     if row is None:
         raise RefusedError(404)
     others = sorted(row.wave for row in rows)
-    about = studies.get(execute, study).to_dict()
+    about = studies.shown(execute, study).to_dict()
     return {
         "study": about,
         "wave": row.wave,

@@ -22,7 +22,7 @@ from ..sources import Source
 from . import keys, store, studies
 from .api import CURATOR
 from .errors import RefusedError
-from .register import new_version
+from .register import ChangedError, new_version
 from .strict import StrictRoute
 from .studies import Study
 
@@ -50,7 +50,7 @@ async def bring(
     database, state, body = request.app.state.store, request.app.state, await request.body()
     if body.startswith(_NO_TEXT):
         raise RefusedError(415)
-    found = await database.read(lambda connection: studies.get(connection.execute, study))
+    found = await database.read(lambda transaction: studies.get(transaction, study))
     people = await run_in_threadpool(_people, body, found, state.vault)
 
     def job(transaction: store.Transaction) -> dict[str, Any]:
@@ -88,18 +88,22 @@ def _sealed(batch: Any, study: Study, vault: keys.Vault) -> Rows:
 
 def _add(transaction: store.Transaction, joined: Any, study_id: str, key: str, people: Rows) -> dict[str, Any]:
     table = store.imports
-    before = transaction.execute(sa.select(table.c.people, table.c.study).where(table.c.key == key)).first()
+    before = transaction.execute(sa.select(table).where(table.c.id == key)).first()
+    if before is None and transaction.register.knows("import", key):
+        raise ChangedError  # taken out of the database, and its people would come a second time
     if before is not None:
         if before.study != study_id:
             raise RefusedError(409, "key", "This idempotency key was used for another study.")
         return {"people": before.people}
-    if studies.get(transaction.execute, study_id).phase() not in {"open", "closed"}:
+    if studies.get(transaction, study_id).phase() not in {"open", "closed"}:
         raise RefusedError(409, "closed", "This study does not take answers now.")
     if people:
         transaction.execute(sa.insert(store.people), people)
         for person in people:
-            transaction.person(study_id, None, person)
-    transaction.execute(sa.insert(table).values({"key": key, "study": study_id, "people": len(people)}))
+            transaction.wrote("person", person)
+    row = {"id": key, "study": study_id, "people": len(people)}
+    transaction.execute(sa.insert(table).values(row))
+    transaction.wrote("import", row)
     studies.note(transaction, "rows imported", study_id, {"count": len(people)})
     come = Counter(row["epsilon"] for row in people)
     transaction.after(lambda: joined.counts[study_id].update(come))

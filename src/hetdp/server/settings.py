@@ -78,7 +78,7 @@ class Settings:
         return name.with_name(name.name + ".key")
 
     @property
-    def register_folder(self) -> Path:
+    def register_file(self) -> Path:
         """Where the register stands: beside the SQLite file, else beside the ledger's head or the key."""
         beside = self.sqlite_file or self.head_file or self.key_file
         if beside is None:
@@ -89,6 +89,14 @@ class Settings:
         return beside.with_name(f"{beside.name}.register")
 
     @property
+    def ledger_head(self) -> Path:
+        """Where the ledger's head is kept outside of it: beside the ledger's file, else beside the register."""
+        if self.head_file is not None:
+            return self.head_file
+        beside = Path(self.ledger) if self.sqlite_file is not None else self.register_file
+        return beside.with_name(f"{beside.name}.head")
+
+    @property
     def ledger(self) -> str:
         """Where the budgets are kept: a file beside the SQLite file, or tables of their own in the same PostgreSQL."""
         name = self.sqlite_file
@@ -96,11 +104,11 @@ class Settings:
 
     @property
     def sqlite_file(self) -> Path | None:
-        """The file of a SQLite database; None for another database."""
+        """The file of a SQLite database, links followed: what stands beside it is the same by any name; else None."""
         from sqlalchemy.engine import make_url
 
         url = make_url(self.database)
-        return Path(url.database) if url.get_backend_name() == "sqlite" and url.database else None
+        return Path(url.database).resolve() if url.get_backend_name() == "sqlite" and url.database else None
 
 
 def host_of(authority: str) -> str:

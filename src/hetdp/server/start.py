@@ -13,7 +13,7 @@ from .._errors import InputError
 from ..ledger import Ledger
 from . import keys, store, studies
 from .errors import RefusedError
-from .register import Register, new_version
+from .register import Register, new_version, private
 from .settings import Settings
 
 
@@ -51,13 +51,14 @@ def _upgraded(transaction: store.Transaction) -> int:
 
 
 def _versions(transaction: store.Transaction) -> None:
-    """From 2 to 3: every row of a study or a person has a version."""
+    """From 2 to 3: every row of a study or a person has a version, every session a proof; those that are there end."""
     for table in (store.studies, store.people):
         transaction.connection.exec_driver_sql(f"ALTER TABLE {table.name} ADD COLUMN version TEXT")
         ids = transaction.execute(sa.select(table.c.id)).scalars().all()
         change = sa.update(table).where(table.c.id == sa.bindparam("row")).values(version=sa.bindparam("fresh"))
         if ids:
             transaction.execute(change, [{"row": row, "fresh": new_version()} for row in ids])
+    transaction.connection.exec_driver_sql(f"ALTER TABLE {store.sessions.name} ADD COLUMN proof TEXT")
 
 
 STEPS: Mapping[int, Callable[[store.Transaction], None]] = {2: _versions}
@@ -66,12 +67,19 @@ STEPS: Mapping[int, Callable[[store.Transaction], None]] = {2: _versions}
 
 def _registered(transaction: store.Transaction, register: Register, *, trusted: bool, first: bool) -> None:
     """Have a register; raise if the one that was there is missing, unless the operator trusts the database."""
-    if not register.folder.exists() and not first and not trusted:
+    there = register.exists()
+    if not there and not first and not trusted:
         raise InputError(
-            f"{register.folder} is missing, so answers that were put back or changed could not be noticed; bring it "
+            f"{register.path} is missing, so answers that were put back or changed could not be noticed; bring it "
             "back, or start once with --trust-database if you know that nobody changed the database"
         )
-    register.adopt(transaction.execute, trusted=trusted or (first and not register.folder.exists()))
+    register.create()
+    if trusted or not there:
+        register.forget()
+        tables = (("study", store.studies, "id"), ("person", store.people, "study"), ("import", store.imports, "study"))
+        for kind, table, study in tables:
+            rows = transaction.execute(sa.select(table)).all()
+            register.adopt((kind, row._mapping[study], row) for row in rows)
 
 
 def open_ledger(settings: Settings, database: store.Store) -> Ledger:
@@ -85,10 +93,10 @@ def open_ledger(settings: Settings, database: store.Store) -> Ledger:
             there = Path(settings.ledger).exists()
     if made and not there:
         raise InputError("the ledger of this server is missing: without it budgets could be overspent; bring it back")
-    where, head = settings.ledger, settings.head_file
-    if settings.sqlite_file is not None and head is None:
-        head = Path(f"{where}.head")
-    if made and head is not None and not head.exists() and settings.expect_head is None:
+    where, head = settings.ledger, settings.ledger_head
+    if settings.sqlite_file is not None:
+        private(where, f"{where}-wal", f"{where}-shm", str(head))
+    if made and not head.exists() and settings.expect_head is None:
         raise InputError(
             f"{head} is missing, so an old copy of the ledger could not be noticed; bring it back, or give the head "
             "that you wrote down: --expect-head NUMBER:HASH"
@@ -115,6 +123,7 @@ def only_one(settings: Settings, database: store.Store) -> Callable[[], None]:
             raise InputError("another process serves this database; stop it first") from None
         return lambda: None  # the session of the writer ends with the store, and with it the lock
     handle = os.open(f"{name}.lock", os.O_RDWR | os.O_CREAT, 0o600)
+    os.fchmod(handle, 0o600)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:

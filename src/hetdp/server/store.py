@@ -15,9 +15,8 @@ import asyncio
 import os
 import queue
 import sqlite3
-import stat
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
@@ -27,7 +26,7 @@ import sqlalchemy as sa
 from starlette.concurrency import run_in_threadpool
 
 from .errors import RefusedError
-from .register import Register
+from .register import ChangedError, Key, Register, private
 from .settings import Settings
 
 T = TypeVar("T")
@@ -82,6 +81,7 @@ sessions = sa.Table(
     sa.Column("hash", sa.Text, primary_key=True),
     sa.Column("person", sa.Text, index=True),  # null: the curator
     sa.Column("expires", sa.BigInteger, nullable=False),
+    sa.Column("proof", sa.Text),  # a MAC of the above: whose session it is cannot be changed from outside
 )
 
 results = sa.Table(
@@ -96,7 +96,7 @@ results = sa.Table(
 imports = sa.Table(
     "server_imports",
     tables,
-    sa.Column("key", sa.Text, primary_key=True),  # chosen by the client: the same import twice is one
+    sa.Column("key", sa.Text, key="id", primary_key=True),  # hash of what the client chose: the same twice is one
     sa.Column("study", sa.Text, nullable=False),
     sa.Column("people", sa.Integer, nullable=False),
 )
@@ -114,33 +114,39 @@ audit = sa.Table(
 
 @dataclass
 class Transaction:
-    """A connection inside a transaction, and what is to be done once it is committed."""
+    """A connection inside a transaction, and what is to be done once it is committed.
+
+    The rows of studies, people and imports are written through `wrote`, and believed only if `vouches` says so.
+    """
 
     connection: sa.Connection
     register: Register
     done: list[Callable[[], None]] = field(default_factory=list)
     scrub: bool = False  # a sealed answer was deleted or replaced: nothing of it may stay on the disk
-    changes: dict[str, int] = field(default_factory=dict)  # what the register is told, by study
+    written: dict[Key, tuple[str, bytes]] = field(default_factory=dict)  # what the register is told
 
     def execute(self, statement: sa.Executable, rows: Any = None) -> sa.CursorResult[Any]:
         """Run a statement."""
         return self.connection.execute(statement, rows)
 
-    def person(self, study: str, before: Mapping[str, Any] | None, now: Mapping[str, Any] | None) -> None:
-        """Tell the register that a person's row was written, replaced or removed."""
-        self._told(study, self.register.person, before, now)
+    def wrote(self, kind: str, row: Mapping[str, Any]) -> None:
+        """Tell the register how a row is from now on; all its cells count, those that are not named are null."""
+        study = str(row["id" if kind == "study" else "study"])
+        self.written[kind, row["id"]] = (study, self.register.sign(kind, *(row.get(name) for name in _CELLS[kind])))
 
-    def study(self, study: str, before: Mapping[str, Any] | None, now: Mapping[str, Any]) -> None:
-        """Tell the register that a study's row was written or replaced."""
-        self._told(study, self.register.study, before, now)
+    def vouches(self, kind: str, row: Mapping[str, Any]) -> bool:
+        """Say whether a row is, cell by cell, the one that this server wrote last."""
+        return self.register.vouches(kind, [row.get(name) for name in _CELLS[kind]], self.written)
 
-    def checked(self, study: str) -> list[Any]:
-        """Return the rows of a study's people, or raise if the database was changed outside of the server."""
-        return self.register.check(self.execute, study, self.changes.get(study, 0))
+    def everybody(self, study: str) -> list[Any]:
+        """Return the rows of a study's people, or raise if they are not all as this server wrote them last."""
+        rows = self.execute(sa.select(people).where(people.c.study == study).order_by(people.c.id)).all()
+        self.register.vouch_people(study, rows, self.written, everybody=True)
+        return list(rows)
 
-    def _told(self, study: str, number: Callable[[Mapping[str, Any]], int], *rows: Mapping[str, Any] | None) -> None:
-        before, now = (0 if row is None else number(row) for row in rows)
-        self.changes[study] = self.changes.get(study, 0) + now - before
+    def same_people(self, study: str, rows: Sequence[Any]) -> None:
+        """Raise if rows of a study's people that were read before are not those that this server wrote last."""
+        self.register.vouch_people(study, rows, self.written, everybody=False)
 
     def after(self, action: Callable[[], None]) -> None:
         """Have something done after the commit, and only then."""
@@ -148,6 +154,10 @@ class Transaction:
 
 
 Job = Callable[[Transaction], T]
+
+
+_CELLS = {"study": studies.c.keys(), "person": people.c.keys(), "import": imports.c.keys()}
+"""The cells of each kind of row, the id first."""
 
 
 class Store:
@@ -176,14 +186,17 @@ class Store:
         self._alone = self.engine.dialect.name == "postgresql"
         self.submit(lambda _: None).result()
 
-    async def read(self, query: Callable[[sa.Connection], T]) -> T:
+    async def read(self, query: Job[T]) -> T:
         """Return what a query finds; it runs in a thread."""
 
         def run() -> T:
             with self.engine.connect() as connection:
-                return query(connection)
+                return query(Transaction(connection, self.register))
 
-        return await run_in_threadpool(run)
+        try:
+            return await run_in_threadpool(run)
+        except ChangedError:  # perhaps the row was just being written
+            return await run_in_threadpool(run)
 
     async def write(self, job: Job[T]) -> T:
         """Return what a job returns, after the commit of the transaction that carried it."""
@@ -207,6 +220,7 @@ class Store:
         if self._session is not None:
             self._session.close()
         self.engine.dispose()
+        self.register.close()
 
     @contextmanager
     def _writing(self) -> Iterator[sa.Connection]:
@@ -230,13 +244,16 @@ class Store:
         if self._session is not None:
             return self._session
         session = self.engine.connect()
-        if not session.execute(sa.select(sa.func.pg_try_advisory_lock(_LOCK))).scalar():
+        try:
+            _lock(session)
+            session.execute(sa.text("SET synchronous_commit TO on"))  # what is acknowledged is on disk
+            for action in self.returned:
+                action(session)
+            session.commit()
+        except BaseException:  # whatever it is, a session that is not used must not keep the lock
+            session.invalidate()
             session.close()
-            raise RefusedError(503, "another-server", "Another server serves this database; this one writes nothing.")
-        session.execute(sa.text("SET synchronous_commit TO on"))  # what is acknowledged is on disk
-        for action in self.returned:
-            action(session)
-        session.commit()
+            raise
         self._session = session
         return session
 
@@ -283,21 +300,23 @@ class Store:
     def _carry(self, batch: list[tuple[Job[Any], Future[Any]]]) -> None:
         """Run jobs in one transaction; if it fails for an unforeseen reason, each in one of its own."""
         outcomes: list[tuple[Future[Any], Any, Exception | None]] = []
-        sums: dict[str, int] = {}
+        prepared: int | None = None
         try:
             with self._writing() as connection:
                 transaction = Transaction(connection, self.register)
                 outcomes = [(future, *_outcome(job, transaction)) for job, future in batch]
-                sums = self.register.prepare(connection.execute, transaction.changes)
+                if transaction.written:
+                    prepared = self.register.prepare(transaction.written)
         except Exception as error:  # noqa: BLE001  whatever it is, its askers must hear of it
-            self.register.forget(sums)  # it may be committed or not
+            # What was prepared may be committed or not: the register goes on believing both until it is seen.
             if len(batch) > 1:
                 for item in batch:
                     self._carry([item])
             else:
                 batch[0][1].set_exception(error)
             return
-        self.register.commit(sums)
+        if prepared is not None:
+            self.register.settle(prepared)
         self._scrub |= transaction.scrub
         for action in transaction.done:
             action()
@@ -316,6 +335,11 @@ def _outcome(job: Job[Any], transaction: Transaction) -> tuple[Any, Exception | 
         return None, refusal
 
 
+def _lock(session: sa.Connection) -> None:
+    if not session.execute(sa.select(sa.func.pg_try_advisory_lock(_LOCK))).scalar():
+        raise RefusedError(503, "another-server", "Another server serves this database; this one writes nothing.")
+
+
 def connect(url: str) -> sa.Engine:
     """Return an engine that syncs every commit and never puts a parameter into a message."""
     address = sa.make_url(url)
@@ -323,22 +347,13 @@ def connect(url: str) -> sa.Engine:
         address = address.set(drivername="postgresql+psycopg")
     engine = sa.create_engine(address, hide_parameters=True)
     if engine.dialect.name == "sqlite":
-        _private(address.database)
+        name = address.database
+        if name and name != ":memory:":
+            os.close(os.open(name, os.O_RDWR | os.O_CREAT, 0o600))
+            private(name, f"{name}-wal", f"{name}-shm")
         sa.event.listen(engine, "connect", _sqlite)
         sa.event.listen(engine, "begin", _begin)
     return engine
-
-
-def _private(name: str | None) -> None:
-    """Have the file of a database readable by its owner alone; SQLite makes its log and index with the same mode."""
-    if not name or name == ":memory:":
-        return
-    for path in (name, f"{name}-wal", f"{name}-shm"):
-        with suppress(FileNotFoundError):
-            if path == name:
-                os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
-            if stat.S_IMODE(os.stat(path).st_mode) & 0o077:  # noqa: PTH116  a name of SQLite's own making
-                os.chmod(path, 0o600)  # noqa: PTH101
 
 
 def _begin(connection: sa.Connection) -> None:

@@ -17,7 +17,7 @@ from .._interval import Interval
 from . import keys, store
 from .access import Execute
 from .errors import RefusedError
-from .register import new_version
+from .register import ChangedError, new_version
 
 Phase = Literal["planned", "open", "closed", "publishing", "published"]
 
@@ -229,43 +229,56 @@ def create(transaction: store.Transaction, new: NewStudy) -> Study:
         "version": new_version(),
     }
     transaction.execute(sa.insert(store.studies).values(row))
-    transaction.study(row["id"], None, row)
+    transaction.wrote("study", row)
     note(transaction, "study created", row["id"], {"tiers": len(new.tiers), "waves": len(new.waves)})
-    return get(transaction.execute, row["id"])
+    return get(transaction, row["id"])
 
 
-def get(execute: Execute, study: str) -> Study:
-    """Return a study by its id, or raise."""
-    row = execute(sa.select(store.studies).where(store.studies.c.id == study)).first()
-    if row is None:
-        raise RefusedError(404)
+def get(transaction: store.Transaction, study: str) -> Study:
+    """Return a study by its id, or raise; also if it is not as this server wrote it last."""
+    row = _row(transaction.execute, study)
+    if not transaction.vouches("study", row._mapping):
+        raise ChangedError
     return Study.of(row)
 
 
+def shown(execute: Execute, study: str) -> Study:
+    """Return a study by its id as the database has it: to be shown, never to decide anything."""
+    return Study.of(_row(execute, study))
+
+
+def _row(execute: Execute, study: str) -> Any:
+    row = execute(sa.select(store.studies).where(store.studies.c.id == study)).first()
+    if row is None:
+        raise RefusedError(404)
+    return row
+
+
 def move(transaction: store.Transaction, study: str, **changes: Any) -> None:
-    """Change where a study stands."""
-    table = store.studies
-    before = dict(transaction.execute(sa.select(table).where(table.c.id == study)).mappings().one())
+    """Change where a study stands; raise if it is not as this server wrote it last."""
+    before = _row(transaction.execute, study)._mapping
+    if not transaction.vouches("study", before):
+        raise ChangedError
     now = {**before, **changes, "version": new_version()}
-    transaction.execute(sa.update(table).where(table.c.id == study).values(now))
-    transaction.study(study, before, now)
+    transaction.execute(sa.update(store.studies).where(store.studies.c.id == study).values(now))
+    transaction.wrote("study", now)
 
 
 def every(execute: Execute) -> list[Study]:
-    """Return all studies, the newest first."""
+    """Return all studies, the newest first, as the database has them: to be shown."""
     order = (store.studies.c.created.desc(), store.studies.c.id)
     return [Study.of(row) for row in execute(sa.select(store.studies).order_by(*order))]
 
 
 def invite(transaction: store.Transaction, study: str, count: int) -> list[str]:
     """Make invitations and return their tokens, which are stored nowhere."""
-    if get(transaction.execute, study).status == "published":
+    if get(transaction, study).status == "published":
         raise RefusedError(409, "closed", "This study is closed.")
     tokens = [keys.fresh() for _ in range(count)]
     rows = [_invited(study, token) for token in tokens]
     transaction.execute(sa.insert(store.people), rows)
     for row in rows:
-        transaction.person(study, None, row)
+        transaction.wrote("person", row)
     note(transaction, "invitations made", study, {"count": count})
     return tokens
 

@@ -83,7 +83,12 @@ class Source:
         """Return the source that the parameters of `read` describe, or raise if they do not fit together."""
         if user is not None and id is not None:
             raise InputError("name the column of ids once: user= averages a person's rows, id= refuses a second row")
-        names = Tiers(tiers or {})
+        names = Tiers({} if tiers is None else tiers)
+        if not isinstance(value, (str, type(None))):
+            raise InputError(
+                f"value is the name of a column (got {type(value).__name__}); give values themselves as the source: "
+                "mean(incomes, epsilon=privacy, bounds=…)"
+            )
         person = id if user is None else user
         if query is not None and not databases.is_database(origin):
             raise InputError("a query needs a database: postgresql://…, sqlite:///file.db, or a connection")
@@ -272,7 +277,7 @@ def _added(people: int) -> str:
 
 
 def counted(people: Source) -> Levels:
-    """Return the levels of a table. No value is used; naming their column lets a ragged line be read around it."""
+    """Return the levels of a table. No value is used; naming their column lets a line be too short for it."""
     found = people.tables(None)
     if not found:
         raise InputError("there is nobody here (n = 0); a plan needs at least one person")

@@ -86,11 +86,6 @@ def _table(parts: list[tuple[float, int, int]], *, rounded: bool) -> Table:
     return merge([Table(epsilon, count, total, rounded)])
 
 
-LONGEST_ID = 256
-NOT_IN_ID = '[\\x00-\\x1f\\x7f"]'
-"""Control characters and quotes: an id with one of them was most likely cut out of a row in a wrong place."""
-
-
 def shown(text: object) -> str:
     """Return an id or a group for a message, cut to a readable length."""
     return repr(str(text)[:64])

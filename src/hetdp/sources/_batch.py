@@ -31,7 +31,7 @@ class Batch:
         piece of the value.
     missing, places, odd
         For the owner's `check` alone: which values are missing, the other NaNs being unreadable; where each
-        person stands; which lines are not plain, so that their ε was read from outside in.
+        person stands; which lines are not plain: with a quote, too short, or not quite JSON.
     """
 
     values: NDArray[Any] | None
@@ -48,6 +48,11 @@ class Tiers:
     """Names for levels. When there are any, the ε column holds names and nothing else."""
 
     def __init__(self, epsilons: Mapping[str, Any], *, quotes: bool = True) -> None:
+        if not isinstance(epsilons, Mapping):
+            raise InputError(
+                f"tiers are a mapping of names to ε, such as {{'open': 1}} (got {type(epsilons).__name__}); "
+                "a file of tiers is for the command line: hetdp mean --tiers FILE"
+            )
         if not all(isinstance(name, str) for name in epsilons):
             raise InputError("the name of a tier must be text: {'1': 0.5} for a column that holds 1")
         self._quotes = quotes

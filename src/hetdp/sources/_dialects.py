@@ -21,10 +21,11 @@ from decimal import Decimal
 
 import numpy as np
 
+from .._cells import BLANK, INVISIBLE, LONGEST_ID
 from .._errors import InputError
 from .._groupby import BELOW, HUGE, SHRINK, SPLIT, TINY
 from .._interval import GRID, Interval
-from ._asked import LONGEST_ID, Asked
+from ._asked import Asked
 from ._sql import Key, Parts, quoted
 
 _MIDDLE = GRID // 2
@@ -35,6 +36,9 @@ _NOTHING = f"'{5**1075}e-1075'::numeric"
 """2⁻¹⁰⁷⁵: what is not above it is 0 as a double, and PostgreSQL's cast would raise."""
 _BEYOND = f"'{2**1024 - 2**970}'::numeric"
 """From here on the nearest double is infinity, and PostgreSQL's cast would raise."""
+
+_NOT_IN_ID = f'[[:cntrl:]"{INVISIBLE}]|^[{BLANK}]|[{BLANK}]$'
+"""`_cells.NOT_IN_ID` for PostgreSQL, whose texts have no NUL and whose patterns know none."""
 
 Number = Callable[[str], str]
 """From the name of a number to how a statement writes it."""
@@ -71,7 +75,7 @@ def postgres(query: str, asked: Asked, kinds: Mapping[str, str], interval: Inter
         person=_postgres_text(asked.person, kinds, "person's id", _NAMES),
         group=_postgres_text(asked.by, kinds, "group", {*_NAMES, "bool"}),
         keys=keys,
-        bad=f"p is null or p = '' or length(p) > {LONGEST_ID} or p ~ '[[:cntrl:]\"]'",
+        bad=f"p is null or p = '' or length(p) > {LONGEST_ID} or p ~ '{_NOT_IN_ID}'",
         zero="s" if texts else "case when k = 0 then 0 else s end",
     )
 

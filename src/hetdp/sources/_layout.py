@@ -1,17 +1,19 @@
-"""The line rule of delimited text: every line is one person, whatever its private cell holds.
+"""The line rule of delimited text: every line is one person, and the layout of a line is public.
 
-Ordinary CSV readers let one cell reach into others: an open quote swallows the lines below, a stray
-delimiter shifts the columns to its right, and the message of the reader prints the row. So here a line is a line, and
-a line that is not plain (a quote in it, or another number of fields than the header has) is read from outside
-in: the columns left of the value from the left, those right of it from the right. What is left in between
-is the value, so it cannot move anybody's ε, id or group, not even its owner's, as long as the public cells are
-well-formed: with an inch mark (12") in a public cell beside it, or a public cell missing, the same line can be read in
-two ways.
+Ordinary CSV readers let one cell reach into others: an open quote swallows the lines below, a stray delimiter shifts
+the columns to its right, and the message of the reader prints the row. So here a line is a line. How many fields it
+has, delimiters between quotes not counted, and whether its quotes are closed is its layout, which is public like the
+number of lines. A line with more fields than the header, or with an open quote, is refused by its number: `1,5,0,1`
+under `value,eps` would be read with an ε ten times too large. A cell between quotes may hold anything but a line break.
+
+A line with too few fields does not tell which are missing. What stands left of the value is where it should be; the
+value is missing, and if anything right of it was asked for, the line is refused.
 """
 
 from __future__ import annotations
 
 import csv
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -41,17 +43,18 @@ class Layout:
     @classmethod
     def of(cls, header: bytes, path: Path, asked: Asked, form: Form) -> Layout:
         """Return the layout that a header tells."""
-        try:
+        text = columns = None  # errors are raised outside the handlers: without a header this is somebody's row
+        with suppress(UnicodeDecodeError):
             text = header.decode("utf-8-sig").rstrip("\r")
-        except UnicodeDecodeError:
-            raise InputError(f"the header of {path} is not UTF-8 text; save the file as UTF-8") from None
+        if text is None:
+            raise InputError(f"the header of {path} is not UTF-8 text; save the file as UTF-8")
         if "\x00" in text:
             raise InputError(f"the header of {path} is not UTF-8 text (perhaps UTF-16); save the file as UTF-8")
         delimiter = form.delimiter_of(path)
-        try:
+        with suppress(csv.Error):
             columns = next(csv.reader([text], delimiter=delimiter), [])
-        except csv.Error:
-            raise InputError(f"the header of {path} cannot be read; a name in it is too long or has a NUL") from None
+        if columns is None:
+            raise InputError(f"the header of {path} cannot be read; a name in it is too long or has a NUL")
         _distinct(columns, path)
         return cls(delimiter, columns, asked, path)
 
@@ -94,61 +97,61 @@ class Layout:
         plain = filled.filter(~odd).select(*cells, pl.lit(value=False).alias("odd"), "line")
         if not odd.any():
             return plain
-        mended = [(*self._outside_in(text, line), True, line) for text, line in filled.filter(odd).iter_rows()]
+        mended = [(*self._careful(text, line), True, line) for text, line in filled.filter(odd).iter_rows()]
         return pl.concat([plain, pl.DataFrame(mended, schema=plain.schema, orient="row")]).sort("line")
 
-    def _outside_in(self, text: str, line: int) -> list[str]:
-        """Return the cells asked for of one line that is not plain."""
-        if self.value is None:
-            cells: list[str | None] = [*_from_left(text, self.width + 1, self.delimiter)]
-            if len(cells) != self.width:
-                raise InputError(
-                    f"line {line} of {self.path} has another number of fields than the header; "
-                    "name the value column too, so that the line can be read around it"
-                )
-        else:
-            cells = self._around(text, self.value)
+    def _careful(self, text: str, line: int) -> list[str]:
+        """Return the cells asked for of one line that is not plain; its layout alone can raise."""
+        fields = _fields(text, self.delimiter)
+        where = f"line {line} of {self.path}"
+        if fields is None:
+            raise InputError(
+                f"{where} has a quote that is not closed at the end of its cell; inside quotes write a quote twice"
+            )
+        if len(fields) > self.width:
+            raise InputError(
+                f"{where} has {len(fields)} fields and the header {self.width}; put a cell that holds the delimiter "
+                f"between quotes, and with decimal commas use another delimiter"
+            )
+        cells: list[str | None] = [*fields]
+        if len(fields) < self.width:
+            known = 0 if self.value is None else min(self.value, len(fields))
+            cells = [*fields[:known], *[None] * (self.width - known)]
+            if self.value is not None:
+                cells[self.value] = ""
         asked = [cells[place] for place in self.places]
         if None in asked:
             raise InputError(
-                f"line {line} of {self.path} is too short to tell its epsilon and other public cells; "
-                f"a line needs {self.width} fields"
+                f"{where} is too short to tell its epsilon and other public cells; a line needs {self.width} fields"
             )
         return [_unquoted(cell) for cell in asked if cell is not None]
 
-    def _around(self, text: str, value: int) -> list[str | None]:
-        """Return all cells of a line; None for public ones of which a short line does not tell which are missing."""
-        left: list[str | None] = [*_from_left(text, value + 1, self.delimiter)]
-        rest = left.pop() if len(left) > value else None
-        right = _from_left((rest or "")[::-1], self.width - value, self.delimiter)
-        if rest is None or len(right) < self.width - value:
-            # A short line: which cell is missing cannot be told, so what stands right of the value may be the value.
-            lost = [None] * (self.width - value - 1)
-            return [*left, *[None] * (value - len(left)), "", *lost]
-        middle = right.pop()[::-1]
-        return [*left, middle, *(cell[::-1] for cell in reversed(right))]
 
+def _fields(text: str, delimiter: str) -> list[str] | None:
+    """Split a line at its delimiters outside of quotes; None if a quoted cell is not closed where it ends.
 
-def _from_left(text: str, most: int, delimiter: str) -> list[str]:
-    """Split into at most `most` fields; a delimiter between quotes does not count. The last takes the rest.
-
-    The rule for quotes reads the same in both directions, so the mirror image of a line splits into mirror images.
+    >>> _fields('1,"a, b",2" nail,', ","), _fields('1,"2', ","), _fields('"1"2,3', ",")
+    (['1', '"a, b"', '2" nail', ''], None, None)
     """
     fields: list[str] = []
     start = 0
-    while len(fields) < most - 1:
+    while True:
         end = start
         if text.startswith('"', start):
             end = start + 1
             while (quote := text.find('"', end)) >= 0 and text.startswith('""', quote):
                 end = quote + 2
-            end = quote if quote >= 0 else start
+            if quote < 0:
+                return None
+            end = quote + 1
         cut = text.find(delimiter, end)
+        rest = text[start:] if cut < 0 else text[start:cut]
+        if end > start and rest[end - start :].strip(" \t"):
+            return None
+        fields.append(rest)
         if cut < 0:
-            break
-        fields.append(text[start:cut])
+            return fields
         start = cut + 1
-    return [*fields, text[start:]]
 
 
 def _unquoted(cell: str) -> str:

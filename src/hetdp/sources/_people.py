@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from .._cells import BAD_ID, LONGEST_ID, NOT_IN_ID
 from .._errors import InputError
 from .._groupby import LIMIT, Grouping, Table, merge, round_down, tabulate
 from .._interval import Interval
-from ._asked import LONGEST_ID, NOT_IN_ID, Asked, Tables, shown
+from ._asked import Asked, Tables, shown
 from ._batch import Batch
 
 if TYPE_CHECKING:
@@ -78,7 +79,7 @@ def _ids(cells: pl.Series) -> pl.Series:
     if ids.null_count() or (ids == "").any():
         raise InputError("a person's id is missing in at least one row; every row needs one")
     if (ids.str.len_chars() > LONGEST_ID).any() or ids.str.contains(NOT_IN_ID).any():
-        raise InputError(f"an id has a quote, control characters or more than {LONGEST_ID} characters; use short ids")
+        raise InputError(f"an id {BAD_ID}")
     return ids
 
 

@@ -17,10 +17,11 @@ import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
+from .._cells import BAD_ID, LONGEST_ID, NOT_IN_ID
 from .._errors import InputError
 from .._groupby import BELOW, HUGE, LIMIT, SHRINK, SPLIT, TINY
 from .._interval import GRID, Interval
-from ._asked import LONGEST_ID, NOT_IN_ID, Asked, Tables, gathered, shown
+from ._asked import Asked, Tables, gathered, shown
 from ._batch import Tiers
 from ._people import normal
 
@@ -46,7 +47,7 @@ _SPARE = 8  # −0.0 beside 0.0 and the like: rows of a level table that are one
 _GROUPED = 16 * LIMIT  # rows of a level table for several groups, before each ε is rounded
 _FAULTS = {
     1: "a person's id is missing in at least one row; every row needs one",
-    2: f"an id has a quote, control characters or more than {LONGEST_ID} characters; use short ids",
+    2: f"an id {BAD_ID}",
     3: "epsilon is missing or NaN in at least one row; everybody needs one (0 leaves a person out)",
     4: "the group is missing in at least one row; every row needs one",
     5: "{n:,} people have more than one epsilon, such as {who}; a person has one, written in one way",
@@ -315,12 +316,17 @@ class _Query:
 
 
 def fetch(frame: Frame) -> list[tuple[Any, ...]]:
-    """Return the rows of a query; what the engine says when it fails may quote a private cell and is not passed on."""
+    """Return the rows of a query.
+
+    What the engine says when it fails may quote a private cell. It is not passed on, and our own error is raised
+    outside the handler, so that not even the chain of exceptions holds it; the same is done everywhere in `sources`.
+    """
     try:
         if frame.implementation.is_spark_like():
             return [tuple(row) for row in frame.to_native().collect()]
         if frame.implementation.is_duckdb():
             return list(frame.to_native().fetchall())
         return list(frame.collect("pyarrow").select(*frame.columns).rows())  # Dask would add the labels of rows
-    except Exception:  # noqa: BLE001  each engine has its own errors
-        raise InputError(FAILED) from None
+    except Exception:  # noqa: BLE001, S110  each engine has its own errors
+        pass
+    raise InputError(FAILED)

@@ -19,11 +19,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-from .._cells import value_of
+from .._cells import LONGEST_ID, NOT_IN_ID, value_of
 from .._errors import InputError
 from .._interval import Interval
 from . import _dialects
-from ._asked import LONGEST_ID, NOT_IN_ID, Asked
+from ._asked import Asked
 from ._sql import POSTGRES, SQLITE, Parts
 
 T = TypeVar("T")

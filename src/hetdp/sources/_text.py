@@ -10,6 +10,7 @@ import gzip
 import sys
 import zlib
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -103,11 +104,11 @@ class Text:
             yield rest + b"\n"
 
     def _read(self, size: int) -> bytes:
-        try:
-            data: bytes = self._file.read(size)
-        except self._errors:
-            # The library's own message may say where, and so what.
-            raise InputError(f"{self.path} is unreadable; the file may be damaged or cut short") from None
+        data: bytes | None = None
+        with suppress(*self._errors):  # the library's own message may say where, and so what
+            data = self._file.read(size)
+        if data is None:
+            raise InputError(f"{self.path} is unreadable; the file may be damaged or cut short")
         self._out += len(data)
         if self._file is not self._raw and self._out > max(MOST_AT_ONCE, RATIO * self.consumed):
             raise InputError(

@@ -62,24 +62,26 @@ def value_array(values: Any, *, owner: bool = False) -> tuple[NDArray[Any], NDAr
     """Return the values as an array of numbers, NaN where a cell cannot be read, and what is missing (for the owner).
 
     Only the form of the input (its type, dtype, dimensions) can raise; no single cell can. A list is
-    read cell by cell for that reason: numpy would choose its dtype by what the cells hold.
+    read cell by cell for that reason: numpy would choose dtype and dimensions by what the cells hold, and ask each of
+    them whether it is an array.
     """
     if isinstance(values, np.ma.MaskedArray):
         raise InputError("values are a masked array; fill it first (NaN counts as missing): masked.filled(numpy.nan)")
-    if hasattr(values, "__array__"):
-        array = np.asarray(values)
-    elif isinstance(values, (list, tuple)):
-        array = np.empty(len(values), dtype=object)
-        array[:] = values
-    else:
+    if isinstance(values, (list, tuple)):
+        return _read(list(values), owner=owner)
+    if not hasattr(values, "__array__"):
         raise InputError(f"values must be an array, a list or the name of a file (got {type(values).__name__})")
+    array = np.asarray(values)
     if array.ndim != 1:
         raise InputError(f"values must have one dimension, one entry a person (got {array.ndim} dimensions)")
     if array.dtype.kind in _REFUSED:
         raise InputError(f"values must be numbers (got an array of {_REFUSED[array.dtype.kind]})")
     if array.dtype.kind in "biuf":
         return array, np.isnan(array) if owner and array.dtype.kind == "f" else None
-    cells = array.tolist()
+    return _read(array.tolist(), owner=owner)
+
+
+def _read(cells: list[Any], *, owner: bool) -> tuple[NDArray[np.float64], NDArray[np.bool_] | None]:
     missing = np.array([is_missing(cell) for cell in cells], dtype=bool) if owner else None
     return np.array([loose_value_of(cell) for cell in cells], dtype=np.float64), missing
 

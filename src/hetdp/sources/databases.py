@@ -10,6 +10,7 @@ import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from .._cells import BAD_ID
 from .._errors import InputError
 from .._groupby import LIMIT, MOST_PEOPLE
 from .._interval import Interval
@@ -118,9 +119,7 @@ def _sound(rows: list[tuple[Any, ...]], asked: Asked, epsilon: float | None) -> 
     if sum(row[4] or 0 for row in rows) > MOST_PEOPLE:
         raise InputError(f"at most {MOST_PEOPLE:,} rows fit in one tally; release in parts")
     if any(row[5] for row in rows):
-        raise InputError(
-            "a person's id is missing, has a quote or control characters, or is too long; every row needs a short text"
-        )
+        raise InputError(f"an id is missing, or {BAD_ID}")
     if any(row[0] is None for row in rows):
         raise InputError(f"the group is missing in at least one row of column {asked.by!r}; every row needs one")
     for i, fault in enumerate(FAULTS):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import glob
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -60,10 +59,16 @@ def batches(
 
 def check(names: Names, asked: Asked, form: Form) -> None:
     """Raise for what is wrong with the names, the header or the types of a table in files; no row is read."""
+    import polars as pl
+
     for path in paths(names):
         kind, reader = _kind(path)
-        with _discreet(path, kind):
+        try:
             reader.check(path, asked, form)
+            continue
+        except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError):
+            pass
+        raise _unreadable(path, kind)
 
 
 def size(names: Names) -> int:
@@ -113,23 +118,26 @@ def _local(path: Path) -> Path:
 
 
 def _one(path: Path, asked: Asked, tiers: Tiers, form: Form, **options: Any) -> Iterator[Batch]:
-    before = _stamp(path)
+    import polars as pl
+
+    before, failed = _stamp(path), False
     kind, reader = _kind(path)
-    with _discreet(path, kind):
+    try:
         yield from reader.batches(path, asked, tiers, form, **options)
+    except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError):
+        failed = True
+    if failed:
+        raise _unreadable(path, kind)
     if _stamp(path) != before:
         raise InputError(f"{path} changed while it was being read; try again when nobody writes to it")
 
 
-@contextmanager
-def _discreet(path: Path, kind: str) -> Iterator[None]:
-    """Replace the message of a reader's own error: it may quote what was read."""
-    import polars as pl
+def _unreadable(path: Path, kind: str) -> InputError:
+    """Return what is said instead of a reader's own error, which may quote what was read.
 
-    try:
-        yield
-    except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError):
-        raise InputError(f"{path} cannot be read as {kind}; the file may be damaged") from None
+    It is raised outside the handler, so that not even the chain of exceptions holds the reader's words.
+    """
+    return InputError(f"{path} cannot be read as {kind}; the file may be damaged")
 
 
 def _kind(path: Path) -> tuple[str, ModuleType]:

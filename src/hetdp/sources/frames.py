@@ -98,13 +98,14 @@ def _stream(frame: nw.LazyFrame[Any], asked: Asked) -> Any:
         return frame.select(*columns).to_native().__arrow_c_stream__()
     except (AttributeError, ImportError):  # an older DuckDB
         return None
-    except Exception:  # noqa: BLE001  a broken or interrupted query: what it says may quote a cell
-        raise InputError(_pushdown.FAILED) from None
+    except Exception:  # noqa: BLE001, S110  a broken or interrupted query: what it says may quote a cell
+        pass
+    raise InputError(_pushdown.FAILED)
 
 
 def _shared(stream: Any, asked: Asked, interval: Interval) -> Tables:
     """Return the table of the people in an Arrow stream."""
-    grouping, rows = Grouping(interval), 0
+    grouping, rows, failed = Grouping(interval), 0, False
     try:
         with closing(_arrow.doubles(stream)) as batches:
             for values, *levels in batches:
@@ -112,7 +113,9 @@ def _shared(stream: Any, asked: Asked, interval: Interval) -> Tables:
                 grouping.add(epsilon, values, place="in row", start=rows)
                 rows += values.size
     except _arrow.StreamError:
-        raise InputError(_pushdown.FAILED) from None
+        failed = True
+    if failed:
+        raise InputError(_pushdown.FAILED)
     return {"": grouping.table()} if rows else {}
 
 
@@ -146,10 +149,23 @@ def _plain(frame: Any) -> Any:
         return frame
     native = frame.to_native()
     try:
-        table = native if frame.implementation.is_polars() else pl.DataFrame(native)
+        table = native if frame.implementation.is_polars() else pl.DataFrame(_known(native))
         return nw.from_native(table.with_columns(by_dtype(pl.Null).cast(pl.Float64)))
-    except Exception:  # noqa: BLE001  a type that Polars does not know, a broken query; the message may quote a cell
-        raise InputError("the columns of the frame cannot be read; cast them to plain types first") from None
+    except InputError:
+        raise
+    except (Exception, pl.exceptions.PanicException):  # noqa: BLE001, S110  a broken query; it may quote a cell
+        pass
+    raise InputError("the columns of the frame cannot be read; cast them to plain types first")
+
+
+def _known(table: Any) -> Any:
+    """Return a PyArrow table if Polars knows the types of its columns; where it does not, it may panic."""
+    for field in table.schema:
+        if str(field.type).startswith("decimal256"):
+            raise InputError(
+                f"the column {field.name!r} is a {field.type}, which is wider than any number here; cast it to float64"
+            )
+    return table
 
 
 def _check(frame: nw.DataFrame[Any] | nw.LazyFrame[Any], asked: Asked) -> None:
@@ -178,8 +194,9 @@ def _check(frame: nw.DataFrame[Any] | nw.LazyFrame[Any], asked: Asked) -> None:
 def _schema(frame: nw.DataFrame[Any] | nw.LazyFrame[Any]) -> dict[str, Any]:
     try:
         return dict(frame.collect_schema())
-    except Exception:  # noqa: BLE001  a lazy frame may be broken in any way, and say so with a cell of its data
-        raise InputError("the columns of the frame cannot be found out; is the query behind it sound?") from None
+    except Exception:  # noqa: BLE001, S110  a lazy frame may be broken in any way, and say so with a cell of its data
+        pass
+    raise InputError("the columns of the frame cannot be found out; is the query behind it sound?")
 
 
 def _in_engine(frame: nw.DataFrame[Any] | nw.LazyFrame[Any]) -> bool:
@@ -220,7 +237,7 @@ def _streamed(frame: pl.LazyFrame, asked: Asked, tiers: Tiers) -> Iterator[Batch
     """Yield the rows of a lazy Polars frame as they come."""
     import polars as pl
 
-    row = 0
+    row, rows = 0, -1
     try:
         for part in frame.collect_batches(chunk_size=_ROWS, maintain_order=True):
             yield from _polars_batch(part, row, asked, tiers, owner=False)
@@ -228,8 +245,8 @@ def _streamed(frame: pl.LazyFrame, asked: Asked, tiers: Tiers) -> Iterator[Batch
         rows = frame.select(pl.len()).collect(engine="streaming").item()
     except InputError:
         raise
-    except (Exception, pl.exceptions.PanicException):  # noqa: BLE001  a function of the user's may raise anything
-        raise InputError(_pushdown.FAILED) from None
+    except (Exception, pl.exceptions.PanicException):  # noqa: BLE001, S110  a function of the user's may raise anything
+        pass
     if row != rows:  # batches end without a word when a thread behind them fails
         raise InputError(_pushdown.FAILED)
 
@@ -241,13 +258,24 @@ def _polars_batch(frame: pl.DataFrame, first: int, asked: Asked, tiers: Tiers, *
     if not frame.height:
         return
     levels = _polars_levels(frame, first, asked.epsilon, tiers)
-    texts = {name: frame[name].cast(pl.String) for name in asked.texts}
+    texts = {name: _polars_texts(frame[name]) for name in asked.texts}
     if asked.value is None:
         yield Batch(None, levels, "row", texts=texts)
         return
     cells = frame[asked.value]
-    missing, places = (missing_of(cells), np.arange(first, first + frame.height)) if owner else (None, None)
-    yield Batch(_polars_values(cells), levels, "row", missing, places, texts=texts)
+    places = np.arange(first, first + frame.height) if owner else None
+    if cells.dtype == pl.Object:
+        values, missing = value_array(cells.to_list(), owner=owner)
+    else:
+        values, missing = _polars_values(cells), missing_of(cells) if owner else None
+    yield Batch(values, levels, "row", missing, places, texts=texts)
+
+
+def _polars_texts(cells: pl.Series) -> pl.Series:
+    """Return ids or groups as text; a column of Python's objects is read cell by cell."""
+    import polars as pl
+
+    return _texts(cells.to_list(), cells.name) if cells.dtype == pl.Object else cells.cast(pl.String)
 
 
 def _polars_values(cells: pl.Series) -> NDArray[np.float64]:
@@ -268,6 +296,8 @@ def _polars_levels(frame: pl.DataFrame, first: int, epsilon: str | float, tiers:
     if not isinstance(epsilon, str):
         return np.full(frame.height, epsilon)
     cells = frame[epsilon]
+    if cells.dtype == pl.Object:
+        return _levels(cells.to_list(), tiers, first)
     text = cells.cast(pl.String) if isinstance(cells.dtype, (pl.Categorical, pl.Enum)) else cells
     return epsilons_of(text, range(first, first + frame.height), "row", tiers)
 
@@ -277,40 +307,40 @@ def _arrays_batch(frame: nw.DataFrame[Any], asked: Asked, tiers: Tiers, *, owner
     import narwhals.stable.v2 as nw
 
     if isinstance(asked.epsilon, str):
-        levels = _levels(frame[asked.epsilon].to_numpy(), tiers)
+        cells = frame[asked.epsilon].to_numpy()
+        plain = not tiers and cells.dtype.kind != "O"
+        levels = epsilon_array(cells) if plain else _levels(cells.tolist(), tiers)
     else:
         levels = np.full(len(frame), asked.epsilon)
-    texts = {name: _texts(frame[name], name) for name in asked.texts}
+    texts = {name: _texts(frame[name].to_list(), name) for name in asked.texts}
     if asked.value is None:
         return Batch(None, levels, "row", texts=texts)
-    cells = frame[asked.value]
-    plain = cells.cast(nw.Float64) if isinstance(cells.dtype, nw.Boolean) else cells
-    values, missing = value_array(plain.to_numpy(), owner=owner)
+    column = frame[asked.value]
+    numbers_of = column.cast(nw.Float64) if isinstance(column.dtype, nw.Boolean) else column
+    values, missing = value_array(numbers_of.to_numpy(), owner=owner)
     return Batch(values, levels, "row", missing, np.arange(len(frame)) if owner else None, texts=texts)
 
 
-def _levels(cells: NDArray[Any], tiers: Tiers) -> NDArray[np.float64]:
+def _levels(cells: list[Any], tiers: Tiers, first: int = 0) -> NDArray[np.float64]:
     """Return everybody's ε; a text is read once, however many people have it."""
-    if not tiers and cells.dtype.kind != "O":
-        return epsilon_array(cells)
     read: dict[str, float] = {}
-    levels = np.empty(cells.size)
-    for i, cell in enumerate(cells.tolist()):
+    levels = np.empty(len(cells))
+    for i, cell in enumerate(cells):
         level = read.get(cell) if isinstance(cell, str) else None
         if level is None:
-            level = tiers.epsilon_of(cell, f" in row {i}")
+            level = tiers.epsilon_of(cell, f" in row {first + i}")
             if isinstance(cell, str):
                 read[cell] = level
         levels[i] = level
     return levels
 
 
-def _texts(cells: nw.Series[Any], name: str) -> pl.Series:
+def _texts(cells: list[Any], name: str) -> pl.Series:
     """Return ids or groups as text, of texts and whole numbers only: 7.0 and 7 are two texts for one person."""
     import polars as pl
 
     texts: list[str | None] = []
-    for cell in cells.to_list():
+    for cell in cells:
         text = isinstance(cell, (str, numbers.Integral)) and not isinstance(cell, bool)
         missing = cell is None or (isinstance(cell, float) and math.isnan(cell)) or type(cell).__name__ == "NAType"
         if not text and not missing:

@@ -1,10 +1,14 @@
 """Newline-delimited JSON: every line is one object and one person.
 
 A line is read in full by a lenient parser: NaN and Infinity, control characters in texts and numbers of any size are
-accepted. A line that it refuses is cut into members by hand, at commas outside texts and brackets, so that a private
-value that is no JSON (`1,5`, a word, brackets nested deeper than a parser goes) is unreadable and no more. What is left
-is refused by the number of its line: without its braces or with an open quote a line does not tell where its cells
-are. A private value that was written by any JSON library cannot bring that about, nor give its line a second key.
+accepted. A line that it refuses is cut into members by hand, at commas outside texts and brackets, or outside texts
+alone where brackets do not match, so that a private value that is no JSON (`1,5`, a word, `[redacted`, brackets nested
+deeper than a parser goes) is unreadable and no more. What is left is refused by the number of its line: without its
+braces or with an open quote a line does not tell where its cells are. A private value that was written by any JSON
+library cannot bring that about, nor give its line a second key.
+
+The keys of a line are its layout, which is public: a line without one that is asked for is refused by its number, so
+that a misspelt name does not turn everybody into the midpoint.
 """
 
 from __future__ import annotations
@@ -92,7 +96,11 @@ def _cells(members: Members, columns: Columns, form: Form, line: int) -> list[st
                 raise InputError(f"line {line} of {columns.path} has the key {name!r} twice; it must be there once")
     cells: list[str | None] = []
     for name in asked.columns:
-        cell = found.get(name)
+        if name not in found:
+            raise InputError(
+                f"line {line} of {columns.path} has no key {name!r}; every line needs it, with null where it is missing"
+            )
+        cell = found[name]
         if name == asked.value:
             cells.append(_text(cell, form) if not isinstance(cell, str) or cell.isascii() else _UNREADABLE)
         elif name == asked.epsilon:
@@ -135,8 +143,11 @@ def _cut(text: str) -> Members | None:
     text = text.strip()
     if len(text) < 2 or text[0] != "{" or text[-1] != "}":
         return None
+    pieces = _pieces(text[1:-1], nested=True) or _pieces(text[1:-1], nested=False)
+    if not pieces:
+        return None
     members: list[tuple[str, list[str]]] = []
-    for piece in _pieces(text[1:-1]):
+    for piece in pieces:
         member = _MEMBER.fullmatch(piece)
         if member is not None:
             members.append((member[1], [member[2]]))
@@ -150,12 +161,15 @@ def _cut(text: str) -> Members | None:
         return None
 
 
-def _pieces(inner: str) -> list[str]:
-    """Return what stands between commas outside texts and brackets; nothing if texts or brackets are left open."""
+def _pieces(inner: str, *, nested: bool) -> list[str]:
+    """Return what stands between commas outside texts; nothing if a text is left open.
+
+    If `nested`, commas between brackets do not count either, and there is nothing if brackets do not match.
+    """
     pieces, depth, start = list[str](), 0, 0
     for found in _PART.finditer(inner):
         part = found[0]
-        depth += (part in "[{") - (part in "]}")
+        depth += nested * ((part in "[{") - (part in "]}"))
         if depth < 0 or part == '"':
             return []
         if part == "," and not depth:
