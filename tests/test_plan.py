@@ -581,6 +581,16 @@ def test_the_check_refuses_exactly_what_fractions_refuse(counts, ulps, factor, p
         check(units, plan.levels.epsilon, plan.levels.count, noise)
 
 
+@pytest.mark.parametrize("level", [-INF, -1.0, math.nan])
+def test_a_level_that_is_no_epsilon_is_refused_by_the_exact_check(level):
+    """A stored plan may hold anything; only +∞ is public."""
+    one = np.array([1], np.int64)
+    for noise in ((), (NoiseTerm(10.0, 0, 1),)):
+        with pytest.raises(PrivacyError, match="no epsilon"):
+            check(one, np.array([level]), one, noise)
+    check(one, np.array([INF]), one, ())
+
+
 TIERS = hetdp.plan({0.1: 700, 0.4: 200, 3.0: 50, INF: 50})
 SCALE = TIERS.noise[0].scale
 BAD_NOISE = {

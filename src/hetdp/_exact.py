@@ -97,9 +97,11 @@ def check(units: Ints, epsilon: Floats, count: Ints, noise: tuple[NoiseTerm, ...
     """Raise unless W/scale ≤ ε⁻ holds, in integers, at every level with weight; see the claim above."""
     if not units.shape == epsilon.shape == count.shape or units.dtype != np.int64 or epsilon.dtype != np.float64:
         raise PrivacyError("this plan does not have one whole weight for every level; nothing was released")
+    if not (epsilon >= 0).all():  # NaN too
+        raise PrivacyError("this plan has a level that is no epsilon; nothing was released")
     if (units < 0).any() or (units > LARGEST_UNIT).any() or (units * count.astype(float)).sum() > 2.0**61.9:
         raise PrivacyError("the integer weights of this plan do not fit their 62 bits; nothing was released")
-    bare = (units > 0) & np.isfinite(epsilon)  # private levels with weight that no noise covers yet
+    bare = (units > 0) & (epsilon < np.inf)  # private levels with weight that no noise covers yet
     limits = below(epsilon)
     end = 0
     for term in noise:

@@ -46,19 +46,19 @@ def session_token(request: Request, kind: str) -> str:
     return token
 
 
-def open_session(transaction: store.Transaction, person: str | None, seconds: int) -> str:
-    """Return the token of a new session."""
+def open_session(transaction: store.Transaction, person: str | None, seconds: int, entrance: str | None = None) -> str:
+    """Return the token of a new session, and remember by which link somebody came."""
     token, now = keys.fresh(), int(time.time())
     transaction.execute(sa.delete(store.sessions).where(store.sessions.c.expires < now))
-    row: dict[str, Any] = {"hash": keys.digest("session", token), "person": person, "expires": now + seconds}
-    proof = _proof(transaction, **row)
-    transaction.execute(sa.insert(store.sessions).values({**row, "proof": proof}))
+    cells = (keys.digest("session", token), person, now + seconds, entrance)
+    row = dict(zip(("hash", "person", "expires", "entrance"), cells, strict=True))
+    transaction.execute(sa.insert(store.sessions).values({**row, "proof": _proof(transaction, *cells)}))
     return token
 
 
-def _proof(transaction: store.Transaction, hash: str, person: str | None, expires: int) -> str:  # noqa: A002
+def _proof(transaction: store.Transaction, *cells: str | int | None) -> str:
     """Return a MAC by which a session belongs to one person, whoever else can write to its table."""
-    return transaction.register.sign("session", hash, person, expires).hex()
+    return transaction.register.sign("session", *cells).hex()
 
 
 def close_session(transaction: store.Transaction, token: str) -> None:
@@ -69,7 +69,8 @@ def close_session(transaction: store.Transaction, token: str) -> None:
 
 def is_curators(transaction: store.Transaction, token: str) -> bool:
     """Say whether a token is a session of the curator."""
-    return session(transaction, token) == (True, None)
+    found = session(transaction, token)
+    return found is not None and found.person is None
 
 
 def is_key(execute: Execute, key: str) -> bool:
@@ -81,15 +82,15 @@ def is_key(execute: Execute, key: str) -> bool:
 _SESSION = sa.select(store.sessions).where(store.sessions.c.hash == sa.bindparam("token_hash"))
 
 
-def session(transaction: store.Transaction, token: str) -> tuple[bool, str | None]:
-    """Return whether a session is there, and whose it is; None is the curator."""
+def session(transaction: store.Transaction, token: str) -> Any:
+    """Return the row of a session, if there is one that this server made; its person is None for the curator."""
     hashed = keys.digest("session", token)
     row = transaction.execute(_SESSION, {"token_hash": hashed}).first()
     known = keys.same(row.hash if row else None, hashed) and row is not None and row.expires > time.time()
     if not known or row is None:
-        return False, None
-    proof = _proof(transaction, row.hash, row.person, row.expires)
-    return (True, row.person) if keys.same(row.proof, proof) else (False, None)
+        return None
+    proof = _proof(transaction, row.hash, row.person, row.expires, row.entrance)
+    return row if keys.same(row.proof, proof) else None
 
 
 async def curator(request: Request) -> None:

@@ -77,11 +77,12 @@ _OTHERS = sa.delete(store.sessions).where(
 
 def send(transaction: store.Transaction, joined: Joined, vault: keys.Vault, token: str, new: NewAnswer) -> Any:
     """Store or change a person's answer and return the receipt."""
-    person, study_id = _who(transaction, token)
-    study, row = studies.get(transaction, study_id), _row(transaction, person)
-    if row is None or not transaction.vouches("person", row):
-        raise ChangedError
+    session, study_id = _who(transaction, token)
+    person = session.person
+    study, row = studies.get(transaction, study_id), _believed(transaction, session)
     answered = row["epsilon"] is not None
+    if transaction.register.opened(study.id, study.wave):
+        raise RefusedError(409, "closed", "This study does not take answers now.")
     _changeable(study, answered=answered)
     level = study.level(new.tier, new.epsilon)
     sealed = _sealed(new.value, level, study, vault, person)
@@ -89,7 +90,7 @@ def send(transaction: store.Transaction, joined: Joined, vault: keys.Vault, toke
     again = None
     if not answered:
         again = keys.fresh()
-        now |= {"invitation": None, "again": keys.digest("again", again)}
+        now |= {"invitation": None, "again": keys.digest("again", again), "first": session.hash}
         _only_session(transaction, person, token)
     _write(transaction, now)
     transaction.scrub |= answered
@@ -99,16 +100,16 @@ def send(transaction: store.Transaction, joined: Joined, vault: keys.Vault, toke
 
 def withdraw(transaction: store.Transaction, joined: Joined, token: str) -> dict[str, Any]:
     """Delete a person's answer, until answers are read; they may send another one until closing."""
-    person, study = _who(transaction, token)
-    row = _row(transaction, person)
+    session, study = _who(transaction, token)
+    person, row = session.person, _row(transaction, session.person)
     vouched = row is not None and transaction.vouches("person", row)
     if row is not None and vouched and row["epsilon"] is None:
         return {"withdrawn": True}
     published = row is not None and vouched and row["answer"] is None
-    if published or transaction.register.opened(study) or _publishing(transaction, study):
+    if published or _being_read(transaction, study):
         raise RefusedError(409, "closed", "Answers are closed: they are being published, or were.")
     gone = {"id": person, "study": study, "version": new_version()}
-    links = {name: row[name] for name in ("invitation", "again")} if row is not None and vouched else {}
+    links = {name: row[name] for name in ("invitation", "again", "first")} if row is not None and vouched else {}
     if row is None:  # somebody has removed it; it comes back empty
         transaction.execute(sa.insert(store.people).values(gone))
         transaction.wrote("person", gone)
@@ -120,55 +121,80 @@ def withdraw(transaction: store.Transaction, joined: Joined, token: str) -> dict
     return {"withdrawn": True}
 
 
-def view(transaction: store.Transaction, token: str) -> tuple[Study, dict[str, Any]]:
-    """Return a person's study and what they chose; not what they answered.
+async def seen(database: store.Store, token: str) -> tuple[Study, dict[str, Any]]:
+    """Return a person's study and what they chose, not what they answered.
 
     If somebody has changed the study or the person's row from outside, nothing can be sent, but it can be withdrawn.
     """
-    person, study_id = _who(transaction, token)
-    study, row = studies.shown(transaction.execute, study_id), _row(transaction, person)
     try:
-        vouched = studies.get(transaction, study_id) == study and row is not None and transaction.vouches("person", row)
+        return await database.read(lambda transaction: _view(transaction, token))
     except ChangedError:
-        vouched = False
-    joined = not vouched or (row is not None and row["epsilon"] is not None)
-    chosen = _choice(study, row["epsilon"]) if row is not None and vouched and joined else None
-    may = vouched and study.phase() == "open" and (study.changeable or not joined)
-    about = {"study": study.to_dict(), "joined": joined, "choice": chosen, "may_send": may, "changed": not vouched}
+        return await database.read(lambda transaction: _changed(transaction, token))
+
+
+def _view(transaction: store.Transaction, token: str) -> tuple[Study, dict[str, Any]]:
+    session, study_id = _who(transaction, token)
+    study, row = studies.get(transaction, study_id), _believed(transaction, session)
+    joined = row["epsilon"] is not None
+    chosen = _choice(study, row["epsilon"]) if joined else None
+    may = study.phase() == "open" and (study.changeable or not joined)
+    about = {"study": study.to_dict(), "joined": joined, "choice": chosen, "may_send": may, "changed": False}
     return study, about
 
 
-def enter(transaction: store.Transaction, token: str) -> str:
-    """Return whose invitation or link to come back this is; every other token is refused alike."""
+def _changed(transaction: store.Transaction, token: str) -> tuple[Study, dict[str, Any]]:
+    _, study_id = _who(transaction, token)
+    study = studies.shown(transaction.execute, study_id)
+    about = {"study": study.to_dict(), "joined": True, "choice": None, "may_send": False, "changed": True}
+    return study, about
+
+
+def enter(transaction: store.Transaction, token: str) -> tuple[str, str]:
+    """Return whose link this is, and whether it is the invitation or the one to come back; others are refused alike."""
     table = store.people
-    found = None
+    found, entrance = None, ""
     for kind, column in (("invitation", table.c.invitation), ("again", table.c.again)):
         hashed = keys.digest(kind, token)
         row = transaction.execute(sa.select(table).where(column == hashed)).first()
         if row is not None and keys.same(row._mapping[kind], hashed):
-            found = dict(row._mapping)  # no early end: every token costs two lookups
+            found, entrance = dict(row._mapping), kind  # no early end: every token costs two lookups
     if found is None:
         raise RefusedError(403, "invitation", "This link is not valid, or it was used already.")
     if not transaction.vouches("person", found):
         raise ChangedError
-    return str(found["id"])
+    return str(found["id"]), entrance
 
 
-def _who(transaction: store.Transaction, token: str) -> tuple[str, str]:
-    """Return the person and the study of a session, as the session's own MAC and the register have it."""
-    known, person = access.session(transaction, token)
-    study = transaction.register.study_of(person) if known and person is not None else None
-    if person is None or study is None:
+def _who(transaction: store.Transaction, token: str) -> tuple[Any, str]:
+    """Return the session and the study of its person, as the session's own MAC and the register have it."""
+    session = access.session(transaction, token)
+    person = None if session is None else session.person
+    study = None if person is None else transaction.register.study_of(person)
+    if study is None:
         raise RefusedError(401)
-    return person, study
+    return session, study
 
 
-def _publishing(transaction: store.Transaction, study: str) -> bool:
-    """Say whether a wave is closed for publication. In a study that was changed from outside none is published."""
+def _believed(transaction: store.Transaction, session: Any) -> dict[str, Any]:
+    """Return the row of a session's person, or raise: it was changed from outside, or the session has ended.
+
+    The first answer uses the invitation up, so it ends all other sessions that came by it, whoever puts them back.
+    """
+    row = _row(transaction, session.person)
+    if row is None or not transaction.vouches("person", row):
+        raise ChangedError
+    if session.entrance == "invitation" and row["first"] not in {None, session.hash}:
+        raise RefusedError(401)
+    return row
+
+
+def _being_read(transaction: store.Transaction, study: str) -> bool:
+    """Say whether a wave is closed for publication; of a study that was changed from outside the register knows it."""
     try:
-        return studies.get(transaction, study).status == "publishing"
-    except ChangedError:
-        return False
+        found = studies.get(transaction, study)
+    except RefusedError:
+        return transaction.register.opened(study)
+    return found.status == "publishing" or transaction.register.opened(study, found.wave)
 
 
 def _row(transaction: store.Transaction, person: str) -> dict[str, Any] | None:

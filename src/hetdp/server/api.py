@@ -68,7 +68,7 @@ def origin(request: Request) -> str:
 async def my_study(request: Request) -> dict[str, Any]:
     """Return the question, the privacy choices with what each would cost now, and what this person chose."""
     token = access.session_token(request, access.PARTICIPANT)
-    study, mine = await _store(request).read(lambda transaction: answers.view(transaction, token))
+    study, mine = await answers.seen(_store(request), token)
     people = request.app.state.joined.of(study.id)
     return {**mine, "n": sum(people.values()), "choices": await run_in_threadpool(_choices, study, people)}
 
@@ -161,8 +161,8 @@ async def join(request: Request, body: Invitation) -> Response:
     _paced(request, body.token)
 
     def job(transaction: store.Transaction) -> str:
-        person = answers.enter(transaction, body.token)
-        return access.open_session(transaction, person, access.PERSON_SECONDS)
+        person, entrance = answers.enter(transaction, body.token)
+        return access.open_session(transaction, person, access.PERSON_SECONDS, entrance)
 
     return _session(request, access.PARTICIPANT, await _store(request).write(job), access.PERSON_SECONDS)
 

@@ -43,7 +43,7 @@ from .._groupby import Table
 from .._plan import Plan
 from .._tally import Tally
 from ..ledger import Ledger, LedgerRelease
-from ..ledger._amounts import Rule
+from ..ledger._amounts import UNLIMITED, Rule, budget_units, charges
 from ..ledger._errors import OtherRequestError
 from ..ledger._release import Request, carry_out
 from . import insight, keys, store, studies
@@ -122,7 +122,10 @@ class Publisher:
         except HetdpError as error:
             self._stop(study.id, type(error).__name__)
             raise RefusedError(409, "ledger", _REFUSES) from None
-        result: dict[str, Any] = self._run(lambda transaction: self._store(transaction, study, wave, body))
+        except Exception as error:  # whatever a damaged ledger brings about, the wave must not hang
+            self._stop(study.id, type(error).__name__)
+            raise
+        result: dict[str, Any] = self._run(lambda transaction: self._store(transaction, study, wave, body, answered))
         return result
 
     def _stop(self, study_id: str, why: str) -> None:
@@ -141,14 +144,15 @@ class Publisher:
         """Return the facts of a release that the ledger has charged and stored; the same ones if it has already."""
         ask = {"bounds": study.interval, "method": "adpm", "variance": None}
         share = study.waves[wave].share
-        allowed = _allowed(answered, share)
-        drawn = self.database.register.number(study.id, wave)
+        register = self.database.register
+        used, drawn = register.used(study.id, wave), register.number(study.id, wave)
+        allowed = _allowed(answered, share, used)
         self.ledger.enroll({row.id: row.epsilon for row in answered})
         for attempt in range(_MOST_ATTEMPTS):
             name, about = _release_id(study.id, wave, attempt), {"study": study.id, "wave": wave}
             if drawn is not None and drawn[0] != name:
                 continue
-            reading = Reading(self, study, wave, name, answered, None if drawn is None else drawn[1])
+            reading = Reading(self, study, wave, name, answered, used, None if drawn is None else drawn[1])
             try:
                 request = Request(name, Rule.given(share=share), ask, allowed, about)
                 released = carry_out(self.ledger, request, reading, reading)
@@ -166,7 +170,9 @@ class Publisher:
         facts["tiers"] = [{**tier, "name": names.get(_level(tier["epsilon"]))} for tier in facts["tiers"]]
         return facts
 
-    def _store(self, transaction: store.Transaction, study: Study, wave: int, body: dict[str, Any]) -> dict[str, Any]:
+    def _store(
+        self, transaction: store.Transaction, study: Study, wave: int, body: dict[str, Any], answered: Sequence[Any]
+    ) -> dict[str, Any]:
         now = int(time.time())
         row = {"study": study.id, "wave": wave, "published": now, "body": json.dumps(body, allow_nan=False)}
         table = store.results
@@ -175,9 +181,9 @@ class Publisher:
         last = wave + 1 == len(study.waves)
         studies.move(transaction, study.id, wave=wave + 1, status="published" if last else "open")
         if last:
-            _delete_answers(transaction, study.id)
+            _delete_answers(transaction, study.id, answered)
         studies.note(transaction, "published", study.id, {"wave": wave, "n": body["n"]})
-        transaction.after(lambda: self.database.register.finish(study.id, wave))
+        transaction.after(lambda: self.database.register.finish(study.id, wave + 1))
         return stored(transaction.execute, study.id, wave)
 
     def _run(self, job: store.Job[Any]) -> Any:
@@ -193,17 +199,23 @@ class Reading:
     wave: int
     release: str
     answered: Sequence[Any]
+    used: Mapping[str, int]
     drawn: float | None
 
     def __call__(self, places: Mapping[str, int], plan: Plan) -> Tally:
-        """Open the codes of those who take part, unless somebody's level in the plan is above what they allow."""
-        share, levels = self.study.waves[self.wave].share, plan.levels.epsilon.tolist()
+        """Open the codes of those who take part, unless the plan would spend more of somebody than they allow.
+
+        What it spends at each level is computed from its weights and its noise, exactly, whatever it says itself.
+        """
+        share, spends = self.study.waves[self.wave].share, charges(plan).tolist()
         known = {row.id: row for row in self.answered}
         for person, at in places.items():
-            if person not in known or levels[at] > insight.allowance(known[person].epsilon, share):
+            most = _most(known[person].epsilon, share, self.used.get(person, 0)) if person in known else -1
+            if not 0 <= at < len(spends) or spends[at] > most:
                 raise PrivacyError("this plan would use an answer at more than its person allows; nothing was opened")
-        self.publisher._run(self._opening)
-        sums = [0] * len(levels)
+        uses = {person: spends[at] for person, at in places.items()}
+        self.publisher._run(lambda transaction: self._opening(transaction, uses))
+        sums = [0] * len(spends)
         for person, at in places.items():
             row = known[person]
             sums[at] += self.publisher.vault.open(row.answer, person, self.study.id, row.epsilon)
@@ -215,22 +227,29 @@ class Reading:
         """Write the number down where the database's owner cannot undo it, before the database sees it."""
         self.publisher.database.register.keep(self.study.id, self.wave, self.release, number)
 
-    def _opening(self, transaction: store.Transaction) -> None:
+    def _opening(self, transaction: store.Transaction, uses: Mapping[str, int]) -> None:
         """Say that these answers are going to be read, unless anything has changed since the wave was closed."""
         now = studies.get(transaction, self.study.id)
         if (now.status, now.wave) != ("publishing", self.wave):
             raise ChangedError
         transaction.same_people(self.study.id, self.answered)
-        transaction.register.open(self.study.id, self.wave, self.release)
+        transaction.register.open(self.study.id, self.wave, self.release, uses)
 
 
 def _release_id(study: str, wave: int, attempt: int = 0) -> str:
     return f"{study}-{wave}-{attempt}" if attempt else f"{study}-{wave}"
 
 
-def _allowed(answered: Sequence[Any], share: float) -> dict[str, int]:
+def _allowed(answered: Sequence[Any], share: float, used: Mapping[str, int]) -> dict[str, int]:
     """Return what a wave may use of everybody at most, in the ledger's units."""
-    return {row.id: insight.allowed_units(row.epsilon, share) for row in answered}
+    return {row.id: _most(row.epsilon, share, used.get(row.id, 0)) for row in answered}
+
+
+def _most(epsilon: float, share: float, used: int) -> int:
+    """Return the share of somebody's ε, or what the waves before have left of it if that is less."""
+    units = budget_units(epsilon)
+    left = units if units == UNLIMITED else max(units - used, 0)
+    return min(insight.allowed_units(epsilon, share), left)
 
 
 def _closed(
@@ -249,6 +268,7 @@ def _closed(
         raise RefusedError(409, "wave", "This wave cannot be published now.")
     if charged and study.status == "open":
         raise RefusedError(409, "old-copy", _OLD_COPY)
+    transaction.register.finish(study_id, study.wave)  # if the server was cut off just before it said so
     answered = [row for row in transaction.everybody(study_id) if row.answer is not None]
     if study.status == "publishing":
         return study, answered
@@ -260,15 +280,14 @@ def _closed(
     return study, answered
 
 
-def _delete_answers(transaction: store.Transaction, study: str) -> None:
+def _delete_answers(transaction: store.Transaction, study: str, rows: Sequence[Any]) -> None:
     """Delete the sealed answers of a study; who took part and with which ε stays."""
     table, transaction.scrub = store.people, True
-    mine = (table.c.study == study) & table.c.answer.is_not(None)
-    rows = transaction.execute(sa.select(table).where(mine)).mappings().all()
     gone = {"answer": None, "version": new_version()}
+    mine = (table.c.study == study) & table.c.answer.is_not(None)
     transaction.execute(sa.update(table).where(mine).values(gone))
     for row in rows:
-        transaction.wrote("person", {**row, **gone})
+        transaction.wrote("person", {**row._mapping, **gone})
 
 
 def _level(epsilon: float | str) -> float:

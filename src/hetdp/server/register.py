@@ -12,13 +12,16 @@ version of 128 fresh random bits. So an older row, a row of somebody else, or on
 nobody without the key can find a row with a given one. A row is compared when it is used, and what is used is that row:
 it does not matter what the database says before, afterwards, or to another query.
 
-A crash. A change is written here, and is on disk, before the database commits it; until that is known to have happened
-both the MAC before and the one after are believed. So after a crash the last transaction before it, and no other, could
-be undone unnoticed until its rows are written again or a wave is closed.
+A commit. A change is written here, and is on disk, before the database commits it, and is believed once that has
+happened. If that is not known, after a crash or a lost connection, the writer looks at the rows and decides, once and
+before it does anything else: the change was made, or it was not. Nobody was told that it was made. So the database can
+choose which of the two it was, and no more. (After a power cut the last change may be in doubt although its person was
+told.)
 
-Also here is which wave is being read (`opened`), so that nobody is told that they have withdrawn from it, and the
-number that was drawn for it. A number is written down here before the database sees it, and a wave has one number:
-whoever makes the database fail afterwards gets the same number again and not a second draw.
+Also here is which wave is being read (`opened`), so that nobody is told that they have withdrawn from it; how much it
+used of each person, so that all waves of a study stay within ε also if a person lowers it in between; and the number
+that was drawn for it. A number is written down here before the database sees it, and a wave has one number: whoever
+makes the database fail afterwards gets the same number again and not a second draw.
 """
 
 from __future__ import annotations
@@ -31,7 +34,6 @@ import stat
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -53,6 +55,10 @@ CREATE TABLE IF NOT EXISTS vouched (
 ) WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS vouched_of_study ON vouched (study, kind);
 CREATE INDEX IF NOT EXISTS vouched_in_doubt ON vouched (batch) WHERE batch IS NOT NULL;
+CREATE TABLE IF NOT EXISTS uses (
+    study TEXT NOT NULL, wave INTEGER NOT NULL, person TEXT NOT NULL, units INTEGER NOT NULL,
+    PRIMARY KEY (study, person, wave)
+) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS waves (
     study TEXT NOT NULL, wave INTEGER NOT NULL, release TEXT NOT NULL, number TEXT, done INTEGER NOT NULL DEFAULT 0,
     PRIMARY KEY (study, wave)
@@ -122,47 +128,28 @@ class Register:
         `under_way` is what a transaction has written.
         """
         key, mac = (kind, row[0]), self.sign(kind, *row)
-        if key in under_way:
-            return hmac.compare_digest(under_way[key][1], mac)
-        found = self._run(lambda connection: connection.execute(_ONE, key).fetchone())
-        return found is not None and self._fits(found, mac)
+        known = under_way[key][1] if key in under_way else self._one(_MAC, key)
+        return known is not None and hmac.compare_digest(known, mac)
 
     def vouch_people(self, study: str, rows: Iterable[Sequence[Any]], under_way: Changes, *, everybody: bool) -> None:
-        """Raise unless people of a study, or all of them, are as this server wrote them last.
-
-        It is the writer that asks, so what was in doubt after a crash is decided by the rows that are there.
-        """
-        kind = "person"
-        known: dict[str, tuple[bytes | None, bytes | None]]
-        known = {row[0]: row[1:] for row in self._run(lambda c: c.execute(_ALL, (kind, study)).fetchall())}
-        known |= {row: (mac, None) for (of, row), (here, mac) in under_way.items() if (of, here) == (kind, study)}
-        doubtful: list[tuple[Key, bool]] = []
+        """Raise unless people of a study, or all of them, are as this server wrote them last."""
+        known = dict(self._run(lambda connection: connection.execute(_PEOPLE, (study,)).fetchall()))
+        known |= {row: mac for (kind, row), (here, mac) in under_way.items() if (kind, here) == ("person", study)}
         for row in rows:
-            mac, found = self.sign(kind, *row), known.pop(row[0], None)
-            if found is None or not self._fits(found, mac):
+            mac = known.pop(row[0], None)
+            if mac is None or not hmac.compare_digest(mac, self.sign("person", *row)):
                 raise ChangedError
-            if found[1] is not None:
-                doubtful.append(((kind, row[0]), hmac.compare_digest(found[1], mac)))
-        if everybody and any(mac is not None for mac, _ in known.values()):  # one in doubt need not have come
+        if everybody and known:
             raise ChangedError
-        for step, committed in ((_COMMITTED, True), (_UNDONE, False)):
-            keys = [key for key, came in doubtful if came is committed]
-            if keys:
-                self._run(partial(_each, f"{step} kind = ? AND id = ?", keys), write=True)
 
     def knows(self, kind: str, row: str) -> bool:
         """Say whether there is such a row."""
-        return self._run(lambda connection: connection.execute(_ONE, (kind, row)).fetchone()) is not None
+        return self._one(_MAC, (kind, row)) is not None
 
     def study_of(self, person: str) -> str | None:
         """Return the study of a person."""
-        query = "SELECT study FROM vouched WHERE kind = 'person' AND id = ?"
-        found = self._run(lambda connection: connection.execute(query, (person,)).fetchone())
-        return None if found is None else str(found[0])
-
-    @staticmethod
-    def _fits(found: tuple[bytes | None, bytes | None], mac: bytes) -> bool:
-        return any(known is not None and hmac.compare_digest(known, mac) for known in found)
+        found: str | None = self._one("SELECT study FROM vouched WHERE kind = 'person' AND id = ?", (person,))
+        return found
 
     # --- What is written; by the one writer of the database alone
 
@@ -177,12 +164,24 @@ class Register:
         return batch
 
     def settle(self, batch: int) -> None:
-        """Believe the MACs of a transaction alone, once it is committed.
+        """Believe the MACs of a transaction that is committed. This is on disk with the next change at the latest."""
+        self._run(lambda connection: connection.execute(f"{_COMMITTED} batch = ?", (batch,)), write=True)
 
-        This is on disk with the next change; if the disk is full, the MACs before it go on being believed too.
-        """
-        with suppress(RefusedError):
-            self._run(lambda connection: connection.execute(f"{_COMMITTED} batch = ?", (batch,)), write=True)
+    def in_doubt(self) -> dict[Key, bytes]:
+        """Return the rows of transactions of which it is not known whether they were committed, and their MACs."""
+        query = "SELECT kind, id, coming FROM vouched WHERE batch IS NOT NULL"
+        return {(kind, row): mac for kind, row, mac in self._run(lambda c: c.execute(query).fetchall())}
+
+    def decide(self, came: Mapping[Key, bool]) -> None:
+        """Say of each row that is in doubt whether its change was committed."""
+
+        def job(connection: sqlite3.Connection) -> None:
+            for step, committed in ((_COMMITTED, True), (_UNDONE, False)):
+                keys = [key for key, here in came.items() if here is committed]
+                connection.executemany(f"{step} kind = ? AND id = ?", keys)
+            connection.execute("DELETE FROM vouched WHERE mac IS NULL AND batch IS NULL")  # they never came
+
+        self._run(job, write=True, sync=True)
 
     def adopt(self, rows: Iterable[tuple[str, str, Sequence[Any]]]) -> None:
         """Believe rows (kind, study, row) as the database has them: at an upgrade, or because the operator says so."""
@@ -195,19 +194,29 @@ class Register:
 
     # --- Waves
 
-    def opened(self, study: str) -> bool:
-        """Say whether answers of a study are being read."""
-        query = "SELECT 1 FROM waves WHERE study = ? AND NOT done"
-        return self._run(lambda connection: connection.execute(query, (study,)).fetchone()) is not None
+    def opened(self, study: str, wave: int = 0) -> bool:
+        """Say whether answers of a study are being read, for this wave or a later one."""
+        query = "SELECT 1 FROM waves WHERE study = ? AND wave >= ? AND NOT done"
+        return self._one(query, (study, wave)) is not None
 
-    def open(self, study: str, wave: int, release: str) -> None:
-        """Write down that the answers of a wave are going to be read for a release; raise if it has a number."""
-        known = self.number(study, wave)
-        if known is not None or self._done(study, wave):
+    def open(self, study: str, wave: int, release: str, uses: Mapping[str, int]) -> None:
+        """Write down that answers are going to be read, for which release, and what it uses of whom; raise if drawn."""
+
+        def job(connection: sqlite3.Connection) -> bool:
+            if connection.execute(_OPEN, (study, wave, release)).rowcount != 1:
+                return False
+            rows = [(study, wave, person, units) for person, units in uses.items()]
+            connection.execute("DELETE FROM uses WHERE study = ? AND wave = ?", (study, wave))
+            connection.executemany("INSERT INTO uses (study, wave, person, units) VALUES (?, ?, ?, ?)", rows)
+            return True
+
+        if not self._run(job, write=True, sync=True):
             raise RefusedError(409, "drawn", "The number of this wave was drawn before; bring the newest ledger back.")
-        row = (study, wave, release)
-        begin = "INSERT OR REPLACE INTO waves (study, wave, release) VALUES (?, ?, ?)"
-        self._run(lambda connection: connection.execute(begin, row), write=True, sync=True)
+
+    def used(self, study: str, wave: int) -> dict[str, int]:
+        """Return what the waves before this one have used of each person, in the ledger's units."""
+        query = "SELECT person, sum(units) FROM uses WHERE study = ? AND wave < ? GROUP BY person"
+        return dict(self._run(lambda connection: connection.execute(query, (study, wave)).fetchall()))
 
     def number(self, study: str, wave: int) -> tuple[str, float] | None:
         """Return the release and the number that was drawn for a wave, if it was."""
@@ -217,7 +226,9 @@ class Register:
 
     def keep(self, study: str, wave: int, release: str, number: float) -> None:
         """Write down the number that was drawn for a wave, before anybody sees it."""
-        query = "UPDATE waves SET number = ? WHERE study = ? AND wave = ? AND release = ? AND number IS NULL"
+        query = (
+            "UPDATE waves SET number = ? WHERE study = ? AND wave = ? AND release = ? AND number IS NULL AND NOT done"
+        )
         row = (number.hex(), study, wave, release)
         done = self._run(lambda connection: connection.execute(query, row).rowcount, write=True, sync=True)
         if done != 1:
@@ -225,20 +236,26 @@ class Register:
 
     def leave(self, study: str) -> bool:
         """Give up reading a study's answers if nothing was drawn; return whether nobody reads them now."""
-        query = "DELETE FROM waves WHERE study = ? AND number IS NULL AND NOT done"
-        self._run(lambda connection: connection.execute(query, (study,)), write=True, sync=True)
+
+        def job(connection: sqlite3.Connection) -> None:
+            undrawn = "study = ? AND wave IN (SELECT wave FROM waves WHERE study = ? AND number IS NULL AND NOT done)"
+            connection.execute(f"DELETE FROM uses WHERE {undrawn}", (study, study))  # noqa: S608  our own names
+            connection.execute("DELETE FROM waves WHERE study = ? AND number IS NULL AND NOT done", (study,))
+
+        self._run(job, write=True, sync=True)
         return not self.opened(study)
 
     def finish(self, study: str, wave: int) -> None:
-        """Write down that the result of a wave is stored."""
-        query = "UPDATE waves SET done = 1 WHERE study = ? AND wave = ?"
+        """Write down that the results of all waves before this one are stored."""
+        query = "UPDATE waves SET done = 1 WHERE study = ? AND wave < ? AND NOT done"
         self._run(lambda connection: connection.execute(query, (study, wave)), write=True, sync=True)
 
-    def _done(self, study: str, wave: int) -> bool:
-        query = "SELECT 1 FROM waves WHERE study = ? AND wave = ? AND done"
-        return self._run(lambda connection: connection.execute(query, (study, wave)).fetchone()) is not None
-
     # --- The file
+
+    def _one(self, query: str, cells: Sequence[Any]) -> Any:
+        """Return the one cell that a query finds, or None."""
+        found = self._run(lambda connection: connection.execute(query, cells).fetchone())
+        return None if found is None else found[0]
 
     def _run(self, job: Callable[[sqlite3.Connection], T], *, write: bool = False, sync: bool = False) -> T:
         """Return what a job finds or does, in one transaction; with `sync` it is on disk when this returns."""
@@ -272,10 +289,6 @@ def private(*names: str) -> None:
                 path.chmod(0o600)
 
 
-def _each(step: str, keys: list[Key], connection: sqlite3.Connection) -> None:
-    connection.executemany(step, keys)
-
-
 @contextmanager
 def _transaction(connection: sqlite3.Connection) -> Iterator[None]:
     connection.execute("BEGIN IMMEDIATE")
@@ -288,8 +301,12 @@ def _transaction(connection: sqlite3.Connection) -> Iterator[None]:
         raise
 
 
-_ONE = "SELECT mac, coming FROM vouched WHERE kind = ? AND id = ?"
-_ALL = "SELECT id, mac, coming FROM vouched WHERE kind = ? AND study = ?"
+_MAC = "SELECT mac FROM vouched WHERE kind = ? AND id = ?"
+_PEOPLE = "SELECT id, mac FROM vouched WHERE kind = 'person' AND study = ? AND mac IS NOT NULL"
+_OPEN = (
+    "INSERT INTO waves (study, wave, release) VALUES (?, ?, ?) "
+    "ON CONFLICT (study, wave) DO UPDATE SET release = excluded.release WHERE number IS NULL AND NOT done"
+)
 _COMING = (
     "INSERT INTO vouched (kind, id, study, coming, batch) VALUES (?, ?, ?, ?, ?) "
     "ON CONFLICT (kind, id) DO UPDATE SET coming = excluded.coming, batch = excluded.batch"

@@ -25,7 +25,7 @@ def prepare(database: store.Store, vault: keys.Vault, *, trusted: bool = False) 
     def job(transaction: store.Transaction) -> str | None:
         old = _upgraded(transaction)
         _agrees(transaction, "vault", vault.fingerprint, "this is not the key with which the answers were sealed")
-        _registered(transaction, database.register, trusted=trusted, first=old < 3)
+        _registered(transaction, database.register, trusted=trusted, older=0 < old < 3)
         has_key = transaction.execute(sa.select(store.facts.c.name).where(store.facts.c.name == "curator")).first()
         return None if has_key else new_key(transaction)
 
@@ -58,20 +58,24 @@ def _versions(transaction: store.Transaction) -> None:
         change = sa.update(table).where(table.c.id == sa.bindparam("row")).values(version=sa.bindparam("fresh"))
         if ids:
             transaction.execute(change, [{"row": row, "fresh": new_version()} for row in ids])
-    transaction.connection.exec_driver_sql(f"ALTER TABLE {store.sessions.name} ADD COLUMN proof TEXT")
+    added = ((store.people, "first"), (store.sessions, "entrance"), (store.sessions, "proof"))
+    for table, column in added:
+        transaction.connection.exec_driver_sql(f'ALTER TABLE {table.name} ADD COLUMN "{column}" TEXT')
 
 
 STEPS: Mapping[int, Callable[[store.Transaction], None]] = {2: _versions}
 """From each older version of the tables, the step to the next one."""
 
 
-def _registered(transaction: store.Transaction, register: Register, *, trusted: bool, first: bool) -> None:
+def _registered(transaction: store.Transaction, register: Register, *, trusted: bool, older: bool) -> None:
     """Have a register; raise if the one that was there is missing, unless the operator trusts the database."""
     there = register.exists()
-    if not there and not first and not trusted:
+    people = (transaction.execute(sa.select(table.c.id).limit(1)).first() for table in (store.studies, store.people))
+    if not there and not trusted and any(people):
+        why = "an older hetdp made none: " if older else "bring it back, or "
         raise InputError(
-            f"{register.path} is missing, so answers that were put back or changed could not be noticed; bring it "
-            "back, or start once with --trust-database if you know that nobody changed the database"
+            f"{register.path} is missing, so answers that were put back or changed could not be noticed; {why}"
+            "start once with --trust-database if you know that nobody changed the database"
         )
     register.create()
     if trusted or not there:
@@ -121,7 +125,7 @@ def only_one(settings: Settings, database: store.Store) -> Callable[[], None]:
             database.stay_alone()
         except RefusedError:
             raise InputError("another process serves this database; stop it first") from None
-        return lambda: None  # the session of the writer ends with the store, and with it the lock
+        name = settings.register_file  # the session of the writer has the database's own lock, this is the register's
     handle = os.open(f"{name}.lock", os.O_RDWR | os.O_CREAT, 0o600)
     os.fchmod(handle, 0o600)
     try:

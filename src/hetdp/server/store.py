@@ -12,6 +12,7 @@ the next session takes it again before it writes, and writes nothing if another 
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import queue
 import sqlite3
@@ -29,6 +30,7 @@ from .errors import RefusedError
 from .register import ChangedError, Key, Register, private
 from .settings import Settings
 
+log = logging.getLogger("hetdp.server")
 T = TypeVar("T")
 VERSION = 3
 """The version of the tables below."""
@@ -36,6 +38,8 @@ _LOCK = 0x686574_6470  # a number of our own among PostgreSQL's advisory locks
 _SOON = 0.2
 """Seconds after which the writer tries again to empty the write-ahead log."""
 _MOST_AT_ONCE = 256
+_LOOKS, _WAIT = 20, 0.05
+"""How often a reader looks again, and after how many seconds, at a row that is not believed."""
 _PATIENCE = 10_000
 """Milliseconds to wait for another connection."""
 
@@ -72,7 +76,8 @@ people = sa.Table(
     sa.Column("again", sa.Text, unique=True),  # hash of the link by which the person comes back
     sa.Column("epsilon", sa.Double),
     sa.Column("answer", sa.LargeBinary),  # the sealed grid code; null before and after
-    sa.Column("version", sa.Text),  # random, anew whenever ε or answer are written: see `register`
+    sa.Column("first", sa.Text),  # hash of the session that sent the first answer: it has used the invitation up
+    sa.Column("version", sa.Text),  # random, anew whenever the row is written: see `register`
 )
 
 sessions = sa.Table(
@@ -81,6 +86,7 @@ sessions = sa.Table(
     sa.Column("hash", sa.Text, primary_key=True),
     sa.Column("person", sa.Text, index=True),  # null: the curator
     sa.Column("expires", sa.BigInteger, nullable=False),
+    sa.Column("entrance", sa.Text),  # by which link: invitation or again; null: the curator
     sa.Column("proof", sa.Text),  # a MAC of the above: whose session it is cannot be changed from outside
 )
 
@@ -156,7 +162,8 @@ class Transaction:
 Job = Callable[[Transaction], T]
 
 
-_CELLS = {"study": studies.c.keys(), "person": people.c.keys(), "import": imports.c.keys()}
+_TABLES = {"study": studies, "person": people, "import": imports}
+_CELLS = {kind: table.c.keys() for kind, table in _TABLES.items()}
 """The cells of each kind of row, the id first."""
 
 
@@ -177,6 +184,7 @@ class Store:
         self._alone = False
         self._session: sa.Connection | None = None
         self._scrub, self._closed, self._door = False, False, threading.Lock()
+        self._doubt = True  # what the process before left in doubt, if it was cut off
         self._queue: queue.SimpleQueue[tuple[Job[Any], Future[Any]] | None] = queue.SimpleQueue()
         self._writer = threading.Thread(target=self._work, name="hetdp-writer", daemon=True)
         self._writer.start()
@@ -193,10 +201,12 @@ class Store:
             with self.engine.connect() as connection:
                 return query(Transaction(connection, self.register))
 
-        try:
-            return await run_in_threadpool(run)
-        except ChangedError:  # perhaps the row was just being written
-            return await run_in_threadpool(run)
+        for _ in range(_LOOKS):
+            try:
+                return await run_in_threadpool(run)
+            except ChangedError:  # perhaps the row is just being written: it is believed once that is committed
+                await asyncio.sleep(_WAIT)
+        return await run_in_threadpool(run)
 
     async def write(self, job: Job[T]) -> T:
         """Return what a job returns, after the commit of the transaction that carried it."""
@@ -300,31 +310,64 @@ class Store:
     def _carry(self, batch: list[tuple[Job[Any], Future[Any]]]) -> None:
         """Run jobs in one transaction; if it fails for an unforeseen reason, each in one of its own."""
         outcomes: list[tuple[Future[Any], Any, Exception | None]] = []
-        prepared: int | None = None
+        transaction, prepared = None, None
         try:
+            self._decide()
             with self._writing() as connection:
                 transaction = Transaction(connection, self.register)
                 outcomes = [(future, *_outcome(job, transaction)) for job, future in batch]
                 if transaction.written:
+                    self._doubt = True
                     prepared = self.register.prepare(transaction.written)
+            if prepared is not None:
+                self.register.settle(prepared)
+            self._doubt = False
         except Exception as error:  # noqa: BLE001  whatever it is, its askers must hear of it
-            # What was prepared may be committed or not: the register goes on believing both until it is seen.
-            if len(batch) > 1:
-                for item in batch:
-                    self._carry([item])
-            else:
-                batch[0][1].set_exception(error)
-            return
-        if prepared is not None:
-            self.register.settle(prepared)
+            if prepared is None or transaction is None or not self._came(transaction):
+                self._fail(batch, error)
+                return
         self._scrub |= transaction.scrub
         for action in transaction.done:
-            action()
+            try:
+                action()
+            except Exception as error:  # noqa: BLE001  it is stored; those who wait must hear so
+                log.warning("after a commit", extra={"facts": {"error": type(error).__name__}})
         for future, result, refusal in outcomes:
             if refusal is None:
                 future.set_result(result)
             else:
                 future.set_exception(refusal)
+
+    def _fail(self, batch: list[tuple[Job[Any], Future[Any]]], error: Exception) -> None:
+        """Run the jobs of a transaction that failed each in one of its own; if there was one, tell it."""
+        if len(batch) > 1:
+            for item in batch:
+                self._carry([item])
+        else:
+            batch[0][1].set_exception(error)
+
+    def _came(self, transaction: Transaction) -> bool:
+        """Say whether all of a transaction whose commit failed is in the database after all."""
+        try:
+            came = self._decide()
+        except Exception:  # noqa: BLE001  it stays in doubt, and is decided before the next transaction
+            return False
+        return all(came.get(key, False) for key in transaction.written)
+
+    def _decide(self) -> dict[Key, bool]:
+        """Decide by the rows that are there what the register does not know to be committed; return what came."""
+        if not self._doubt or not self.register.exists():
+            return {}
+        doubtful, came = self.register.in_doubt(), {}
+        if doubtful:
+            with self._writing() as connection:
+                for (kind, row), mac in doubtful.items():
+                    table = _TABLES[kind]
+                    found = connection.execute(sa.select(table).where(table.c.id == row)).first()
+                    came[kind, row] = found is not None and self.register.sign(kind, *found) == mac
+            self.register.decide(came)
+        self._doubt = False
+        return came
 
 
 def _outcome(job: Job[Any], transaction: Transaction) -> tuple[Any, Exception | None]:
