@@ -158,7 +158,7 @@ def filled(folder: Path, answered: int, waiting: int) -> tuple[str, list[tuple[s
     def sessions(transaction: store.Transaction) -> list[str]:
         invited = studies.invite(transaction, study.id, waiting)
         people = [answers.enter(transaction, token) for token in invited]
-        return [access.open_session(transaction, person, 86_400, entrance) for person, entrance in people]
+        return [access.open_session(transaction, person, 86_400) for person in people]
 
     tokens = run(sessions)
     close(app)

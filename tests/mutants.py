@@ -293,8 +293,8 @@ MUTANTS = [
     Mutant("a session is whose the database says", "server/access.py",
            ATTACKS + "test_row_100_no_answer_is_used_at_more_than_its_person_chose_last"
            "[sqlite-session_of_somebody_else-while it runs]",
-           "    return row if keys.same(row.proof, proof) else None",
-           "    return row if proof else None"),
+           "    return row if any(keys.same(row.proof, proof) for proof in proofs) else None",
+           "    return row if any(proofs) else None"),
     Mutant("a study is what the database says", "server/studies.py",
            ATTACKS + "test_row_100_no_answer_is_used_at_more_than_its_person_chose_last"
            "[sqlite-choices_changed_for_one_request-while it runs]",

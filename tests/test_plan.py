@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from dataclasses import replace
 from decimal import Decimal
 from fractions import Fraction
@@ -746,3 +747,9 @@ def test_a_target_is_answered_whatever_its_number(error):
 def test_what_is_printed_as_spent_is_never_above_what_is_printed_as_asked(epsilon, people):
     _, asked, _, spent, *_ = cells(bands(hetdp.plan({epsilon: people}))[0], people)
     assert float(spent) <= float(asked)
+
+
+@pytest.mark.parametrize(("fraction", "end"), [(Fraction(10**400), 1), (Fraction(-(10**400)), -1)])
+def test_a_far_draw_on_a_wide_interval_saturates_and_does_not_raise(fraction, end):
+    """Whether it raises would depend on the draw."""
+    assert hetdp.Interval(-1e300, 1e300).at(fraction) == end * sys.float_info.max

@@ -110,7 +110,7 @@ class Interval:
         try:
             return float(exact)
         except OverflowError:
-            return math.copysign(sys.float_info.max, exact)
+            return sys.float_info.max if exact > 0 else -sys.float_info.max
 
     def clamp(self, x: float) -> float:
         """Return the point of the interval nearest to x."""

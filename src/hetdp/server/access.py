@@ -46,25 +46,39 @@ def session_token(request: Request, kind: str) -> str:
     return token
 
 
-def open_session(transaction: store.Transaction, person: str | None, seconds: int, entrance: str | None = None) -> str:
-    """Return the token of a new session, and remember by which link somebody came."""
+def open_session(transaction: store.Transaction, person: str | None, seconds: int) -> str:
+    """Return the token of a new session."""
     token, now = keys.fresh(), int(time.time())
     transaction.execute(sa.delete(store.sessions).where(store.sessions.c.expires < now))
-    cells = (keys.digest("session", token), person, now + seconds, entrance)
-    row = dict(zip(("hash", "person", "expires", "entrance"), cells, strict=True))
-    transaction.execute(sa.insert(store.sessions).values({**row, "proof": _proof(transaction, *cells)}))
+    row: dict[str, Any] = {"hash": keys.digest("session", token), "person": person, "expires": now + seconds}
+    proof = _proof(transaction, **row, epoch=transaction.register.epoch(person))
+    transaction.execute(sa.insert(store.sessions).values({**row, "proof": proof}))
     return token
 
 
-def _proof(transaction: store.Transaction, *cells: str | int | None) -> str:
-    """Return a MAC by which a session belongs to one person, whoever else can write to its table."""
-    return transaction.register.sign("session", *cells).hex()
+def _proof(transaction: store.Transaction, hash: str, person: str | None, expires: int, epoch: int) -> str:  # noqa: A002
+    """Return a MAC by which a session belongs to one person and epoch, whoever else can write to its table."""
+    return transaction.register.sign("session", hash, person, expires, epoch).hex()
+
+
+def only_session(transaction: store.Transaction, row: Any) -> None:
+    """End all sessions of a person but this one; also for whoever puts the row of another one back."""
+    table, epoch = store.sessions, transaction.register.epoch(row.person) + 1
+    others = (table.c.person == row.person) & (table.c.hash != row.hash)
+    transaction.execute(sa.delete(table).where(others))
+    proof = _proof(transaction, row.hash, row.person, row.expires, epoch)
+    transaction.execute(sa.update(table).where(table.c.hash == row.hash).values(proof=proof))
+    transaction.after(lambda: transaction.register.end_sessions(row.person, epoch))
 
 
 def close_session(transaction: store.Transaction, token: str) -> None:
-    """Forget a session."""
+    """Forget a session. With a participant's all of theirs end, so that none can be put back."""
+    found = session(transaction, token)
     hashed = keys.digest("session", token)
     transaction.execute(sa.delete(store.sessions).where(store.sessions.c.hash == hashed))
+    if found is not None and found.person is not None:
+        epoch = transaction.register.epoch(found.person) + 1
+        transaction.after(lambda: transaction.register.end_sessions(found.person, epoch))
 
 
 def is_curators(transaction: store.Transaction, token: str) -> bool:
@@ -89,8 +103,9 @@ def session(transaction: store.Transaction, token: str) -> Any:
     known = keys.same(row.hash if row else None, hashed) and row is not None and row.expires > time.time()
     if not known or row is None:
         return None
-    proof = _proof(transaction, row.hash, row.person, row.expires, row.entrance)
-    return row if keys.same(row.proof, proof) else None
+    epoch = transaction.register.epoch(row.person)  # or the next one, if it is just beginning
+    proofs = (_proof(transaction, row.hash, row.person, row.expires, epoch + more) for more in (0, 1))
+    return row if any(keys.same(row.proof, proof) for proof in proofs) else None
 
 
 async def curator(request: Request) -> None:

@@ -70,9 +70,6 @@ def _change(*columns: str) -> sa.Update:
 # Statements of the busiest path are made once.
 _PERSON = sa.select(store.people).where(store.people.c.id == sa.bindparam("who"))
 _CHANGE = _change(*(column.name for column in store.people.c if column.name != "id"))
-_OTHERS = sa.delete(store.sessions).where(
-    (store.sessions.c.person == sa.bindparam("who")) & (store.sessions.c.hash != sa.bindparam("hash"))
-)
 
 
 def send(transaction: store.Transaction, joined: Joined, vault: keys.Vault, token: str, new: NewAnswer) -> Any:
@@ -90,8 +87,8 @@ def send(transaction: store.Transaction, joined: Joined, vault: keys.Vault, toke
     again = None
     if not answered:
         again = keys.fresh()
-        now |= {"invitation": None, "again": keys.digest("again", again), "first": session.hash}
-        _only_session(transaction, person, token)
+        now |= {"invitation": None, "again": keys.digest("again", again)}
+        access.only_session(transaction, session)  # the first answer uses the invitation up
     _write(transaction, now)
     transaction.scrub |= answered
     transaction.after(lambda: joined.change(study.id, row["epsilon"], level))
@@ -109,7 +106,7 @@ def withdraw(transaction: store.Transaction, joined: Joined, token: str) -> dict
     if published or _being_read(transaction, study):
         raise RefusedError(409, "closed", "Answers are closed: they are being published, or were.")
     gone = {"id": person, "study": study, "version": new_version()}
-    links = {name: row[name] for name in ("invitation", "again", "first")} if row is not None and vouched else {}
+    links = {name: row[name] for name in ("invitation", "again")} if row is not None and vouched else {}
     if row is None:  # somebody has removed it; it comes back empty
         transaction.execute(sa.insert(store.people).values(gone))
         transaction.wrote("person", gone)
@@ -149,20 +146,20 @@ def _changed(transaction: store.Transaction, token: str) -> tuple[Study, dict[st
     return study, about
 
 
-def enter(transaction: store.Transaction, token: str) -> tuple[str, str]:
-    """Return whose link this is, and whether it is the invitation or the one to come back; others are refused alike."""
+def enter(transaction: store.Transaction, token: str) -> str:
+    """Return whose invitation or link to come back this is; every other token is refused alike."""
     table = store.people
-    found, entrance = None, ""
+    found = None
     for kind, column in (("invitation", table.c.invitation), ("again", table.c.again)):
         hashed = keys.digest(kind, token)
         row = transaction.execute(sa.select(table).where(column == hashed)).first()
         if row is not None and keys.same(row._mapping[kind], hashed):
-            found, entrance = dict(row._mapping), kind  # no early end: every token costs two lookups
+            found = dict(row._mapping)  # no early end: every token costs two lookups
     if found is None:
         raise RefusedError(403, "invitation", "This link is not valid, or it was used already.")
     if not transaction.vouches("person", found):
         raise ChangedError
-    return str(found["id"]), entrance
+    return str(found["id"])
 
 
 def _who(transaction: store.Transaction, token: str) -> tuple[Any, str]:
@@ -176,25 +173,20 @@ def _who(transaction: store.Transaction, token: str) -> tuple[Any, str]:
 
 
 def _believed(transaction: store.Transaction, session: Any) -> dict[str, Any]:
-    """Return the row of a session's person, or raise: it was changed from outside, or the session has ended.
-
-    The first answer uses the invitation up, so it ends all other sessions that came by it, whoever puts them back.
-    """
+    """Return the row of a session's person, or raise if it was changed from outside."""
     row = _row(transaction, session.person)
     if row is None or not transaction.vouches("person", row):
         raise ChangedError
-    if session.entrance == "invitation" and row["first"] not in {None, session.hash}:
-        raise RefusedError(401)
     return row
 
 
 def _being_read(transaction: store.Transaction, study: str) -> bool:
-    """Say whether a wave is closed for publication; of a study that was changed from outside the register knows it."""
+    """Say whether answers are being published, or were; of a study that was changed from outside the register knows."""
     try:
         found = studies.get(transaction, study)
     except RefusedError:
         return transaction.register.opened(study)
-    return found.status == "publishing" or transaction.register.opened(study, found.wave)
+    return found.status in {"publishing", "published"} or transaction.register.opened(study, found.wave)
 
 
 def _row(transaction: store.Transaction, person: str) -> dict[str, Any] | None:
@@ -213,11 +205,6 @@ def _changeable(study: Study, *, answered: bool) -> None:
         raise RefusedError(409, "closed", "This study does not take answers now.")
     if answered and not study.changeable:
         raise RefusedError(409, "final", "In this study an answer cannot be changed; it can be withdrawn.")
-
-
-def _only_session(transaction: store.Transaction, person: str, token: str) -> None:
-    """End the other sessions of a person: the first answer uses the invitation up."""
-    transaction.execute(_OTHERS, {"who": person, "hash": keys.digest("session", token)})
 
 
 def _sealed(value: float, level: float, study: Study, vault: keys.Vault, person: str) -> bytes:

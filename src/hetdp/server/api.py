@@ -161,8 +161,8 @@ async def join(request: Request, body: Invitation) -> Response:
     _paced(request, body.token)
 
     def job(transaction: store.Transaction) -> str:
-        person, entrance = answers.enter(transaction, body.token)
-        return access.open_session(transaction, person, access.PERSON_SECONDS, entrance)
+        person = answers.enter(transaction, body.token)
+        return access.open_session(transaction, person, access.PERSON_SECONDS)
 
     return _session(request, access.PARTICIPANT, await _store(request).write(job), access.PERSON_SECONDS)
 

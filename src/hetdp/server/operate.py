@@ -11,13 +11,15 @@ from contextlib import closing, suppress
 from dataclasses import replace
 from pathlib import Path
 
+import sqlalchemy as sa
+
 from .._errors import InputError
 from . import keys, store
 from .app import close, create_app
 from .guard import JsonLines
 from .register import Register
 from .settings import Settings
-from .start import new_key, prepare
+from .start import new_key
 
 _PATIENCE = 10
 _SWITCH = 5e-4
@@ -88,13 +90,16 @@ def log_to_stderr() -> None:
 
 def replaced_key(settings: Settings) -> str:
     """Return a new curator key; the old one and every session of the curator end."""
-    vault = keys.Vault.of(settings)
-    database = store.Store(settings, Register(settings.register_file, vault))
+    engine = store.connect(settings.database)
+    register = Register(settings.register_file, keys.Vault.of(settings))
     try:
-        prepare(database, vault)
-        return database.submit(new_key).result()
+        if not sa.inspect(engine).has_table(store.facts.name):
+            raise InputError("there is no server's database here; start the server first")
+        # Not by a writer of its own: it would decide about changes that a running server is just making.
+        with engine.execution_options(writes=True).begin() as connection:
+            return new_key(store.Transaction(connection, register))
     finally:
-        database.close()
+        engine.dispose()
 
 
 def back_up(settings: Settings, folder: Path) -> None:

@@ -59,7 +59,7 @@ _REFUSES = (
     "operator finds the kind of error in the log, and can check the ledger with: hetdp ledger verify. When that is "
     "repaired, publish again."
 )
-_MOST_ATTEMPTS = 24
+_MOST_ATTEMPTS = 1000
 _NO_LEDGER = "The ledger cannot be read now, so nothing was changed. Try again; if it stays so, ask the operator."
 _OLD_COPY = (
     "This wave was released before: the ledger has it and this database does not, so it is an old copy. "
@@ -119,6 +119,9 @@ class Publisher:
     def _finish(self, study: Study, answered: Sequence[Any], wave: int) -> dict[str, Any]:
         try:
             body = self._released(study, wave, answered)
+        except RefusedError as error:
+            self._stop(study.id, type(error).__name__)
+            raise
         except HetdpError as error:
             self._stop(study.id, type(error).__name__)
             raise RefusedError(409, "ledger", _REFUSES) from None
@@ -207,6 +210,8 @@ class Reading:
 
         What it spends at each level is computed from its weights and its noise, exactly, whatever it says itself.
         """
+        if plan.interval != self.study.interval or not 0 < plan.shrink <= 1:  # else a number might be too large to keep
+            raise PrivacyError("this plan is not for this study; nothing was opened")
         share, spends = self.study.waves[self.wave].share, charges(plan).tolist()
         known = {row.id: row for row in self.answered}
         for person, at in places.items():

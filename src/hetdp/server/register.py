@@ -15,8 +15,7 @@ it does not matter what the database says before, afterwards, or to another quer
 A commit. A change is written here, and is on disk, before the database commits it, and is believed once that has
 happened. If that is not known, after a crash or a lost connection, the writer looks at the rows and decides, once and
 before it does anything else: the change was made, or it was not. Nobody was told that it was made. So the database can
-choose which of the two it was, and no more. (After a power cut the last change may be in doubt although its person was
-told.)
+choose which of the two it was, and no more.
 
 Also here is which wave is being read (`opened`), so that nobody is told that they have withdrawn from it; how much it
 used of each person, so that all waves of a study stay within ε also if a person lowers it in between; and the number
@@ -32,6 +31,7 @@ import secrets
 import sqlite3
 import stat
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -55,6 +55,7 @@ CREATE TABLE IF NOT EXISTS vouched (
 ) WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS vouched_of_study ON vouched (study, kind);
 CREATE INDEX IF NOT EXISTS vouched_in_doubt ON vouched (batch) WHERE batch IS NOT NULL;
+CREATE TABLE IF NOT EXISTS epochs (person TEXT PRIMARY KEY, epoch INTEGER NOT NULL) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS uses (
     study TEXT NOT NULL, wave INTEGER NOT NULL, person TEXT NOT NULL, units INTEGER NOT NULL,
     PRIMARY KEY (study, person, wave)
@@ -163,25 +164,44 @@ class Register:
         self._run(lambda connection: connection.executemany(_COMING, rows), write=True, sync=True)
         return batch
 
-    def settle(self, batch: int) -> None:
-        """Believe the MACs of a transaction that is committed. This is on disk with the next change at the latest."""
-        self._run(lambda connection: connection.execute(f"{_COMMITTED} batch = ?", (batch,)), write=True)
+    def settle(self, batch: int, rows: int) -> None:
+        """Believe the MACs of a transaction of so many rows that is committed; on disk when this returns."""
+        done = self._run(lambda c: c.execute(_COMMITTED, (batch,)).rowcount, write=True, sync=True)
+        if done != rows:
+            raise RefusedError(503, "register", "The register of this server was changed by somebody else; try again.")
 
-    def in_doubt(self) -> dict[Key, bytes]:
-        """Return the rows of transactions of which it is not known whether they were committed, and their MACs."""
-        query = "SELECT kind, id, coming FROM vouched WHERE batch IS NOT NULL"
-        return {(kind, row): mac for kind, row, mac in self._run(lambda c: c.execute(query).fetchall())}
+    def in_doubt(self) -> dict[int, dict[Key, bytes]]:
+        """Return the transactions of which it is not known whether they were committed: their rows and MACs."""
+        query = "SELECT batch, kind, id, coming FROM vouched WHERE batch IS NOT NULL"
+        found: dict[int, dict[Key, bytes]] = {}
+        for batch, kind, row, mac in self._run(lambda connection: connection.execute(query).fetchall()):
+            found.setdefault(batch, {})[kind, row] = mac
+        return found
 
-    def decide(self, came: Mapping[Key, bool]) -> None:
-        """Say of each row that is in doubt whether its change was committed."""
+    def decide(self, came: Mapping[int, bool]) -> None:
+        """Say of each transaction that is in doubt whether it was committed, all of it or nothing."""
 
         def job(connection: sqlite3.Connection) -> None:
-            for step, committed in ((_COMMITTED, True), (_UNDONE, False)):
-                keys = [key for key, here in came.items() if here is committed]
-                connection.executemany(f"{step} kind = ? AND id = ?", keys)
+            for batch, committed in came.items():
+                connection.execute(_COMMITTED if committed else _UNDONE, (batch,))
             connection.execute("DELETE FROM vouched WHERE mac IS NULL AND batch IS NULL")  # they never came
 
         self._run(job, write=True, sync=True)
+
+    # --- Sessions
+
+    def epoch(self, person: str | None) -> int:
+        """Return how often the sessions of a person were ended; a session belongs to an epoch."""
+        found: int | None = self._one("SELECT epoch FROM epochs WHERE person = ?", (person,))
+        return found or 0
+
+    def end_sessions(self, person: str, epoch: int) -> None:
+        """End the sessions of a person that belong to an earlier epoch, whoever puts them back."""
+        query = (
+            "INSERT INTO epochs (person, epoch) VALUES (?, ?) "
+            "ON CONFLICT (person) DO UPDATE SET epoch = max(epoch, excluded.epoch)"
+        )
+        self._run(lambda connection: connection.execute(query, (person, epoch)), write=True, sync=True)
 
     def adopt(self, rows: Iterable[tuple[str, str, Sequence[Any]]]) -> None:
         """Believe rows (kind, study, row) as the database has them: at an upgrade, or because the operator says so."""
@@ -215,8 +235,10 @@ class Register:
 
     def used(self, study: str, wave: int) -> dict[str, int]:
         """Return what the waves before this one have used of each person, in the ledger's units."""
-        query = "SELECT person, sum(units) FROM uses WHERE study = ? AND wave < ? GROUP BY person"
-        return dict(self._run(lambda connection: connection.execute(query, (study, wave)).fetchall()))
+        query, found = "SELECT person, units FROM uses WHERE study = ? AND wave < ?", Counter[str]()
+        for person, units in self._run(lambda connection: connection.execute(query, (study, wave)).fetchall()):
+            found[person] += units  # in Python's integers: what is public has no limit
+        return dict(found)
 
     def number(self, study: str, wave: int) -> tuple[str, float] | None:
         """Return the release and the number that was drawn for a wave, if it was."""
@@ -311,6 +333,6 @@ _COMING = (
     "INSERT INTO vouched (kind, id, study, coming, batch) VALUES (?, ?, ?, ?, ?) "
     "ON CONFLICT (kind, id) DO UPDATE SET coming = excluded.coming, batch = excluded.batch"
 )
-_COMMITTED = "UPDATE vouched SET mac = coming, coming = NULL, batch = NULL WHERE batch IS NOT NULL AND"
-_UNDONE = "UPDATE vouched SET coming = NULL, batch = NULL WHERE"
+_COMMITTED = "UPDATE vouched SET mac = coming, coming = NULL, batch = NULL WHERE batch = ?"
+_UNDONE = "UPDATE vouched SET coming = NULL, batch = NULL WHERE batch = ?"
 _ADOPTED = "INSERT OR REPLACE INTO vouched (kind, id, study, mac) VALUES (?, ?, ?, ?)"

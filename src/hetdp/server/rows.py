@@ -92,6 +92,8 @@ def _add(transaction: store.Transaction, joined: Any, study_id: str, key: str, p
     if before is None and transaction.register.knows("import", key):
         raise ChangedError  # taken out of the database, and its people would come a second time
     if before is not None:
+        if not transaction.vouches("import", {"id": key, "study": before.study, "people": before.people}):
+            raise ChangedError
         if before.study != study_id:
             raise RefusedError(409, "key", "This idempotency key was used for another study.")
         return {"people": before.people}

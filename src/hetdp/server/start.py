@@ -58,9 +58,7 @@ def _versions(transaction: store.Transaction) -> None:
         change = sa.update(table).where(table.c.id == sa.bindparam("row")).values(version=sa.bindparam("fresh"))
         if ids:
             transaction.execute(change, [{"row": row, "fresh": new_version()} for row in ids])
-    added = ((store.people, "first"), (store.sessions, "entrance"), (store.sessions, "proof"))
-    for table, column in added:
-        transaction.connection.exec_driver_sql(f'ALTER TABLE {table.name} ADD COLUMN "{column}" TEXT')
+    transaction.connection.exec_driver_sql(f"ALTER TABLE {store.sessions.name} ADD COLUMN proof TEXT")
 
 
 STEPS: Mapping[int, Callable[[store.Transaction], None]] = {2: _versions}
@@ -78,7 +76,7 @@ def _registered(transaction: store.Transaction, register: Register, *, trusted: 
             "start once with --trust-database if you know that nobody changed the database"
         )
     register.create()
-    if trusted or not there:
+    if trusted:
         register.forget()
         tables = (("study", store.studies, "id"), ("person", store.people, "study"), ("import", store.imports, "study"))
         for kind, table, study in tables:
@@ -119,20 +117,19 @@ def only_one(settings: Settings, database: store.Store) -> Callable[[], None]:
 
     Counts of people are kept in memory, so a second process would show old ones.
     """
-    name = settings.sqlite_file
-    if name is None:
-        try:
-            database.stay_alone()
-        except RefusedError:
-            raise InputError("another process serves this database; stop it first") from None
-        name = settings.register_file  # the session of the writer has the database's own lock, this is the register's
+    name = settings.sqlite_file or settings.register_file
     handle = os.open(f"{name}.lock", os.O_RDWR | os.O_CREAT, 0o600)
     os.fchmod(handle, 0o600)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        database.stay_alone()  # PostgreSQL has a lock of its own, against servers on other machines
     except OSError:
         os.close(handle)
-        raise InputError(f"another process serves {name}; stop it first") from None
+        raise InputError("another process serves this database; stop it first") from None
+    except RefusedError as error:
+        os.close(handle)
+        other = error.code == "another-server"
+        raise InputError("another process serves this database; stop it first" if other else error.message) from None
     return lambda: os.close(handle)
 
 

@@ -76,7 +76,6 @@ people = sa.Table(
     sa.Column("again", sa.Text, unique=True),  # hash of the link by which the person comes back
     sa.Column("epsilon", sa.Double),
     sa.Column("answer", sa.LargeBinary),  # the sealed grid code; null before and after
-    sa.Column("first", sa.Text),  # hash of the session that sent the first answer: it has used the invitation up
     sa.Column("version", sa.Text),  # random, anew whenever the row is written: see `register`
 )
 
@@ -86,8 +85,9 @@ sessions = sa.Table(
     sa.Column("hash", sa.Text, primary_key=True),
     sa.Column("person", sa.Text, index=True),  # null: the curator
     sa.Column("expires", sa.BigInteger, nullable=False),
-    sa.Column("entrance", sa.Text),  # by which link: invitation or again; null: the curator
-    sa.Column("proof", sa.Text),  # a MAC of the above: whose session it is cannot be changed from outside
+    sa.Column(
+        "proof", sa.Text
+    ),  # a MAC of the above and of the epoch: whose session it is cannot be changed from outside
 )
 
 results = sa.Table(
@@ -185,6 +185,7 @@ class Store:
         self._session: sa.Connection | None = None
         self._scrub, self._closed, self._door = False, False, threading.Lock()
         self._doubt = True  # what the process before left in doubt, if it was cut off
+        self.undecided = False
         self._queue: queue.SimpleQueue[tuple[Job[Any], Future[Any]] | None] = queue.SimpleQueue()
         self._writer = threading.Thread(target=self._work, name="hetdp-writer", daemon=True)
         self._writer.start()
@@ -201,6 +202,8 @@ class Store:
             with self.engine.connect() as connection:
                 return query(Transaction(connection, self.register))
 
+        if self.undecided:  # what the row was last is not known; the writer finds out, or says that it cannot
+            await self.write(lambda _: None)
         for _ in range(_LOOKS):
             try:
                 return await run_in_threadpool(run)
@@ -320,10 +323,10 @@ class Store:
                     self._doubt = True
                     prepared = self.register.prepare(transaction.written)
             if prepared is not None:
-                self.register.settle(prepared)
+                self.register.settle(prepared, len(transaction.written))
             self._doubt = False
         except Exception as error:  # noqa: BLE001  whatever it is, its askers must hear of it
-            if prepared is None or transaction is None or not self._came(transaction):
+            if prepared is None or transaction is None or not self._came(prepared):
                 self._fail(batch, error)
                 return
         self._scrub |= transaction.scrub
@@ -346,28 +349,32 @@ class Store:
         else:
             batch[0][1].set_exception(error)
 
-    def _came(self, transaction: Transaction) -> bool:
-        """Say whether all of a transaction whose commit failed is in the database after all."""
+    def _came(self, batch: int) -> bool:
+        """Say whether a transaction whose commit failed is in the database after all."""
+        self.undecided = True
         try:
-            came = self._decide()
-        except Exception:  # noqa: BLE001  it stays in doubt, and is decided before the next transaction
+            return self._decide().get(batch, False)
+        except Exception:  # noqa: BLE001  it stays in doubt, and is decided before anything else is done or shown
             return False
-        return all(came.get(key, False) for key in transaction.written)
 
-    def _decide(self) -> dict[Key, bool]:
+    def _decide(self) -> dict[int, bool]:
         """Decide by the rows that are there what the register does not know to be committed; return what came."""
         if not self._doubt or not self.register.exists():
             return {}
         doubtful, came = self.register.in_doubt(), {}
         if doubtful:
             with self._writing() as connection:
-                for (kind, row), mac in doubtful.items():
-                    table = _TABLES[kind]
-                    found = connection.execute(sa.select(table).where(table.c.id == row)).first()
-                    came[kind, row] = found is not None and self.register.sign(kind, *found) == mac
+                for batch, rows in doubtful.items():
+                    came[batch] = all(self._is_there(connection, key, mac) for key, mac in rows.items())
             self.register.decide(came)
-        self._doubt = False
+        self._doubt = self.undecided = False
         return came
+
+    def _is_there(self, connection: sa.Connection, key: Key, mac: bytes) -> bool:
+        kind, row = key
+        table = _TABLES[kind]
+        found = connection.execute(sa.select(table).where(table.c.id == row)).first()
+        return found is not None and self.register.sign(kind, *found) == mac
 
 
 def _outcome(job: Job[Any], transaction: Transaction) -> tuple[Any, Exception | None]:
