@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: demo serve-demo test lint bench docs clean
+.PHONY: demo serve-demo check test lint bench docs clean
 
 demo: .venv/base
 	$(BIN)/hetdp mean examples/people.csv --value income --bounds 0 250000 \
@@ -11,6 +11,10 @@ demo: .venv/base
 
 serve-demo: .venv/server
 	$(BIN)/hetdp serve --demo
+
+# For daily work: everything that is quick. What it leaves out needs an engine, a browser, or minutes.
+check: lint
+	$(BIN)/python -m pytest -n auto --dist loadgroup -q -m "not (engine or browser or stress or mutants or fuzz)"
 
 test: .venv/test .venv/system
 	$(BIN)/python -m pytest -n auto --dist loadgroup

@@ -10,6 +10,7 @@ import json
 import math
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -61,7 +62,8 @@ class Peer:
         """Return seconds, MB above the data, and how far the answer was off."""
         code = _FRAME.format(setup=self.setup, call=self.call, package=self.package)
         command = [str(interpreter), "-c", code, str(n)]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=True)
+        with tempfile.TemporaryDirectory() as scratch:  # some of them leave files where they run
+            done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=True, cwd=scratch)
         answer: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
         return answer
 

@@ -11,6 +11,26 @@ from ledgers import durable_server, ledger, where  # noqa: F401  pytest finds fi
 from postgres import libpq_url, postgres_server, postgres_url  # noqa: F401  and here
 from sparks import spark  # noqa: F401  and here
 
+KINDS = {
+    "test_server_browser": "browser",
+    "test_server_crash": "stress",
+    "test_mutants": "mutants",
+    "test_fuzz": "fuzz",
+    "test_server_schema": "fuzz",
+}
+ENGINES = {"spark", "postgres_server", "durable_server"}
+
+
+def pytest_collection_modifyitems(items):
+    """Mark tests by what they need: `make check` leaves those out that take long, `make test` runs everything."""
+    for item in items:
+        kind = KINDS.get(item.path.stem)
+        if kind is not None:
+            item.add_marker(kind)
+        needs, name = set(getattr(item, "fixturenames", ())), item.name.lower()
+        if needs & ENGINES or any(engine in name for engine in ("postgres", "spark", "duckdb", "dask", "ibis")):
+            item.add_marker("engine")
+
 
 @pytest.fixture
 def hetdp_command(monkeypatch, capsys):

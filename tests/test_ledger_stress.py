@@ -20,7 +20,7 @@ HARNESS = Path(__file__).parent / "ledger_harness.py"
 KILLS = 200
 KILLS_A_ROUND = 40
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.stress
 
 
 def attacked(kind, where, folder, kills, seed):
