@@ -1090,6 +1090,46 @@ def test_row_100_what_is_in_doubt_is_not_shown(tmp_path, monkeypatch):
         assert site.publish(world.study).json()["result"]["n"] == 31
 
 
+def test_row_100_a_study_that_is_changed_while_it_is_published_has_no_result(tmp_path, monkeypatch):
+    """A refusal comes before anything is written: others share the transaction."""
+    settings = settings_for(tmp_path)
+    with served(settings) as site:
+        world, real = World(settings, site), publish.Publisher._store
+        (study,) = world.rows(store.studies)
+
+        def changed(self, transaction, *rest):
+            change = sa.update(store.studies).where(store.studies.c.id == world.study)
+            transaction.execute(change.values(fewest=7))
+            return real(self, transaction, *rest)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(publish.Publisher, "_store", changed)
+            assert site.publish(world.study).json()["error"]["code"] == "changed"
+        assert site.client().get(f"/api/results/{world.study}").status_code == 404
+        world.write(store.studies, world.study, fewest=study["fewest"])
+        assert site.publish(world.study).json()["result"]["n"] == 31
+
+
+def test_row_118_a_session_that_could_not_be_used_does_not_keep_the_lock(durable_server, tmp_path, monkeypatch):
+    with durable_server.database() as name:
+        settings = settings_for(tmp_path, durable_server.url(name).replace("postgresql://", "postgresql+psycopg://"))
+        with served(settings) as site:
+            world, real = World(settings, site), answers.Joined.load
+            end = "SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory' AND granted"
+            durable_server.run(end)
+            failing = [True]
+
+            def once(self, execute):
+                if failing and failing.pop():
+                    raise LostError
+                real(self, execute)
+
+            monkeypatch.setattr(answers.Joined, "load", once)
+            body = {"value": 1.0, "tier": "strict"}
+            said = [world.victim.put("/api/answer", json=body).status_code for _ in range(4)]
+            assert said[-1] == 200, said
+
+
 def test_row_100_public_people_can_be_published_in_every_wave(tmp_path):
     settings = settings_for(tmp_path)
     with served(settings) as site:

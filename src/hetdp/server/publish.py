@@ -119,14 +119,10 @@ class Publisher:
     def _finish(self, study: Study, answered: Sequence[Any], wave: int) -> dict[str, Any]:
         try:
             body = self._released(study, wave, answered)
-        except RefusedError as error:
-            self._stop(study.id, type(error).__name__)
-            raise
-        except HetdpError as error:
-            self._stop(study.id, type(error).__name__)
-            raise RefusedError(409, "ledger", _REFUSES) from None
         except Exception as error:  # whatever a damaged ledger brings about, the wave must not hang
             self._stop(study.id, type(error).__name__)
+            if isinstance(error, HetdpError) and not isinstance(error, RefusedError):
+                raise RefusedError(409, "ledger", _REFUSES) from None
             raise
         result: dict[str, Any] = self._run(lambda transaction: self._store(transaction, study, wave, body, answered))
         return result
@@ -176,13 +172,12 @@ class Publisher:
     def _store(
         self, transaction: store.Transaction, study: Study, wave: int, body: dict[str, Any], answered: Sequence[Any]
     ) -> dict[str, Any]:
-        now = int(time.time())
+        now, last = int(time.time()), wave + 1 == len(study.waves)
         row = {"study": study.id, "wave": wave, "published": now, "body": json.dumps(body, allow_nan=False)}
         table = store.results
+        studies.move(transaction, study.id, wave=wave + 1, status="published" if last else "open")  # it may refuse
         transaction.execute(sa.delete(table).where((table.c.study == study.id) & (table.c.wave == wave)))
         transaction.execute(sa.insert(table).values(row))
-        last = wave + 1 == len(study.waves)
-        studies.move(transaction, study.id, wave=wave + 1, status="published" if last else "open")
         if last:
             _delete_answers(transaction, study.id, answered)
         studies.note(transaction, "published", study.id, {"wave": wave, "n": body["n"]})
