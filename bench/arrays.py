@@ -16,7 +16,7 @@ from spine import distinct, tiered
 from table import Bar, Row
 
 import hetdp
-from hetdp import _groupby
+from hetdp.tally import groupby as _groupby
 
 Floats = NDArray[np.float64]
 

@@ -16,7 +16,7 @@ from typing import Any
 from measure import FOLDER, clock, race
 from table import Bar, Row
 
-from hetdp._interval import Interval
+from hetdp.core.domain import Interval
 from hetdp.sources import databases
 from hetdp.sources._asked import Asked
 from hetdp.sources._batch import Tiers

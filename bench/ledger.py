@@ -63,7 +63,7 @@ def enroll_many(_quick: bool) -> Iterator[Row]:  # noqa: FBT001
 
         def ours() -> None:
             with Ledger.create(folder / f"budgets{next(numbers)}.db") as ledger:
-                ledger.enroll(folder / "people.parquet", id="id", budget="budget")
+                ledger.enroll(folder / "people.parquet", person="id", budget="budget")
 
         timed = race(clock(bare), clock(ours), seconds=0, least=3)
     yield Row.of("enrol 10⁶ people from Parquet", "a bare bulk insert of the same rows", timed, Bar("at most", 5))

@@ -16,7 +16,7 @@ import hetdp
 Floats = NDArray[np.float64]
 Estimate = Callable[[Floats], float]
 
-METHODS = ("adpm", "proportional", "local", "sampling", "fme", "uniform")
+METHODS = ("adpm", "proportional", "ldpe", "sampling", "fme", "uniform")
 RUNS = 20_000
 SCALED = 100
 """A loop makes this many times fewer runs, and its time is scaled up."""
@@ -34,7 +34,7 @@ def estimators(eps: Floats, rng: np.random.Generator) -> dict[str, Estimate]:
         if name == "sampling":
             found[name] = _sampling(eps, rng)
         else:
-            planned = hetdp.plan(eps, method=name)
+            planned = hetdp.plan(eps, method=name, bounds=(-0.5, 0.5))
             found[name] = _affine(planned.weights(eps), np.array(planned.errors.scales), rng)
     return found
 
@@ -78,7 +78,9 @@ def table_two(quick: bool) -> Iterator[Row]:  # noqa: FBT001, ARG001  the shape 
     found: dict[str, Any] = {}
 
     def simulate() -> None:
-        found.update(hetdp.simulate(eps, method=METHODS, distribution=("beta", 2, 3), runs=RUNS, rng=1))
+        found.update(
+            hetdp.simulate(eps, method=METHODS, distribution=("beta", 2, 3), runs=RUNS, rng=1, bounds=(-0.5, 0.5))
+        )
 
     for what, shared, bar in (
         ("a loop over runs for each method", False, Bar("at least", 20)),
@@ -95,10 +97,11 @@ def figure_one(quick: bool) -> Iterator[Row]:  # noqa: FBT001
     call = clock(
         lambda: hetdp.simulate(
             {0.1: 5000, 0.15: 5000},
-            method=("adpm", "local", "sampling", "uniform"),
+            method=("adpm", "ldpe", "sampling", "uniform"),
             distribution="uniform",
             runs=runs,
             rng=1,
+            bounds=(-0.5, 0.5),
         )
     )
     times = sorted(call() for _ in range(3))

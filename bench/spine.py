@@ -46,18 +46,18 @@ def tiered(n: int) -> Floats:
 def plan_array(_quick: bool) -> Iterator[Row]:  # noqa: FBT001
     """Plan from an array of ε, the exact check of every level included, against sorting that array."""
     eps = distinct(10**6)
-    timed = race(clock(lambda: np.sort(eps)), clock(lambda: hetdp.plan(eps)))
-    note = f"{len(hetdp.plan(eps).levels):,} levels after rounding down"
+    timed = race(clock(lambda: np.sort(eps)), clock(lambda: hetdp.plan(eps, bounds=(-0.5, 0.5))))
+    note = f"{len(hetdp.plan(eps, bounds=(-0.5, 0.5)).levels):,} levels after rounding down"
     yield Row.of("plan, 10⁶ distinct ε", "numpy.sort", timed, Bar("at most", 4), note)
     kept = np.random.default_rng(2).choice(distinct(60_000), 10**6)
-    timed = race(clock(lambda: np.sort(kept)), clock(lambda: hetdp.plan(kept)))
+    timed = race(clock(lambda: np.sort(kept)), clock(lambda: hetdp.plan(kept, bounds=(-0.5, 0.5))))
     yield Row.of("plan, 10⁶ people at 60,000 levels", "numpy.sort", timed, note="every level kept exactly")
 
 
 def plan_table(_quick: bool) -> Iterator[Row]:  # noqa: FBT001
     """Plan from a table of ten levels, in milliseconds."""
     levels = {0.1 * i: 100 * i for i in range(1, 11)}
-    timer = clock(lambda: hetdp.plan(levels))
+    timer = clock(lambda: hetdp.plan(levels, bounds=(-0.5, 0.5)))
     times = sorted(1e3 * timer() for _ in range(201))
     yield Row("plan, table of 10 levels", "", times[100], "ms", Bar("at most", 1), times[0], "201 runs")
 
@@ -65,11 +65,11 @@ def plan_table(_quick: bool) -> Iterator[Row]:  # noqa: FBT001
 def plan_solver(_quick: bool) -> Iterator[Row]:  # noqa: FBT001
     """Hand the same problem to a convex solver."""
     eps = distinct(10**4)
-    timed = race(clock(lambda: hetdp.plan(eps), times=20), clock(lambda: solve(eps)))
+    timed = race(clock(lambda: hetdp.plan(eps, bounds=(-0.5, 0.5)), times=20), clock(lambda: solve(eps)))
     found = solve(eps)
     note = f"Clarabel without cvxpy {1e3 * found.inside:.3g} ms"
     yield Row.of("cvxpy with Clarabel, n = 10⁴", "plan", timed, Bar("at least", 100), note)
-    excess = objective(eps, found.weights) / objective(eps, hetdp.plan(eps).weights(eps)) - 1
+    excess = objective(eps, found.weights) / objective(eps, hetdp.plan(eps, bounds=(-0.5, 0.5)).weights(eps)) - 1
     yield Row("its error above that of plan, n = 10⁴", "plan", 100 * excess, "%")
 
 
@@ -84,7 +84,7 @@ def plan_solver_large(quick: bool) -> Iterator[Row]:  # noqa: FBT001
     except (subprocess.TimeoutExpired, subprocess.CalledProcessError) as error:
         yield Row(what, "", float("nan"), "s", note=f"no answer: {type(error).__name__} ({PATIENCE} s allowed)")
         return
-    timer, ours = clock(lambda: hetdp.plan(eps)), hetdp.plan(eps).weights(eps)
+    timer, ours = clock(lambda: hetdp.plan(eps, bounds=(-0.5, 0.5))), hetdp.plan(eps, bounds=(-0.5, 0.5)).weights(eps)
     note = f"plan {1e3 * min(timer() for _ in range(5)):.3g} ms; the solver calls its answer {theirs['status']}"
     yield Row(what, "", theirs["seconds"], "s", note=note)
     yield Row("its memory, n = 10⁶", "", theirs["memory"], "MB")
@@ -140,7 +140,7 @@ def imports(_quick: bool) -> Iterator[Row]:  # noqa: FBT001
     timed = race(_import("numpy"), _import("hetdp"), least=9)
     yield Row.of("import hetdp", "import numpy", timed, Bar("at most", 3))
     loaded = python(
-        "import sys; from hetdp._cli import app\n"
+        "import sys; from hetdp.cli import app\n"
         "try: app(['--help'], standalone_mode=False)\n"
         "finally: print(' '.join(sys.modules))"
     ).split()

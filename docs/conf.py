@@ -42,7 +42,7 @@ def _command_help(words: str) -> str:
 
 def _write_commands(_app: object) -> None:
     """Write the help of every command, so that the reference cannot differ from the program."""
-    from hetdp._cli import app
+    from hetdp.cli import app
 
     folder = Path(__file__).parent / "generated"
     folder.mkdir(exist_ok=True)

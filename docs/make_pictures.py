@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 import hetdp
-from hetdp import _plots
+from hetdp.report import plots as _plots
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

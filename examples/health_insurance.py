@@ -27,7 +27,7 @@ print(f"{visits.size:,} rows; columns: {', '.join(rows.columns)}")
 # ## Three public decisions
 #
 # **Who is a person?** The rows are years of people, and this file has no column that says whose. So a row is
-# what is protected here. If there were a column of ids, `hetdp.mean(..., user="id")` would protect the person.
+# what is protected here. With a column of ids, `hetdp.mean(..., person="id", rows="average")` would protect the person.
 #
 # **Bounds.** They are public and never taken from the data. One visit a week is plenty: [0, 52]. More visits
 # count as 52.
@@ -79,7 +79,7 @@ for name, estimates in found.items():
     rms = math.sqrt(np.mean((np.array(estimates) - truth) ** 2))
     print(f"{name:>13}: off by {rms:.3f} (root mean square); worst case {plans[name].worst_case_error:.3f}")
 
-low, high = release.interval(0.95)
+low, high = release.confidence_interval(0.95)
 print(f"the release above: {release.estimate:.3f}, interval {low:.3f} to {high:.3f}")
 
 # %%

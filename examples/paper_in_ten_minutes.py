@@ -10,7 +10,7 @@
 import math
 
 import hetdp
-from hetdp import bounds, experiments
+from hetdp.paper import bounds, experiments
 
 n, f, eps1 = 1000, 0.7, 0.1  # 700 people at ε = 0.1, 300 others
 
@@ -23,7 +23,7 @@ n, f, eps1 = 1000, 0.7, 0.1  # 700 people at ε = 0.1, 300 others
 R = bounds.R(eps1, n, f)
 print(f"R = {R:.4f}, so the second group saturates at ε₂ = {R * eps1:.4f}")
 for eps2 in (0.1, 0.15, R * eps1, 1.0, math.inf):
-    plan = hetdp.plan({eps1: 700, eps2: 300} if eps2 > eps1 else {eps1: 1000})
+    plan = hetdp.plan({eps1: 700, eps2: 300} if eps2 > eps1 else {eps1: 1000}, bounds=(-0.5, 0.5))
     top = plan.table[-1]
     theorem_1 = bounds.upper(eps1, eps2, n, f)
     print(f"ε₂ = {eps2:<7.4g} error {plan.worst_case_mse:.3e}, Theorem 1 {theorem_1:.3e}, ε₂ spends {top.spent:.4f}")
@@ -41,7 +41,7 @@ for eps2 in (0.1, 0.15, R * eps1, 1.0, math.inf):
 
 # %%
 levels = {0.02: 500, 0.1: 300, 0.5: 150, 3.0: 50}
-plan = hetdp.plan(levels)
+plan = hetdp.plan(levels, bounds=(-0.5, 0.5))
 t = plan.threshold
 print(f"t = {t:.6f}; Σ ε(t − ε)₊ = {sum(count * e * max(t - e, 0) for e, count in levels.items()):.6f}")
 
@@ -65,7 +65,7 @@ print(certificate.sentence())
 # %%
 best = hetdp.optimal({0.5: 4, 2.0: 2}, outputs=21)
 for method in ("adpm", "minimax"):
-    worst = hetdp.plan({0.5: 4, 2.0: 2}, method=method).worst_case_mse
+    worst = hetdp.plan({0.5: 4, 2.0: 2}, method=method, bounds=(-0.5, 0.5)).worst_case_mse
     print(f"{method}: {worst / best.mse:.2f} times the optimum")
 
 # %% [markdown]

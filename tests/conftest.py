@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from hetdp import _cli
+from hetdp import cli as _cli
 from ledgers import durable_server, ledger, where  # noqa: F401  pytest finds fixtures here
 from postgres import libpq_url, postgres_server, postgres_url  # noqa: F401  and here
 from sparks import spark  # noqa: F401  and here

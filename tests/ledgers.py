@@ -46,9 +46,9 @@ def ledger(where):
         yield found
 
 
-def mean(ledger, release_id="may", values=VALUES, user=PEOPLE, bounds=(0, 1), **options):
+def mean(ledger, release_id="may", values=VALUES, person=PEOPLE, bounds=(0, 1), **options):
     rule = {} if options.keys() & {"spend", "share", "share_left"} else {"spend": 0.1}
-    return ledger.mean(values, user=user, bounds=bounds, release_id=release_id, **rule, **options)
+    return ledger.mean(values, person=person, bounds=bounds, release_id=release_id, **rule, **options)
 
 
 def execute(where, *statements):

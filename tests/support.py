@@ -50,6 +50,9 @@ _UNSEEN = (
     "BRAILLE PATTERN BLANK",
 )
 
+UNIT = (-0.5, 0.5)
+"""The paper's interval, of length 1."""
+
 
 def is_unseen(character: str) -> bool:
     """Say whether nobody sees a character, by its name and its kind: an oracle for what ids must not hold."""

@@ -35,13 +35,14 @@ import pyarrow.parquet as pq
 import pytest
 
 import hetdp
-from hetdp import _cli, _release
-from hetdp._cells import TRUTH
-from hetdp._interval import GRID
-from hetdp._tally import Tally
+from hetdp import cli as _cli
+from hetdp.core.cells import TRUTH
+from hetdp.core.domain import GRID
 from hetdp.ledger import Ledger, _place
+from hetdp.privacy import release as _release
 from hetdp.server import api
 from hetdp.sources import _columns, _text, delimited
+from hetdp.tally.tally import Tally
 from serving import logged, served, settings_for
 
 zstd = import_module("compression.zstd" if sys.version_info >= (3, 14) else "backports.zstd")
@@ -49,6 +50,7 @@ MARKER = "98765.4321"
 BOUNDS = (0.0, 4.0)
 COLUMNS = ("--value", "x", "--epsilon", "e")
 TABLE = (*COLUMNS, "--bounds", "0", "4")
+AVERAGED = ("--person", "id", "--rows", "average")
 LEVELS = ("0.5", "1", "inf", "0.5", "0")
 OTHERS = (MARKER, "3", "", "0.75")
 COUNT_AS = (4.0, 3.0, None, 0.75)
@@ -487,7 +489,7 @@ REFUSED = [
     *(Case("36 True as text", data, "line 3|epsilon") for data in epsilons("True")),
     Case("36 a boolean column", arrow([[MARKER], [True]]), "'e'"),
     Case("41 epsilon is the value column", PLAIN, "same column|'x'", ("--value", "x", "--epsilon", "x", *TABLE[4:])),
-    Case("42 two epsilons for one id", f"id,x,e\na,{MARKER},1\na,1,2\n", "'a'|epsilon", (*TABLE, "--user", "id")),
+    Case("42 two epsilons for one id", f"id,x,e\na,{MARKER},1\na,1,2\n", "'a'|epsilon", (*TABLE, *AVERAGED)),
     Case("44 equal bounds", PLAIN, "below", bounds("1", "1")),
     Case("44 swapped bounds", PLAIN, "below", bounds("4", "0")),
     Case("45 NaN as a bound", PLAIN, "finite", bounds("0", "nan")),
@@ -501,13 +503,14 @@ REFUSED = [
     Case("51 groups of an undeclared column", PLAIN, "declare|'id'", (*TABLE, "--by", "id")),
     Case("52 groups by the value", PLAIN, "same column", (*TABLE, "--by", "x", "--public-column", "x")),
     *(Case(f"52 no filter {flag}", PLAIN, flag, (*TABLE, flag, "x > 2")) for flag in ("--where", "--filter")),
-    Case("54 duplicate id", ids("b", "a", "a"), "'a'|--user", (*TABLE, "--id", "id")),
-    Case("56 empty id", ids("a", ""), "missing", (*TABLE, "--id", "id")),
-    Case("56 empty id in a delimited file", f"id,x,e\n,{MARKER},1\n", "missing", (*TABLE, "--user", "id")),
-    *(Case(f"57 id with {name}", ids("a", odd), "id", (*TABLE, "--id", "id")) for name, odd in {
+    Case("54 duplicate id", ids("b", "a", "a"), "'a'|--rows", (*TABLE, "--person", "id")),
+    Case("56 empty id", ids("a", ""), "missing", (*TABLE, "--person", "id")),
+    Case("56 empty id in a delimited file", f"id,x,e\n,{MARKER},1\n", "missing", (*TABLE, *AVERAGED)),
+    *(Case(f"57 id with {name}", ids("a", odd), "id", (*TABLE, "--person", "id")) for name, odd in {
         "a newline": "b\nc", "a quote": 'b"c', "NUL": "b\x00"}.items()),
-    Case("57 id of ten megabytes", lambda world: world.file(ids("a", "b" * 10**7)), "id", (*TABLE, "--id", "id")),
-    Case("57 id with a newline in a delimited file", f'id,x,e\n"a\nb",{MARKER},1\n', "line 2", (*TABLE, "--id", "id")),
+    Case("57 id of ten megabytes", lambda world: world.file(ids("a", "b" * 10**7)), "id", (*TABLE, "--person", "id")),
+    Case("57 id with a newline in a delimited file", f'id,x,e\n"a\nb",{MARKER},1\n', "line 2",
+         (*TABLE, "--person", "id")),
     Case("58 not found", lambda world: world.folder / "nowhere.csv", "nowhere.csv"),
     Case("58 a directory", lambda world: world.folder, "folder"),
     Case("58 no permission", unreadable, "permission"),
@@ -555,7 +558,7 @@ REFUSED = [
     Case("80 device", lambda _: "/dev/zero", "file"),
     Case("87 unknown flag", PLAIN, "--fast", (*TABLE, "--fast")),
     Case("87 two ways to give epsilon", PLAIN, "--eps", (*TABLE, "--eps", "1", "--eps-column", "e")),
-    Case("87 ids given twice", PLAIN, "once", (*TABLE, "--user", "id", "--id", "id")),
+    Case("87 rows to average of nobody", PLAIN, "--person", (*TABLE, "--rows", "average")),
     Case("87 decimal comma of a locale", PLAIN, "--confidence", (*TABLE, "--confidence", "0,95")),
     Case("88 no seed", PLAIN, "--seed", (*TABLE, "--seed", "1")),
     Case("91 no verbose mode", PLAIN, "--verbose", (*TABLE, "--verbose")),
@@ -603,7 +606,7 @@ RAISED = [
     Case("46 no bounds in Python", arrays([PRIVATE], bounds=None), "bounds"),
     Case("47 bounds as text in Python", arrays([PRIVATE], bounds=("0,5", "1")), "bound"),
     Case("49 levels of more people than 63 bits hold", lambda: hetdp.Levels({1: 2**43}), "at most"),
-    Case("54 duplicate id in a list", arrays([PRIVATE] * 2, [1, 1], id=["a", "a"]), "'a'"),
+    Case("54 duplicate id in a list", arrays([PRIVATE] * 2, [1, 1], person=["a", "a"]), "'a'"),
 ]  # fmt: skip
 
 
@@ -708,10 +711,10 @@ def groups_of_nobody_and_of_one(world):
 def ids_are_exact_text(world):
     """007 and 7, a blank inside and case make other people; two encodings of one letter do not. See also row 108."""
     path = world.file(ids("007", "7", "7 7", "a", "A", "caf\u00e9"))
-    code_, out, err = world.run("mean", path, *TABLE, "--id", "id", "--json")
+    code_, out, err = world.run("mean", path, *TABLE, "--person", "id", "--json")
     assert (code_, err, json.loads(out)["n"]) == (0, "", 6)
-    check_refused(world, ids("7", "7 "), "blank", (*TABLE, "--id", "id"))
-    check_refused(world, ids("caf\u00e9", "cafe\u0301"), "--user", (*TABLE, "--id", "id"))
+    check_refused(world, ids("7", "7 "), "blank", (*TABLE, "--person", "id"))
+    check_refused(world, ids("caf\u00e9", "cafe\u0301"), "--rows", (*TABLE, "--person", "id"))
 
 
 def the_limits_say_that_a_flipped_bit_is_not_noticed(world):
@@ -731,7 +734,7 @@ def a_crash_withholds_its_message(world):
     def broken(tally, _):
         raise RuntimeError(f"{MARKER} {tally.table.total.tolist()}")
 
-    world.patch.setattr("hetdp._mean.release", broken)
+    world.patch.setattr("hetdp.statistics.mean.release", broken)
     code_, out, err = world.run("mean", world.file(PLAIN), *TABLE)
     assert (code_, out, err.count("\n")) == (1, "", 1)
     assert "withheld" in err
@@ -766,7 +769,20 @@ ORDINARY = "id,x\n" + "".join(f"{person},1\n" for person in PEOPLE)
 def through(world, name="budgets.db", release="first", spend="0.1"):
     """The options of a release that a ledger charges."""
     rule = ("--spend", spend, "--release-id", release)
-    return ("--value", "x", "--user", "id", "--bounds", "0", "4", "--ledger", world.folder / name, *rule)
+    return (
+        "--value",
+        "x",
+        "--person",
+        "id",
+        "--rows",
+        "average",
+        "--bounds",
+        "0",
+        "4",
+        "--ledger",
+        world.folder / name,
+        *rule,
+    )
 
 
 def enrolled(world, name="budgets.db", budget=1):

@@ -15,8 +15,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import hetdp
-from hetdp._cells import value_of
-from hetdp._interval import GRID
+from hetdp.core.cells import value_of
+from hetdp.core.domain import GRID
 from hetdp.sources import Source, read_groups
 from support import EXTREME_VALUES
 
@@ -285,7 +285,7 @@ def test_every_source_that_can_hold_text_reads_it_by_the_one_rule(name, made):
 def test_people_with_several_rows_and_groups_are_the_same_everywhere(name, made):
     cells = [x for x in NUMBERS if x is None or not math.isnan(x)]
     rows = [(f"p{i % 40}", f"g{i % 40 % 3}", x, EPSILONS[i % 40 % len(EPSILONS)]) for i, x in enumerate(cells * 5)]
-    people = {"value": "x", "epsilon": "e", "user": "id", "by": "g"}
+    people = {"value": "x", "epsilon": "e", "person": "id", "rows": "average", "by": "g"}
     expected = read_groups(Source.of(frame(rows), **people), hetdp.Interval(LO, HI))
     found = read_groups(Source.of(made(name, rows), **people, **query_of(name)), hetdp.Interval(LO, HI))
     assert found == expected
@@ -296,10 +296,10 @@ def test_people_with_several_rows_and_groups_are_the_same_everywhere(name, made)
 def test_a_second_row_and_a_second_epsilon_are_refused_everywhere(name, made):
     twice = made(name, [("a", "g", 1.0, 0.5), ("b", "g", 1.0, 0.5), ("a", "g", 2.0, 0.5)])
     with pytest.raises(hetdp.InputError, match="'a'"):
-        hetdp.read(twice, id="id", **COLUMNS, **query_of(name))
+        hetdp.read(twice, person="id", **COLUMNS, **query_of(name))
     differ = made(name, [("a", "g", 1.0, 0.5), ("b", "g", 1.0, 0.5), ("a", "g", 2.0, 0.6)])
     with pytest.raises(hetdp.InputError, match="'a'"):
-        hetdp.read(differ, user="id", **COLUMNS, **query_of(name))
+        hetdp.read(differ, person="id", rows="average", **COLUMNS, **query_of(name))
 
 
 @pytest.mark.parametrize("bad", [-1.0, -INF, math.nan], ids=["negative", "minus infinity", "NaN"])

@@ -20,15 +20,13 @@ import pytest
 
 import hetdp
 
-PURE = re.compile(
-    r"hetdp\.(_plan|_exact\w*|_accuracy|_levels|_target|_bounds|bounds|_certificate|_optimal|estimators(\..+)?)"
-)
+PURE = re.compile(r"hetdp\.(core|estimators|theory)(\..+)?|hetdp\.privacy\.(exact|sampling)|hetdp\.paper\.bounds")
 """Modules that decide from public facts alone."""
 
-PRIVATE = re.compile(r"hetdp\.(_tally|_release|_noise|sources(\..+)?)")
+PRIVATE = re.compile(r"hetdp\.(tally\.tally|privacy\.(release|noise)|sources(\..+)?)")
 """Modules that hold, read or release values."""
 
-MAY_DRAW = {"hetdp._release", "hetdp._doctor"}
+MAY_DRAW = {"hetdp.privacy.release", "hetdp.checks.doctor"}
 FRAMES = {"polars", "pandas", "pyarrow", "narwhals"}
 HEAVY = {"polars", "scipy", "matplotlib", "opendp", "sqlalchemy", "numba", "fastapi"}
 BROAD = {"Exception", "BaseException"}
@@ -128,18 +126,18 @@ def violations(sources):
         reached = reachable(module, graph)
         if PURE.fullmatch(module):
             found += [f"{module} can reach {name}" for name in sorted(reached) if PRIVATE.fullmatch(name)]
-        if "hetdp._noise" in names and module not in MAY_DRAW:
+        if "hetdp.privacy.noise" in names and module not in MAY_DRAW:
             found.append(f"{module} imports the noise")
-        if tops & FRAMES and not module.startswith("hetdp.sources"):
+        if tops & FRAMES and not module.startswith(("hetdp.sources", "hetdp.checks.samples")):
             found.append(f"{module} imports a frame library")
-        if "opendp" in tops and module != "hetdp._noise":
+        if "opendp" in tops and module != "hetdp.privacy.noise":
             found.append(f"{module} imports opendp")
         by_name = re.sub(OWN, "", sources[module]) if module == "hetdp" else sources[module]
         if re.search(r"\b(import_module|__import__)\(", by_name):
             found.append(f"{module} imports by a name that cannot be read from its source")
         found += [f"{module}:{line} is careless" for line in careless(sources[module], trees[module])]
-    for module in {"hetdp._release", *reachable("hetdp._release", graph)} & graph.keys():
-        if {"random", "numpy.random", "hetdp._simulate", "hetdp.simulate"} & graph[module] or names_random(
+    for module in {"hetdp.privacy.release", *reachable("hetdp.privacy.release", graph)} & graph.keys():
+        if {"random", "numpy.random", "hetdp.paper.simulate", "hetdp.simulate"} & graph[module] or names_random(
             trees[module]
         ):
             found.append(f"{module} is part of a release and draws random numbers of its own")
@@ -156,54 +154,84 @@ def test_the_package_keeps_its_import_rules():
 
 def test_the_checker_sees_the_whole_package():
     sources = package_sources()
-    assert {"hetdp", "hetdp._plan", "hetdp.sources", "hetdp.sources.delimited", "hetdp.estimators.adpm"} <= set(sources)
-    graph = {module: imported(module, ast.parse(text), set(sources)) for module, text in sources.items()}
-    assert {"hetdp._tally", "hetdp._noise", "hetdp._plan", "hetdp.estimators.adpm"} <= reachable(
-        "hetdp._release", graph
+    assert {"hetdp", "hetdp.core.plan", "hetdp.sources", "hetdp.sources.delimited", "hetdp.estimators.adpm"} <= set(
+        sources
     )
-    assert {"hetdp.sources.columnar", "hetdp._release"} <= reachable("hetdp._mean", graph)
+    graph = {module: imported(module, ast.parse(text), set(sources)) for module, text in sources.items()}
+    assert {"hetdp.tally.tally", "hetdp.privacy.noise", "hetdp.core.plan", "hetdp.estimators.adpm"} <= reachable(
+        "hetdp.privacy.release", graph
+    )
+    assert {"hetdp.sources.columnar", "hetdp.privacy.release"} <= reachable("hetdp.statistics.mean", graph)
     assert "polars" in graph["hetdp.sources.columnar"]
-    assert "opendp.prelude" in graph["hetdp._noise"]
+    assert "opendp.prelude" in graph["hetdp.privacy.noise"]
 
 
 PLANTED = [
-    ("_plan", "from ._tally import Tally", "hetdp._plan can reach hetdp._tally"),
-    ("_plan", "def f():\n    from . import sources", "hetdp._plan can reach hetdp.sources"),
-    ("_plan", "from . import _middle", "hetdp._plan can reach hetdp._noise"),
-    ("_plan", "from . import mean", "hetdp._plan can reach hetdp._release"),
-    ("_exact", "import hetdp._release as r", "hetdp._exact can reach hetdp._release"),
-    ("estimators.new", "from .._tally import Tally", "hetdp.estimators.new can reach hetdp._tally"),
+    ("core.plan", "from hetdp.tally.tally import Tally", "hetdp.core.plan can reach hetdp.tally.tally"),
+    ("core.plan", "def f():\n    from hetdp import sources", "hetdp.core.plan can reach hetdp.sources"),
+    ("core.plan", "from hetdp.privacy import middle", "hetdp.core.plan can reach hetdp.privacy.noise"),
+    ("core.plan", "from hetdp import mean", "hetdp.core.plan can reach hetdp.privacy.release"),
+    ("privacy.exact", "import hetdp.privacy.release as r", "hetdp.privacy.exact can reach hetdp.privacy.release"),
+    ("estimators.new", "from hetdp.tally.tally import Tally", "hetdp.estimators.new can reach hetdp.tally.tally"),
     (
         "estimators.new",
-        "from ..sources.arrays import value_array",
+        "from hetdp.sources.arrays import value_array",
         "hetdp.estimators.new can reach hetdp.sources.arrays",
     ),
-    ("_mean", "from ._noise import noisy", "hetdp._mean imports the noise"),
-    ("_release", "import random", "hetdp._release is part of a release and draws random numbers of its own"),
-    ("_release", "from numpy.random import default_rng", "hetdp._release is part of a release and draws"),
-    ("_release", "import numpy as np\nx = np.random.rand()", "hetdp._release is part of a release and draws"),
-    ("_middle", "from ._noise import noisy\nimport random", "hetdp._middle is part of a release and draws"),
-    ("_release", "from . import _simulate", "hetdp._release is part of a release and draws"),
-    ("_tally", "import polars", "hetdp._tally imports a frame library"),
-    ("_tally", "def f():\n    import pyarrow.parquet as pq", "hetdp._tally imports a frame library"),
-    ("_doctor", "from opendp import prelude", "hetdp._doctor imports opendp"),
-    ("_plan", "import importlib\nimportlib.import_module('hetdp._tally')", "hetdp._plan imports by a name"),
-    ("_plan", 'import_module(f"{__name__}.x")', "hetdp._plan imports by a name"),
-    ("_mean", "assert 1 + 1 == 2", "hetdp._mean:1 is careless"),
-    ("_mean", "try:\n    pass\nexcept:\n    pass", "hetdp._mean:3 is careless"),
-    ("_mean", "try:\n    pass\nexcept (ValueError, Exception):\n    pass", "hetdp._mean:3 is careless"),
-    ("_mean", "try:\n    pass\nexcept BaseException:  # noqa: BLE001\n    raise", "hetdp._mean:3 is careless"),
-    ("_mean", "import contextlib\nwith contextlib.suppress(Exception):\n    pass", "hetdp._mean:2 is careless"),
+    ("statistics.mean", "from hetdp.privacy.noise import noisy", "hetdp.statistics.mean imports the noise"),
+    (
+        "privacy.release",
+        "import random",
+        "hetdp.privacy.release is part of a release and draws random numbers of its own",
+    ),
+    ("privacy.release", "from numpy.random import default_rng", "hetdp.privacy.release is part of a release and draws"),
+    (
+        "privacy.release",
+        "import numpy as np\nx = np.random.rand()",
+        "hetdp.privacy.release is part of a release and draws",
+    ),
+    (
+        "privacy.middle",
+        "from hetdp.privacy.noise import noisy\nimport random",
+        "hetdp.privacy.middle is part of a release and draws",
+    ),
+    ("privacy.release", "from hetdp.paper import simulate", "hetdp.privacy.release is part of a release and draws"),
+    ("tally.tally", "import polars", "hetdp.tally.tally imports a frame library"),
+    ("tally.tally", "def f():\n    import pyarrow.parquet as pq", "hetdp.tally.tally imports a frame library"),
+    ("checks.doctor", "from opendp import prelude", "hetdp.checks.doctor imports opendp"),
+    (
+        "core.plan",
+        "import importlib\nimportlib.import_module('hetdp.tally.tally')",
+        "hetdp.core.plan imports by a name",
+    ),
+    ("core.plan", 'import_module(f"{__name__}.x")', "hetdp.core.plan imports by a name"),
+    ("statistics.mean", "assert 1 + 1 == 2", "hetdp.statistics.mean:1 is careless"),
+    ("statistics.mean", "try:\n    pass\nexcept:\n    pass", "hetdp.statistics.mean:3 is careless"),
+    (
+        "statistics.mean",
+        "try:\n    pass\nexcept (ValueError, Exception):\n    pass",
+        "hetdp.statistics.mean:3 is careless",
+    ),
+    (
+        "statistics.mean",
+        "try:\n    pass\nexcept BaseException:  # noqa: BLE001\n    raise",
+        "hetdp.statistics.mean:3 is careless",
+    ),
+    (
+        "statistics.mean",
+        "import contextlib\nwith contextlib.suppress(Exception):\n    pass",
+        "hetdp.statistics.mean:2 is careless",
+    ),
 ]
 SKELETON = {
-    "hetdp": "from ._mean import mean\nfrom ._release import release",
-    "hetdp._mean": "",
-    "hetdp._plan": "",
-    "hetdp._noise": "def f():\n    import opendp.prelude",
-    "hetdp._tally": "",
-    "hetdp._middle": "from ._release import release",
-    "hetdp._simulate": "import numpy.random",
-    "hetdp._release": "from ._noise import noisy",
+    "hetdp": "from hetdp.statistics.mean import mean\nfrom hetdp.privacy.release import release",
+    "hetdp.statistics.mean": "",
+    "hetdp.core.plan": "",
+    "hetdp.privacy.noise": "def f():\n    import opendp.prelude",
+    "hetdp.tally.tally": "",
+    "hetdp.privacy.middle": "from hetdp.privacy.release import release",
+    "hetdp.paper.simulate": "import numpy.random",
+    "hetdp.privacy.release": "from hetdp.privacy.noise import noisy",
     "hetdp.sources": "from . import arrays",
     "hetdp.sources.arrays": "import polars",
     "hetdp.estimators": "",
@@ -213,19 +241,19 @@ SKELETON = {
 
 @pytest.mark.parametrize(("module", "text", "sentence"), PLANTED, ids=[f"{m}: {t[:40]!r}" for m, t, _ in PLANTED])
 def test_control_a_planted_fault_is_found(module, text, sentence):
-    release = {"hetdp._release": "from ._middle import x"} if module == "_middle" else {}
+    release = {"hetdp.privacy.release": "from hetdp.privacy.middle import x"} if module == "privacy.middle" else {}
     found = violations({**SKELETON, **release, f"hetdp.{module}": text})
     assert any(line.startswith(sentence) for line in found), found
 
 
 HARMLESS = [
-    ("_plan", "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from ._tally import Tally"),
-    ("_plan", "'''from ._tally import Tally'''  # import polars"),
+    ("core.plan", "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from hetdp.tally.tally import Tally"),
+    ("core.plan", "'''from hetdp.tally.tally import Tally'''  # import polars"),
     (
-        "_mean",
+        "statistics.mean",
         "try:\n    pass\nexcept Exception:  # noqa: BLE001  a foreign message may quote a private cell\n    pass",
     ),
-    ("_doctor", "from ._noise import noisy"),
+    ("checks.doctor", "from hetdp.privacy.noise import noisy"),
     ("sources.new", "import polars, pyarrow"),
 ]
 
@@ -277,7 +305,7 @@ def test_import_hetdp_loads_no_heavy_library():
     assert packages & (HEAVY | FRAMES | {"rich", "typer"}) == set()
 
 
-HELP = [("-m", "hetdp", "--help"), ("-c", "import sys; sys.argv[1:] = ['--help']; from hetdp._cli import main; main()")]
+HELP = [("-m", "hetdp", "--help"), ("-c", "import sys; sys.argv[1:] = ['--help']; from hetdp.cli import main; main()")]
 
 
 @pytest.mark.parametrize("arguments", HELP, ids=["python -m hetdp", "main()"])

@@ -15,10 +15,10 @@ import numpy as np
 import pytest
 
 import hetdp
-from hetdp import _noise
-from hetdp._exact_sampling import KEEP_ONE
-from hetdp._groupby import BELOW, SPLIT, round_down
-from hetdp._interval import GRID, Interval
+from hetdp.core.domain import GRID, Interval
+from hetdp.privacy import noise as _noise
+from hetdp.privacy.sampling import KEEP_ONE
+from hetdp.tally.groupby import BELOW, SPLIT, round_down
 
 ROOT = Path(__file__).parent.parent
 _spec = importlib.util.spec_from_file_location("look", ROOT / "docs" / "proofs" / "look.py")
@@ -62,7 +62,7 @@ def test_every_page_proves_something_and_says_what_would_break_it(page):
 @pytest.mark.parametrize("page", look.pages())
 def test_every_test_that_a_page_names_exists(page):
     text = (look.PAGES / f"{page}.md").read_text(encoding="utf-8")
-    named = re.findall(r"`(tests/\w+\.py)(?:::(\w+))?`", text)
+    named = re.findall(r"`(tests/[\w/]+\.py)(?:::(\w+))?`", text)
     assert named
     for file, name in named:
         assert (ROOT / file).exists(), file
@@ -73,7 +73,7 @@ def test_every_test_in_the_threat_model_and_every_link_of_the_security_page_exis
     model, security = (
         path.read_text(encoding="utf-8") for path in (ROOT / "docs/threat-model.md", ROOT / "SECURITY.md")
     )
-    named = re.findall(r"`(tests/\w+\.py)::(\w+)`", model)
+    named = re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", model)
     assert len(named) > 15
     for file, name in named:
         assert name in defined_in(file), f"{file}::{name}"
@@ -84,11 +84,11 @@ def test_every_test_in_the_threat_model_and_every_link_of_the_security_page_exis
 def test_the_map_from_paper_to_code_names_what_exists():
     page = (ROOT / "docs" / "paper-and-code.md").read_text(encoding="utf-8")
     for name in re.findall(r"\bbounds\.(\w+)", page):
-        assert hasattr(hetdp.bounds, name), name
+        assert hasattr(hetdp.paper.bounds, name), name
     for name in re.findall(r"\bhetdp\.([a-z]\w+)", page):
         assert hasattr(hetdp, name), name
     experiments = set(re.findall(r'"((?:figure|table|example|remark)-\w+)"', page))
-    assert experiments == {name for name, entry in hetdp.experiments.EXPERIMENTS.items() if not entry.ours}
+    assert experiments == {name for name, entry in hetdp.paper.experiments.EXPERIMENTS.items() if not entry.ours}
     for file in re.findall(r"`((?:tests|estimators)/\w+\.py)`", page):
         assert (ROOT / file).exists() or (ROOT / "src" / "hetdp" / file).exists(), file
     methods = {name for _, name in re.findall(r"`(method=\")?(\w+)\"?` \| `estimators/", page)}
@@ -147,7 +147,7 @@ def test_looking_at_a_page_records_it_and_only_it(tmp_path, monkeypatch, capsys)
     assert look.main(["grid"]) == 0
     assert look.changed("grid") == []
     assert list(json.loads(look.RECORD.read_text())) == ["grid"]
-    assert "docs/proofs/sampling.md: _noise.coins has changed" in capsys.readouterr().out
+    assert "docs/proofs/sampling.md: privacy.noise.coins has changed" in capsys.readouterr().out
     assert look.main(["no-such-page"]) == 2
 
 

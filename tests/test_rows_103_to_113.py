@@ -27,14 +27,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import hetdp
-from hetdp import InputError, _release
-from hetdp._cells import NOT_IN_ID, value_of
-from hetdp._interval import GRID
-from hetdp._report import odds
-from hetdp._tally import PROMISED
+from hetdp import InputError
+from hetdp.core.cells import NOT_IN_ID, value_of
+from hetdp.core.domain import GRID
 from hetdp.ledger import Ledger
+from hetdp.privacy import release as _release
+from hetdp.report.text import odds
 from hetdp.server import insight
 from hetdp.sources._dialects import _NOT_IN_ID as NOT_IN_ID_OF_POSTGRES
+from hetdp.tally.tally import PROMISED
 from ledgers import PEOPLE, VALUES, made
 from ledgers import mean as ledger_mean
 from support import is_unseen
@@ -105,7 +106,7 @@ def test_row_103_whoever_merges_promises_and_nothing_else_is_claimed_about_the_p
     names = []
     for i in range(3):
         (tmp_path / f"{i}.csv").write_text("id,x,e\n" + "".join(f"p{j},0.5,1\n" for j in range(200)))
-        tally = hetdp.read(tmp_path / f"{i}.csv", **COLUMNS, id="id")
+        tally = hetdp.read(tmp_path / f"{i}.csv", **COLUMNS, person="id")
         names.append(tmp_path / f"{i}.tally")
         tally.save(names[-1])
     parts = [hetdp.Tally.load(name) for name in names]
@@ -132,7 +133,7 @@ def test_row_103_the_command_line_refuses_a_copy_of_a_tally(tmp_path, hetdp_comm
 # 104: groups of rows of which nobody knows whose they are
 
 PANEL = "id,g,x,e\n" + "".join(f"p{i},g{i % 3},0.5,1\n" for i in range(600))
-IDS = {"no ids": {}, "id": {"id": "id"}, "user": {"user": "id"}}
+IDS = {"no ids": {}, "one row": {"person": "id"}, "average": {"person": "id", "rows": "average"}}
 
 
 @pytest.mark.parametrize("ids", IDS)
@@ -228,14 +229,14 @@ def test_row_106_control_a_record_without_its_braces_is_still_refused(tmp_path):
         refused(lambda: hetdp.read(path, **COLUMNS), "line 2 of")
 
 
-MISSPELT = {"value": "value", "epsilon": "epsilon", "user": "user", "id": "id", "by": "by"}
+MISSPELT = {"value": "value", "epsilon": "epsilon", "person": "person", "by": "by"}
 
 
 @pytest.mark.parametrize("option", MISSPELT)
 def test_row_113_a_record_without_a_key_that_is_asked_for_is_refused_by_its_line(option, tmp_path):
     path = tmp_path / "people.ndjson"
     record = f'{{"x": {MARKER}, "e": 1, "p": "a", "g": "u"}}\n'
-    ask = {**COLUMNS, **{"user": {"user": "p"}, "id": {"id": "p"}, "by": {"by": "g"}}.get(option, {})}
+    ask = {**COLUMNS, **{"person": {"person": "p"}, "by": {"by": "g"}}.get(option, {})}
     if option == "by":
         ask["public_columns"] = ["g"]
     path.write_text(record)
@@ -372,7 +373,9 @@ def holders(cells):
     yield "object array", lambda: hetdp.read(objects, epsilon=levels, bounds=(0, 1))
     yield (
         "with ids",
-        lambda: hetdp.read(list(cells), epsilon=levels, bounds=(0, 1), user=[*map(str, range(len(cells)))]),
+        lambda: hetdp.read(
+            list(cells), epsilon=levels, bounds=(0, 1), person=[*map(str, range(len(cells)))], rows="average"
+        ),
     )
 
 
@@ -464,21 +467,23 @@ def test_row_108_an_id_with_a_blank_around_it_or_an_invisible_character_is_refus
     odd = LOOK_ALIKE if name != "spark" else LOOK_ALIKE[::3]
     for who in odd:
         origin = source(name, [("p1", "g", 0.5, 1.0), (who, "g", float(MARKER), 1.0), ("p2", "g", 0.5, 1.0)])
-        for how in ("id", "user"):
-            refused(lambda how=how, origin=origin: hetdp.read(origin, **COLUMNS, **query_of(name), **{how: "id"}),
+        for rows in ("one", "average"):
+            refused(lambda rows=rows, origin=origin: hetdp.read(origin, **COLUMNS, **query_of(name), person="id",
+                                                                rows=rows),
                     "an id ", "blank around it", "invisible")  # fmt: skip
 
 
 @pytest.mark.parametrize("name", SOURCES)
 def test_row_108_control_ids_that_do_not_look_the_same_are_different_people(name, source):
     origin = source(name, [(who, "g", 0.5, 1.0) for who in DIFFERENT])
-    assert hetdp.read(origin, **COLUMNS, **query_of(name), id="id").n == len(DIFFERENT)
+    assert hetdp.read(origin, **COLUMNS, **query_of(name), person="id").n == len(DIFFERENT)
 
 
 @pytest.mark.parametrize("who", LOOK_ALIKE, ids=ascii)
 def test_row_108_the_same_holds_for_ids_in_memory_and_in_a_ledger(who, tmp_path):
-    for how in ("id", "user"):
-        refused(lambda how=how: hetdp.read([0.5] * 2, epsilon=[1.0] * 2, bounds=(0, 1), **{how: ["p1", who]}), "an id")
+    for rows in ("one", "average"):
+        people = {"person": ["p1", who], "rows": rows}
+        refused(lambda people=people: hetdp.read([0.5] * 2, epsilon=[1.0] * 2, bounds=(0, 1), **people), "an id")
     path = tmp_path / "people.csv"
     path.write_text(f"id,budget\np1,1\n{who},1\n", encoding="utf-8")
     with Ledger.create(tmp_path / "b.db") as ledger:
@@ -486,7 +491,7 @@ def test_row_108_the_same_holds_for_ids_in_memory_and_in_a_ledger(who, tmp_path)
             refused(
                 lambda people=people: ledger.enroll(people, budget=None if isinstance(people, dict) else 1), "an id"
             )
-        refused(lambda: ledger.enroll(path, id="id", budget="budget"), "an id")
+        refused(lambda: ledger.enroll(path, person="id", budget="budget"), "an id")
         assert ledger.verify().people == 0
         ledger.enroll(dict.fromkeys(PEOPLE, 1))
         for people in ([*PEOPLE, who], {**dict.fromkeys(PEOPLE, 1), who: 1}):
@@ -503,7 +508,7 @@ def test_row_108_a_row_with_such_an_id_in_a_private_file_is_nobodys_and_does_not
     path.write_text(f"id,x\n{who},1\n" + "".join(f"{p},{x}\n" for p, x in rows), encoding="utf-8")
     with Ledger.create(tmp_path / "b.db") as ledger:
         ledger.enroll(dict.fromkeys(PEOPLE, math.inf))
-        released = ledger.mean(path, value="x", user="id", bounds=(0, 1), release_id="may", spend=0.1)
+        released = ledger.mean(path, value="x", person="id", bounds=(0, 1), release_id="may", spend=0.1)
         assert released.estimate == pytest.approx((0.5 + sum(VALUES[1:])) / 200, abs=1e-5)
 
 
@@ -673,7 +678,7 @@ LAZY = {
 @pytest.mark.parametrize("ids", [False, True], ids=["rows", "people"])
 @pytest.mark.parametrize("case", LAZY)
 def test_row_111_a_lazy_frame_that_fails_leaves_no_cell_in_the_chain(case, ids):
-    options = {"user": "id"} if ids else {}
+    options = {"person": "id", "rows": "average"} if ids else {}
     refused(lambda: hetdp.mean(LAZY[case](), **COLUMNS, **options))
 
 
@@ -730,12 +735,12 @@ def test_row_111_nor_does_one_that_is_read_after_a_charge(tmp_path):
     frame.write_parquet(path, compression="uncompressed")
     path.write_bytes(path.read_bytes().replace(MARKER.encode(), b"\xff" * len(MARKER)))  # no text any more
     with made(str(tmp_path / "b.db")) as ledger, pytest.raises(hetdp.HetdpError, match="is charged") as caught:
-        ledger.mean(path, value="x", user="id", bounds=(0, 1), release_id="may", spend=0.1)
+        ledger.mean(path, value="x", person="id", bounds=(0, 1), release_id="may", spend=0.1)
     assert all(isinstance(error, hetdp.HetdpError) for error in behind(caught.value))
 
 
 def outer(body, digest=None):
-    return json.dumps({"warning": "", "sha256": digest or hetdp._tally._digest(body), "body": body})
+    return json.dumps({"warning": "", "sha256": digest or hetdp.tally.tally._digest(body), "body": body})
 
 
 TALLIES = {
@@ -800,7 +805,7 @@ def test_sampling_works_where_two_levels_are_one_ulp_apart(epsilons):
 def test_a_column_of_python_objects_in_polars_is_read_cell_by_cell():
     columns = {"x": [0.25, "0.75", None, object()], "e": [1, "1", "1.0", Fraction(1)], "id": ["a", "b", "c", 4]}
     frame = pl.DataFrame({name: pl.Series(cells, dtype=pl.Object) for name, cells in columns.items()})
-    tally = hetdp.read(frame, **COLUMNS, id="id")
+    tally = hetdp.read(frame, **COLUMNS, person="id")
     assert (tally.n, tally.table.total.tolist()) == (4, [2 * GRID])
     assert "PRIVATE" in hetdp.check(frame, **COLUMNS).report()
     bad = frame.with_columns(pl.Series("e", [1, 1, 1, "none"], dtype=pl.Object))

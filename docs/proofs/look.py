@@ -4,8 +4,8 @@
     python docs/proofs/look.py grid affine  after reading these pages: records their functions as they are now
     python docs/proofs/look.py --all        the same for every page
 
-A page names its functions in the second column of its last table, as `_interval.Interval.codes`. `proven.json` holds a
-digest of each: of its syntax, so comments, docstrings and layout do not count.
+A page names its functions in the second column of its last table, as `core.domain.Interval.codes`. `proven.json`
+holds a digest of each: of its syntax, so comments, docstrings and layout do not count.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def functions(page: str) -> list[str]:
 
 
 def digest(name: str, source: Path = SOURCE) -> str:
-    """Return the digest of a function, class, method or constant, such as `_groupby.round_down`."""
+    """Return the digest of a function, class, method or constant, such as `tally.groupby.round_down`."""
     return hashlib.sha256(plain(find(name, source)).encode()).hexdigest()
 
 

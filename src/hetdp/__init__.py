@@ -11,26 +11,26 @@ The stages are `read` → `plan` → `release`; `mean` is all three. See the REA
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from ._check import Check, check
-from ._errors import HetdpError, InputError, PrivacyError
-from ._groups import Groups
-from ._interval import Interval
-from ._levels import Levels
-from ._mean import mean
-from ._plan import Plan, plan
-from ._release import Release, release
-from ._tally import Tally
+from .checks.check import Check, check
+from .core.domain import Interval
+from .core.levels import Levels
+from .core.plan import Plan, plan
+from .errors import HetdpError, InputError, PrivacyError
 from .estimators import methods
+from .privacy.release import Release, release
+from .report.groups import Groups
 from .sources import read
+from .statistics.mean import mean
+from .tally.tally import Tally
 
 if TYPE_CHECKING:
-    from . import bounds, experiments
-    from ._audit import Audit, audit
-    from ._certificate import Certificate, certificate
-    from ._compare import Comparison, compare
-    from ._optimal import Optimum, optimal
-    from ._simulate import Simulation, simulate
+    from . import paper
+    from .checks.audit import Audit, audit
     from .ledger import Ledger
+    from .paper.simulate import Simulation, simulate
+    from .report.compare import Comparison, compare
+    from .theory.certificate import Certificate, certificate
+    from .theory.optimal import Optimum, optimal
 
 __version__ = "0.1.0"
 
@@ -52,14 +52,13 @@ __all__ = [
     "Simulation",
     "Tally",
     "audit",
-    "bounds",
     "certificate",
     "check",
     "compare",
-    "experiments",
     "mean",
     "methods",
     "optimal",
+    "paper",
     "plan",
     "read",
     "release",
@@ -67,23 +66,23 @@ __all__ = [
 ]
 
 _LATER = {
-    "Audit": "_audit",
-    "audit": "_audit",
-    "Certificate": "_certificate",
-    "certificate": "_certificate",
-    "Comparison": "_compare",
-    "compare": "_compare",
+    "Audit": "checks.audit",
+    "audit": "checks.audit",
+    "Certificate": "theory.certificate",
+    "certificate": "theory.certificate",
+    "Comparison": "report.compare",
+    "compare": "report.compare",
     "Ledger": "ledger",
-    "Optimum": "_optimal",
-    "optimal": "_optimal",
-    "Simulation": "_simulate",
-    "simulate": "_simulate",
+    "Optimum": "theory.optimal",
+    "optimal": "theory.optimal",
+    "Simulation": "paper.simulate",
+    "simulate": "paper.simulate",
 }
 """Names that are imported when they are first used, so that `import hetdp` stays fast."""
 
 
 def __getattr__(name: str) -> Any:
-    if name in {"bounds", "experiments"}:
+    if name == "paper":
         return import_module(f"{__name__}.{name}")
     if name in _LATER:
         found = getattr(import_module(f"{__name__}.{_LATER[name]}"), name)

@@ -1,5 +1,5 @@
 """`python -m hetdp` is the command `hetdp`."""
 
-from ._cli import main
+from .cli import main
 
 main()

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import hetdp
-from hetdp._interval import GRID, Interval
+from hetdp.core.domain import GRID, Interval
 from hetdp.sources import Source, counted, read_groups
 
 from .oracle import FOLDER, said, sound, written
@@ -64,7 +64,7 @@ class Frame:
         if not self.options and self.epsilon == "e":
             ways["levels"] = lambda: counted(Source.of(path, value="x", epsilon="e", counts_only=True))
         if '"id"' in self.text or self.text.startswith("id"):
-            ways["user"] = lambda: hetdp.read(path, bounds=(0, 1), user="id", **ask)
+            ways["user"] = lambda: hetdp.read(path, bounds=(0, 1), person="id", rows="average", **ask)
             ways["groups"] = lambda: read_groups(Source.of(path, value="x", epsilon="e", by="g"), UNIT)
         return ways
 

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import hetdp
-from hetdp import _cli
+from hetdp import cli as _cli
 
 from .ledgers import fresh
 from .oracle import FOLDER, said

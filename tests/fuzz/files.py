@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import hetdp
-from hetdp._interval import Interval
+from hetdp.core.domain import Interval
 from hetdp.sources import Source, counted, read_groups
 
 from .oracle import said, sound, written
@@ -26,7 +26,7 @@ def read_file(data: bytes) -> None:
 
 
 def _averaged(path: Path, plain: Any) -> None:
-    people = said(lambda: hetdp.read(path, value="x", epsilon="e", bounds=(0, 1), user="id"))
+    people = said(lambda: hetdp.read(path, value="x", epsilon="e", bounds=(0, 1), person="id", rows="average"))
     if isinstance(people, hetdp.Tally):
         sound(people)
         assert people.n <= plain.n

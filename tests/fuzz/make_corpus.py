@@ -104,7 +104,7 @@ def ledger() -> bytes:
         path = Path(folder) / "budgets.db"
         with hetdp.Ledger.create(path) as made:
             made.enroll({"a": 1, "b": "0.5", "c": "inf", "d": 2})
-            made.mean([0.1, 0.2, 0.3], user=["a", "b", "c"], bounds=(0, 1), spend=0.1, release_id="may")
+            made.mean([0.1, 0.2, 0.3], person=["a", "b", "c"], bounds=(0, 1), spend=0.1, release_id="may")
         return gzip.compress(path.read_bytes(), mtime=0)
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import hetdp
-from hetdp._interval import GRID
+from hetdp.core.domain import GRID
 
 MEMORY = Path("/dev/shm")  # noqa: S108  only where to put a folder of our own
 CHOSEN = "TMPDIR" in os.environ or not os.access(MEMORY, os.W_OK)

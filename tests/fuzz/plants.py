@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from hetdp._cli import theory
-from hetdp._errors import InputError
-from hetdp._tally import Tally
+from hetdp.cli import theory
+from hetdp.errors import InputError
 from hetdp.ledger import _book, _verify
 from hetdp.sources import _layout, delimited, files
+from hetdp.tally.tally import Tally
 
 
 @dataclass(frozen=True)

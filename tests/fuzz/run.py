@@ -11,12 +11,12 @@ import tempfile
 from pathlib import Path
 
 INSTRUMENTED = {
-    "text": ("hetdp.sources", "hetdp._cells"),
-    "columnar": ("hetdp.sources", "hetdp._cells"),
-    "cell": ("hetdp.sources", "hetdp._cells"),
-    "tally": ("hetdp._tally", "hetdp._levels"),
+    "text": ("hetdp.sources", "hetdp.core.cells"),
+    "columnar": ("hetdp.sources", "hetdp.core.cells"),
+    "cell": ("hetdp.sources", "hetdp.core.cells"),
+    "tally": ("hetdp.tally.tally", "hetdp.core.levels"),
     "ledger": ("hetdp.ledger",),
-    "cli": ("hetdp._cli",),
+    "cli": ("hetdp.cli",),
 }
 """The modules by whose branches the fuzzer knows that an input is new."""
 

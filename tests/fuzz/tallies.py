@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 
 import hetdp
-from hetdp._mean import of_tally
+from hetdp.statistics.mean import of_tally
 
 from .oracle import FOLDER, said, sound, written
 

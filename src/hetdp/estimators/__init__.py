@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from .._errors import InputError
-from . import adpm, fme, local, minimax, proportional, sampling, stretch, threshold, uniform
-from ._shape import Method, Shape
+from hetdp.errors import InputError
+
+from . import adpm, fme, minimax, proportional, sampling, stretch, threshold, uniform
+from . import ldpe as ldpe
+from .shape import Method, Shape
 
 _METHODS = (
     adpm.METHOD,
     minimax.METHOD,
     proportional.METHOD,
     uniform.METHOD,
-    local.METHOD,
+    ldpe.METHOD,
     fme.METHOD,
     sampling.METHOD,
     stretch.METHOD,
@@ -28,7 +30,7 @@ def methods() -> Mapping[str, Method]:
     """Return every method by its name.
 
     >>> list(methods())
-    ['adpm', 'minimax', 'proportional', 'uniform', 'local', 'fme', 'sampling', 'stretch', 'threshold']
+    ['adpm', 'minimax', 'proportional', 'uniform', 'ldpe', 'fme', 'sampling', 'stretch', 'threshold']
     """
     return dict(_REGISTRY)
 

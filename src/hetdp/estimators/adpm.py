@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from .._levels import Levels
-from ._shape import Method, Shape, capped
+from hetdp.core.levels import Levels
+
+from .shape import Method, Shape, capped
 
 
 def saturation(epsilon: NDArray[np.float64], count: NDArray[np.int64], rho: float) -> float:

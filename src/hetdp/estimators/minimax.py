@@ -10,9 +10,10 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from .._levels import Levels
-from ._shape import Method, Shape, capped
+from hetdp.core.levels import Levels
+
 from .adpm import saturation
+from .shape import Method, Shape, capped
 
 _NOTHING = 1e-50
 """A total Σmin(ε, t) below this counts as this: noise that large is never drawn."""

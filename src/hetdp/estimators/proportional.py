@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from .._levels import Levels
-from ._shape import Method, Shape, capped
+from hetdp.core.levels import Levels
+
+from .shape import Method, Shape, capped
 
 
 def _shape(levels: Levels, variance: float) -> Shape:  # noqa: ARG001  the weights do not depend on the variance

@@ -1,15 +1,16 @@
 """SM: keep people at random, the more private the less often, then release their plain mean (Jorgensen et al.).
 
 The mechanism divides by the expected number of people kept, Σp, not by the number really kept as the paper does: with
-the realised size replacing one value costs more than ε (1.29·ε₁ for n = 2, ε = (0.1, 0.2)). See `_exact_sampling`.
+the realised size replacing one value costs more than ε (1.29·ε₁ for n = 2, ε = (0.1, 0.2)). See `privacy.sampling`.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from .._levels import Levels
-from ._shape import Method, Shape
+from hetdp.core.levels import Levels
+
+from .shape import Method, Shape
 
 
 def _shape(levels: Levels, variance: float) -> Shape:  # noqa: ARG001  the probabilities do not depend on the variance

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from .._errors import InputError
-from .._levels import Levels
-from ._shape import Method, Shape, capped
+from hetdp.core.levels import Levels
+from hetdp.errors import InputError
+
+from .shape import Method, Shape, capped
 
 
 def _shape(levels: Levels, variance: float) -> Shape:  # noqa: ARG001  the weights do not depend on the variance

@@ -3,7 +3,7 @@
 A person's budget is a promise for their lifetime with the data's owner. A release is charged exactly what it really
 spent, min(ε, t) in the paper's words, rounded up to 10⁻⁹: what is saturated stays for later releases. The composition
 theorem and its proof are in the documentation; the modules carry the rest of the argument: `_amounts` (a charge never
-passes what is left), `_release` (no result without its charge), `_head` (an old copy is noticed).
+passes what is left), `privacy.release` (no result without its charge), `_head` (an old copy is noticed).
 """
 
 from __future__ import annotations
@@ -15,11 +15,12 @@ import weakref
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from .._errors import InputError
-from .._interval import Interval
-from .._plan import unit_variance
-from ..estimators import find as find_method
-from ..sources import Form
+from hetdp.core.domain import Interval
+from hetdp.core.plan import unit_variance
+from hetdp.errors import InputError
+from hetdp.estimators import find as find_method
+from hetdp.sources import Form
+
 from . import _book, _chain, _enroll, _rows, _schema
 from ._amounts import UNLIMITED, Rule, budget_units
 from ._book import Book
@@ -70,10 +71,11 @@ class Ledger:
     >>> people = [f"p{i}" for i in range(1000)]
     >>> print(ledger.enroll({person: 1 for person in people}))
     1,000 people enrolled
-    >>> may = ledger.mean([0.5] * 1000, user=people, bounds=(0, 1), spend=0.1, release_id="2026-05")
+    >>> ask = {"person": people, "bounds": (0, 1), "spend": 0.1, "release_id": "2026-05"}
+    >>> may = ledger.mean([0.5] * 1000, **ask)
     >>> ledger.balance("p0").left
     0.9
-    >>> may.estimate == ledger.mean([0.5] * 1000, user=people, bounds=(0, 1), spend=0.1, release_id="2026-05").estimate
+    >>> may.estimate == ledger.mean([0.5] * 1000, **ask).estimate
     True
     >>> ledger.close(); folder.cleanup()
     """
@@ -185,7 +187,7 @@ class Ledger:
         self,
         source: Any,
         *,
-        id: Any = None,  # noqa: A002  the word that users know
+        person: Any = None,
         budget: Any = None,
         tiers: Mapping[str, Any] | None = None,
         form: Form | None = None,
@@ -198,14 +200,14 @@ class Ledger:
         ----------
         source
             A mapping {id: budget}; ids, with one budget for all of them or one each; a file or a frame.
-        id, budget
+        person, budget
             The columns of a file or frame. `inf` or `public`: the value is public, there is no limit; 0: never use it.
         tiers
             {name: budget} when budgets are given by the names of tiers.
         form
             How a delimited file is written.
         """
-        budgets, names = budgets_of(source, id, budget, {} if tiers is None else tiers, form or Form())
+        budgets, names = budgets_of(source, person, budget, {} if tiers is None else tiers, form or Form())
         enrolled = self.change(lambda connection, book: _enroll.enroll(connection, book, budgets, names))
         self.settle()
         return enrolled
@@ -214,7 +216,7 @@ class Ledger:
         self,
         source: Any,
         *,
-        user: Any,
+        person: Any,
         bounds: Any,
         release_id: str,
         value: str | None = None,
@@ -236,7 +238,7 @@ class Ledger:
         ----------
         source, value, bounds, method, variance
             As for `hetdp.mean`. There is no ε here: the ledger knows it.
-        user
+        person
             The column of ids; with values in memory, the ids.
         release_id
             A name that you choose. The same name and request give the stored result again, without a charge; after a
@@ -260,9 +262,9 @@ class Ledger:
                 f"{method} keeps people one by one and cannot be used with a ledger; choose another method"
             )
         rule = Rule.given(spend=spend, share=share, share_left=share_left)
-        rows = _rows.source_of(source, value, user, form)
+        rows = _rows.source_of(source, value, person, form)
         rows.check()
-        columns = {"value": value, "user": user if isinstance(user, str) else None, "files": _rows.names_of(rows)}
+        columns = {"value": value, "user": person if isinstance(person, str) else None, "files": _rows.names_of(rows)}
         request = Request(name, rule, ask, _limits(people, rows), columns, quotes=people != "source")
         return carry_out(self, request, lambda places, plan: _rows.tally_of(rows, places, plan))
 

@@ -3,9 +3,9 @@
 Claim. Let `left` be what a person has left, a whole number of units, and ε = `level(left)`, the largest double
 not above left·10⁻⁹. A plan made with ε charges this person, by `charges`, at most `left`.
 
-Argument. The exact check of `_exact` gives W/s ≤ ε⁻ for the plan's integer weight W and noise scale s, and ε⁻ < ε ≤
-left·10⁻⁹. So 10⁹·W/s < left, and as `left` is whole, ⌈10⁹·W/s⌉ ≤ left. Both steps are decided in integers below:
-a double is an exact quotient of two integers.
+Argument. The exact check of `privacy.exact` gives W/s ≤ ε⁻ for the plan's integer weight W and noise scale s, and
+ε⁻ < ε ≤ left·10⁻⁹. So 10⁹·W/s < left, and as `left` is whole, ⌈10⁹·W/s⌉ ≤ left. Both steps are decided in integers
+below: a double is an exact quotient of two integers.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from .._cells import epsilon_of
-from .._errors import InputError
-from .._plan import Plan
+from hetdp.core.cells import epsilon_of
+from hetdp.core.plan import Plan
+from hetdp.errors import InputError
 
 UNIT = 10**9
 """Units in one ε."""

@@ -14,12 +14,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .._errors import PrivacyError
-from .._exact import NoiseTerm
-from .._groupby import Table, merge, round_down
-from .._interval import Interval
-from .._levels import Levels
-from .._plan import Plan, plan
+from hetdp.core.domain import Interval
+from hetdp.core.levels import Levels
+from hetdp.core.plan import Plan, plan
+from hetdp.errors import PrivacyError
+from hetdp.privacy.exact import NoiseTerm
+from hetdp.tally.groupby import Table, merge, round_down
+
 from ._amounts import UNLIMITED, Rule, charges, levels
 from ._book import Book
 from ._packed import integers, reals

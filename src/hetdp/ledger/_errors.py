@@ -11,7 +11,7 @@
 
 from __future__ import annotations
 
-from .._errors import HetdpError, InputError
+from hetdp.errors import HetdpError, InputError
 
 
 class LedgerError(HetdpError):

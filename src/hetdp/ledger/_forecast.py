@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from .._errors import InputError
+from hetdp.errors import InputError
+
 from ._amounts import UNLIMITED, Rule, in_epsilon
 from ._book import Book
 from ._charge import Parts, intended

@@ -21,7 +21,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from .._errors import InputError
+from hetdp.errors import InputError
+
 from ._errors import LedgerError
 
 _LINE = re.compile(r"hetdp-ledger-head ([0-9]{20}) ([0-9a-f]{64})\n")

@@ -11,7 +11,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .._errors import InputError
+from hetdp.errors import InputError
+
 from . import _book, _members
 from ._amounts import in_epsilon
 from ._book import Book, Cohort

@@ -8,8 +8,9 @@ import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from .._cells import BAD_ID, LONGEST_ID, NOT_IN_ID
-from .._errors import InputError
+from hetdp.core.cells import BAD_ID, LONGEST_ID, NOT_IN_ID
+from hetdp.errors import InputError
+
 from ._schema import failed, tables
 
 if TYPE_CHECKING:

@@ -7,9 +7,10 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from .._errors import InputError
-from ..sources import Form, Source
-from ..sources._batch import Tiers
+from hetdp.errors import InputError
+from hetdp.sources import Form, Source
+from hetdp.sources._batch import Tiers
+
 from ._amounts import budget_units
 from ._members import clean_ids
 
@@ -18,7 +19,7 @@ Budgets = dict[str, int]
 
 def budgets_of(
     source: Any,
-    id: Any,  # noqa: A002
+    person: Any,
     budget: Any,
     tiers: Mapping[str, Any],
     form: Form = Form(),  # noqa: B008  it is frozen
@@ -30,13 +31,13 @@ def budgets_of(
     for name, units in known.items():
         names[units] = f"{names[units]}, {name}" if units in names else name
     if isinstance(source, Mapping):
-        _no_columns(id, budget)
+        _no_columns(person, budget)
         return _paired(list(source), list(source.values()), known), names
-    if isinstance(id, str) or isinstance(source, (str, os.PathLike)):
-        return _table(source, id, budget, tiers, form), names
-    _no_columns(id)
+    if isinstance(person, str) or isinstance(source, (str, os.PathLike)):
+        return _table(source, person, budget, tiers, form), names
+    _no_columns(person)
     if not isinstance(source, Iterable) or budget is None:
-        raise InputError("enrol a mapping {id: budget}, ids with budget=…, or a table with id=… and budget=…")
+        raise InputError("enrol a mapping {id: budget}, ids with budget=…, or a table with person=… and budget=…")
     ids = list(source)
     many = isinstance(budget, Iterable) and not isinstance(budget, str)
     return _paired(ids, list(budget) if many else [budget] * len(ids), known), names
@@ -68,15 +69,15 @@ def _units(cell: Any, known: Mapping[str, int], where: str) -> int:
     return known[cell]
 
 
-def _table(source: Any, id: Any, budget: Any, tiers: Mapping[str, Any], form: Form) -> Budgets:  # noqa: A002
+def _table(source: Any, person: Any, budget: Any, tiers: Mapping[str, Any], form: Form) -> Budgets:
     """Return the budgets of a table. The sources read them as they read an ε: a number, inf, public or a tier."""
-    if not isinstance(id, str) or not isinstance(budget, str):
-        raise InputError("enrolling a table needs the names of two columns: id=… and budget=…")
-    people = Source.of(source, value=None, epsilon=budget, id=id, tiers=tiers, form=form, counts_only=True)
+    if not isinstance(person, str) or not isinstance(budget, str):
+        raise InputError("enrolling a table needs the names of two columns: person=… and budget=…")
+    people = Source.of(source, value=None, epsilon=budget, person=person, tiers=tiers, form=form, counts_only=True)
     found: list[tuple[str, int]] = []
     units: dict[float, int] = {}
     for batch in people.batches():
-        ids = clean_ids(batch.texts[id].to_list(), "row")
+        ids = clean_ids(batch.texts[person].to_list(), "row")
         cells = batch.epsilon.tolist()
         units.update({cell: budget_units(cell) for cell in set(cells) - units.keys()})
         found.extend(zip(ids, map(units.__getitem__, cells), strict=True))

@@ -7,8 +7,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from .. import _plots
-from .._errors import InputError
+from hetdp.errors import InputError
+from hetdp.report import plots
+
 from ._amounts import UNLIMITED, in_epsilon
 from ._book import Book, events
 
@@ -57,9 +58,9 @@ def draw(path: str | os.PathLike[str], read: Callable[[], tuple[list[str], dict[
     releases, found, book = read()
     if not found:
         raise InputError("nobody with a budget is enrolled; there is nothing to draw yet")
-    drawn, (axes,) = _plots.figure(width=6.4)
+    drawn, (axes,) = plots.figure(width=6.4)
     places = list(range(len(releases)))
-    for (asked, (least, most)), colour in zip(found.items(), _plots.COLOURS.values(), strict=False):
+    for (asked, (least, most)), colour in zip(found.items(), plots.COLOURS.values(), strict=False):
         name = book.names.get(asked, f"ε = {in_epsilon(asked):.4g}")
         axes.step(places, most, where="post", color=colour, label=name)
         if least != most:
@@ -67,5 +68,5 @@ def draw(path: str | os.PathLike[str], read: Callable[[], tuple[list[str], dict[
     axes.set(ylabel="ε left of the lifetime budget", ylim=(0, None))
     few = max(1, -(-len(releases) // _SHOWN_NAMES))
     axes.set_xticks(places[::few], ["start", *releases[1:]][::few], rotation=45, ha="right")
-    _plots.beside(axes)
-    _plots.save(drawn, target)
+    plots.beside(axes)
+    plots.save(drawn, target)

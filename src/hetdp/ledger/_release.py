@@ -21,10 +21,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
-from .._errors import HetdpError, InputError
-from .._plan import Plan
-from .._release import Release, release
-from .._tally import Tally
+from hetdp.core.plan import Plan
+from hetdp.errors import HetdpError, InputError
+from hetdp.privacy.release import Release, release
+from hetdp.tally.tally import Tally
+
 from . import _book, _charge, _members
 from ._amounts import UNLIMITED, Rule, in_epsilon
 from ._book import Book

@@ -16,20 +16,21 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .._errors import InputError
-from .._groupby import Table
-from .._interval import GRID, Interval
-from .._plan import Plan
-from .._tally import Tally
-from ..sources import Form, Source
+from hetdp.core.domain import GRID, Interval
+from hetdp.core.plan import Plan
+from hetdp.errors import InputError
+from hetdp.sources import Form, Source
+from hetdp.tally.groupby import Table
+from hetdp.tally.tally import Tally
+
 from ._members import clean_ids, readable_ids
 
 
-def source_of(source: Any, value: str | None, user: Any, form: Form | None = None) -> Source:
+def source_of(source: Any, value: str | None, person: Any, form: Form | None = None) -> Source:
     """Return a source with values and the ids of whom they are about; nothing is read."""
-    if user is None:
-        raise InputError("a ledger needs to know who a row is about; name the column of ids: user=…")
-    found = Source.of(source, value=value, epsilon=1.0, user=user, form=form or Form())
+    if person is None:
+        raise InputError("a ledger needs to know who a row is about; name the column of ids: person=…")
+    found = Source.of(source, value=value, epsilon=1.0, person=person, rows="average", form=form or Form())
     if found.ids is not None:
         sizes = [len(some) if hasattr(some, "__len__") else None for some in (source, found.ids)]
         if None in sizes or sizes[0] != sizes[1]:

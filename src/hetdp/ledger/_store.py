@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from .._errors import HetdpError, InputError
+from hetdp.errors import HetdpError, InputError
+
 from ._errors import LedgerError
 from ._place import check_place
 from ._schema import run

@@ -15,7 +15,8 @@ from pydantic import Field
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 
-from .. import __version__
+from hetdp import __version__
+
 from . import access, answers, insight, keys, publish, store, studies
 from .errors import RefusedError
 from .strict import StrictRoute

@@ -17,9 +17,10 @@ from starlette.exceptions import HTTPException
 from starlette.responses import FileResponse, Response
 from starlette.staticfiles import StaticFiles
 
-from .. import __version__
-from .._errors import InputError
-from .._mean import mean
+from hetdp import __version__
+from hetdp.errors import InputError
+from hetdp.statistics.mean import mean
+
 from . import answers, api, errors, explore, keys, pages, publish, rows, start, store
 from .guard import Guard, Rates
 from .register import Register

@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from .._errors import HetdpError
+from hetdp.errors import HetdpError
 
 TEXTS = {
     400: ("malformed", "The body is not strict JSON."),

@@ -11,10 +11,11 @@ from anyio.to_thread import run_sync
 from fastapi import APIRouter, Request
 from pydantic import Field
 
-from .. import _compare, _facts
-from .._levels import Levels
-from .._plan import plan
-from ..estimators import methods
+from hetdp.core.levels import Levels
+from hetdp.core.plan import plan
+from hetdp.estimators import methods
+from hetdp.report import compare, facts
+
 from .errors import RefusedError
 from .strict import StrictRoute
 from .studies import _Strict
@@ -72,9 +73,9 @@ def _traced(text: str) -> dict[str, Any]:
         "n": p.n,
         "threshold": None if p.threshold is None or math.isinf(p.threshold) else p.threshold,
         "abstains": p.abstains,
-        "tiers": _facts.plan_facts(p)["tiers"],
+        "tiers": facts.plan_facts(p)["tiers"],
         "frontier": p.frontier(0.01),
-        "comparison": _compare.compare(levels, bounds=(0, 1)).to_dict(),
+        "comparison": compare.compare(levels, bounds=(0, 1)).to_dict(),
         "over_n": _over_n(mix),
         "over_epsilon": _over_epsilon(mix),
     }

@@ -10,11 +10,12 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
-from .. import _facts, _report
-from .._levels import Levels
-from .._plan import Plan, plan
-from ..ledger._amounts import Rule, budget_units
-from ..ledger._amounts import level as ledger_level
+from hetdp.core.levels import Levels
+from hetdp.core.plan import Plan, plan
+from hetdp.ledger._amounts import Rule, budget_units
+from hetdp.ledger._amounts import level as ledger_level
+from hetdp.report import facts, text
+
 from .studies import Study
 
 People = Mapping[float, int]
@@ -39,8 +40,8 @@ def _plan(people: tuple[tuple[float, int], ...], names: tuple[tuple[float, str],
 
 @lru_cache(maxsize=64)
 def _plan_facts(p: Plan) -> dict[str, Any]:
-    """Everything public about a plan; `_plan` returns the same object for the same people, so this is cached too."""
-    return _facts.plan_facts(p)
+    """Everything public about a plan; `core.plan` returns the same object for the same people: cached."""
+    return facts.plan_facts(p)
 
 
 def shared(study: Study, level: float) -> float:
@@ -68,7 +69,7 @@ def live(study: Study, people: People) -> dict[str, Any]:
         "n": sum(people.values()),
         "joined": _joined(study, people, p),
         "plan": None if p is None else _brief(_plan_facts(p)),
-        "sentences": [] if p is None else [list(pair) for pair in _report.plan_lines(p) if pair[0] in _SHOWN],
+        "sentences": [] if p is None else [list(pair) for pair in text.plan_lines(p) if pair[0] in _SHOWN],
     }
 
 
@@ -85,15 +86,15 @@ def table(p: Plan, names: Mapping[float, str]) -> list[dict[str, Any]]:
     """Return who is in a plan, in at most twelve rows: a level, or a band of neighbouring ones."""
     return [
         {
-            "name": names.get(band.epsilon[0], f"ε = {_report.epsilon(band.epsilon[0])}")
+            "name": names.get(band.epsilon[0], f"ε = {text.epsilon(band.epsilon[0])}")
             if band.epsilon[0] == band.epsilon[1]
-            else f"ε = {_report.epsilon(band.epsilon[0])} to {_report.epsilon(band.epsilon[1])}",
+            else f"ε = {text.epsilon(band.epsilon[0])} to {text.epsilon(band.epsilon[1])}",
             "epsilon": _json(band.epsilon[1]),
             "people": band.people,
             "spent": _json(band.spent[1]),
             "share": band.share,
         }
-        for band in _facts.bands(p)
+        for band in facts.bands(p)
     ]
 
 
@@ -167,7 +168,7 @@ def _meaning(epsilon: float) -> str:
     high = max(math.ceil(1000 * _sure(epsilon)), 501) / 10  # rounded up, and never 50 for an ε above 0
     return (
         f"Somebody who was 50 % sure of something about your answer can become at most {high:g} % sure: "
-        f"odds change by at most a factor of {_report.odds(epsilon)}."
+        f"odds change by at most a factor of {text.odds(epsilon)}."
     )
 
 
@@ -178,7 +179,7 @@ def _cost_sentence(allowed: float, spent: float, *, free: bool) -> str:
         return "With so few people nothing would be spent yet: no data would be used."
     if spent > 20:
         return "You ask for no protection. Right now your answer would count almost as it is."
-    asked, used = _report.epsilon(allowed), _report.spent_epsilon(spent)
+    asked, used = text.epsilon(allowed), text.spent_epsilon(spent)
     if free:
         given = "You ask for no protection" if math.isinf(allowed) else f"You allow {asked}"
         return f"{given}; right now you would spend about {used}. The rest is free."
@@ -198,6 +199,6 @@ def _figures(p: Plan | None) -> dict[str, Any] | None:
         "n": p.n,
         "threshold": None if p.threshold is None else _json(p.threshold),
         "worst_case_error": p.worst_case_error,
-        "even_spread_error": _facts.even_spread_error(p),
+        "even_spread_error": facts.even_spread_error(p),
         "abstains": p.abstains,
     }

@@ -13,7 +13,8 @@ import os
 import secrets
 from pathlib import Path
 
-from .._errors import InputError
+from hetdp.errors import InputError
+
 from .settings import Settings
 
 NOBODY = "0" * 64

@@ -13,7 +13,8 @@ from pathlib import Path
 
 import sqlalchemy as sa
 
-from .._errors import InputError
+from hetdp.errors import InputError
+
 from . import keys, store
 from .app import close, create_app
 from .guard import JsonLines

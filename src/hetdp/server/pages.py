@@ -12,7 +12,8 @@ from fastapi import APIRouter, Query, Request
 from markupsafe import Markup
 from starlette.responses import JSONResponse, RedirectResponse, Response
 
-from .. import _report
+from hetdp.report import text
+
 from . import access, api, explore, keys
 
 router = APIRouter(include_in_schema=False)
@@ -25,10 +26,10 @@ def _environment() -> Any:
 
     environment = Environment(loader=FileSystemLoader(_FOLDER), autoescape=True, undefined=StrictUndefined)
     environment.filters |= {
-        "number": _report.number,
-        "epsilon": lambda x: _report.epsilon(_float(x)),
-        "spent": lambda x: _report.spent_epsilon(_float(x)),
-        "percent": _report.percent,
+        "number": text.number,
+        "epsilon": lambda x: text.epsilon(_float(x)),
+        "spent": lambda x: text.spent_epsilon(_float(x)),
+        "percent": text.percent,
         "when": _when,
         "float": _float,
     }

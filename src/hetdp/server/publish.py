@@ -38,14 +38,15 @@ from typing import Any
 import numpy as np
 import sqlalchemy as sa
 
-from .._errors import HetdpError, InputError, PrivacyError
-from .._groupby import Table
-from .._plan import Plan
-from .._tally import Tally
-from ..ledger import Ledger, LedgerRelease
-from ..ledger._amounts import UNLIMITED, Rule, budget_units, charges
-from ..ledger._errors import OtherRequestError
-from ..ledger._release import Request, carry_out
+from hetdp.core.plan import Plan
+from hetdp.errors import HetdpError, InputError, PrivacyError
+from hetdp.ledger import Ledger, LedgerRelease
+from hetdp.ledger._amounts import UNLIMITED, Rule, budget_units, charges
+from hetdp.ledger._errors import OtherRequestError
+from hetdp.ledger._release import Request, carry_out
+from hetdp.tally.groupby import Table
+from hetdp.tally.tally import Tally
+
 from . import insight, keys, store, studies
 from .access import Execute
 from .errors import RefusedError

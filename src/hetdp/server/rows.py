@@ -17,8 +17,9 @@ import sqlalchemy as sa
 from fastapi import APIRouter, Header, Request
 from starlette.concurrency import run_in_threadpool
 
-from .._errors import InputError
-from ..sources import Source
+from hetdp.errors import InputError
+from hetdp.sources import Source
+
 from . import keys, store, studies
 from .api import CURATOR
 from .errors import RefusedError

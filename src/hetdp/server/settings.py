@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from .._errors import InputError
+from hetdp.errors import InputError
 
 LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
 

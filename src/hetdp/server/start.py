@@ -9,8 +9,9 @@ from pathlib import Path
 
 import sqlalchemy as sa
 
-from .._errors import InputError
-from ..ledger import Ledger
+from hetdp.errors import InputError
+from hetdp.ledger import Ledger
+
 from . import keys, store, studies
 from .errors import RefusedError
 from .register import Register, new_version, private

@@ -12,8 +12,9 @@ from typing import Annotated, Any, Literal
 import sqlalchemy as sa
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from .. import _cells
-from .._interval import Interval
+from hetdp.core import cells
+from hetdp.core.domain import Interval
+
 from . import keys, store
 from .access import Execute
 from .errors import RefusedError
@@ -51,7 +52,7 @@ class Tier(_Strict):
     @property
     def level(self) -> float:
         """The ε as a double."""
-        return _cells.epsilon_of(self.epsilon)
+        return cells.epsilon_of(self.epsilon)
 
 
 class FreeChoice(_Strict):

@@ -11,23 +11,39 @@ import numbers
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from .._errors import InputError
-from .._groupby import Table, merge
-from .._interval import Interval
-from .._levels import Levels
-from .._tally import Tally
+from hetdp.core.domain import Interval
+from hetdp.core.levels import Levels
+from hetdp.errors import InputError
+from hetdp.tally.groupby import Table, merge
+from hetdp.tally.tally import Tally
+
 from . import arrays, databases, files, frames
 from ._asked import Asked, Tables, shown
 from ._batch import Batch, Tiers
 from ._form import Form
 from ._people import normal, tables
 
-__all__ = ["Batch", "Form", "Source", "counted", "databases", "files", "read", "read_groups", "records", "tally"]
+__all__ = [
+    "Batch",
+    "Form",
+    "Rows",
+    "Source",
+    "counted",
+    "databases",
+    "files",
+    "read",
+    "read_groups",
+    "records",
+    "tally",
+]
+
+Rows = Literal["one", "average"]
+"""How many rows a person may have, and what is done with several."""
 
 _BYTES = 16
 """About how many bytes a row has in a file."""
@@ -71,8 +87,8 @@ class Source:
         *,
         value: str | None,
         epsilon: Any,
-        user: Any = None,
-        id: Any = None,  # noqa: A002  the word that users know
+        person: Any = None,
+        rows: Rows = "one",
         by: str | None = None,
         tiers: Mapping[str, Any] | None = None,
         query: str | None = None,
@@ -81,15 +97,16 @@ class Source:
         counts_only: bool = False,
     ) -> Source:
         """Return the source that the parameters of `read` describe, or raise if they do not fit together."""
-        if user is not None and id is not None:
-            raise InputError("name the column of ids once: user= averages a person's rows, id= refuses a second row")
+        if rows not in ("one", "average"):
+            raise InputError(f"rows is 'one' (a person has one row) or 'average' (got {rows!r})")
+        if person is None and rows != "one":
+            raise InputError("rows='average' needs to know whose they are: person=…, --person COL")
         names = Tiers({} if tiers is None else tiers)
         if not isinstance(value, (str, type(None))):
             raise InputError(
                 f"value is the name of a column (got {type(value).__name__}); give values themselves as the source: "
                 "mean(incomes, epsilon=privacy, bounds=…)"
             )
-        person = id if user is None else user
         if query is not None and not databases.is_database(origin):
             raise InputError("a query needs a database: postgresql://…, sqlite:///file.db, or a connection")
         if form != Form() and not _names_files(origin):
@@ -102,14 +119,14 @@ class Source:
                     "columns are named for files, frames and databases only; with values in memory give the columns "
                     "themselves: mean(incomes, epsilon=privacy, bounds=…)"
                 )
-            asked = Asked(None, 0.0, None if person is None else "ids", user is not None)
+            asked = Asked(None, 0.0, None if person is None else "ids", rows == "average")
             return cls(origin, asked, names, epsilon, person, in_memory=True)
         if not isinstance(epsilon, (str, numbers.Real, decimal.Decimal)) or (value is None and not counts_only):
             raise InputError("a table needs the names of two columns: value=… and epsilon=…")
         if not isinstance(person, (str, type(None))) or not isinstance(by, (str, type(None))):
             raise InputError("with a table give the names of the columns of ids and groups")
         level = epsilon if isinstance(epsilon, str) else names.epsilon_of(epsilon, "")
-        asked = Asked(value, level, person, user is not None, by)
+        asked = Asked(value, level, person, rows == "average", by)
         return cls(origin, asked, names, query=query, form=form, watch=watch)
 
     def tables(self, interval: Interval | None) -> Tables:
@@ -166,8 +183,8 @@ def read(  # noqa: PLR0913  one parameter an aspect of a table
     value: str | None = None,
     epsilon: Any,
     bounds: Any,
-    user: Any = None,
-    id: Any = None,  # noqa: A002  the word that users know
+    person: Any = None,
+    rows: Rows = "one",
     tiers: Mapping[str, Any] | None = None,
     public_rows: Any = None,
     query: str | None = None,
@@ -188,11 +205,11 @@ def read(  # noqa: PLR0913  one parameter an aspect of a table
         `epsilon` is a sequence of the same length, or one ε for everybody.
     bounds
         The public interval (lo, hi). It is never taken from the data.
-    user
-        The column of ids (with values in memory: the ids), when a person may have several rows: their clamped values
-        are averaged and they count once. All their rows must have the same ε.
-    id
-        The same, when nobody may have a second row: one is an error.
+    person
+        The column of ids (with values in memory: the ids). Without it every row is taken for another person.
+    rows
+        What a person may have: "one" row, a second one is an error; or several whose clamped values are averaged,
+        "average". All rows of a person must have the same ε.
     tiers
         {name: ε} when the ε column holds names of tiers.
     public_rows
@@ -210,7 +227,9 @@ def read(  # noqa: PLR0913  one parameter an aspect of a table
     """
     interval = Interval.of(bounds)
     form = Form(delimiter, decimal, thousands)
-    people = Source.of(source, value=value, epsilon=epsilon, user=user, id=id, tiers=tiers, query=query, form=form)
+    people = Source.of(
+        source, value=value, epsilon=epsilon, person=person, rows=rows, tiers=tiers, query=query, form=form
+    )
     return tally(people, interval, public_rows)
 
 

@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from .._errors import InputError
-from .._groupby import MOST_PEOPLE, Table, merge
+from hetdp.errors import InputError
+from hetdp.tally.groupby import MOST_PEOPLE, Table, merge
+
 from ._batch import Tiers
 
 Tables = dict[str, Table]

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .._cells import epsilon_of
-from .._errors import InputError
+from hetdp.core.cells import epsilon_of
+from hetdp.errors import InputError
 
 if TYPE_CHECKING:
     import polars as pl

@@ -1,4 +1,4 @@
-"""Polars columns to arrays of doubles, by the rules of `_cells`; shared by the file readers."""
+"""Polars columns to arrays of doubles, by the rules of `core.cells`; shared by the file readers."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from .._cells import BLANKS, LEADING_ZERO, LONGEST, MISSING, grouped
-from .._errors import InputError
+from hetdp.core.cells import BLANKS, LEADING_ZERO, LONGEST, MISSING, grouped
+from hetdp.errors import InputError
+
 from ._asked import Asked
 from ._batch import Batch, Tiers
 from ._form import Form
@@ -71,7 +72,7 @@ class Columns:
 def values_of(cells: pl.Series, form: Form = PLAIN) -> NDArray[np.float64]:
     """Return private cells as doubles, NaN where one is missing or unreadable. No cell can raise.
 
-    Polars' lenient cast of text knows the same notation as `_cells.value_of`; a test holds them to it.
+    Polars' lenient cast of text knows the same notation as `core.cells.value_of`; a test holds them to it.
     """
     import polars as pl
 
@@ -128,7 +129,7 @@ def _numbers(cells: pl.Series, places: Places, place: str, tiers: Tiers, of: str
 
 
 def _plain(cells: pl.Series, form: Form) -> pl.Series:
-    """Return numbers as `_cells` reads them: with a point, without blanks around and signs between thousands."""
+    """Return numbers as `core.cells` reads them: with a point, without blanks around and signs between thousands."""
     import polars as pl
 
     text = cells.str.strip_chars(BLANKS)
@@ -143,7 +144,7 @@ def _plain(cells: pl.Series, form: Form) -> pl.Series:
 
 
 def plain_text(text: str, form: Form) -> str:
-    """Return one number as `_cells` reads it.
+    """Return one number as `core.cells` reads it.
 
     >>> [plain_text(text, Form(";", ",", ".")) for text in ("1.234,5", " 0,5 ", "1.5")]
     ['1234.5', '0.5', '1?5']

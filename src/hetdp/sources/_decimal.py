@@ -17,7 +17,7 @@ from llvmlite.ir import IntType  # type: ignore[import-untyped]
 from numba import types
 from numba.extending import intrinsic
 
-from .._kernels import kernel
+from hetdp.tally.kernels import kernel
 
 READ, NO_NUMBER, ASK = 0, 1, 2
 

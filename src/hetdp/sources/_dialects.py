@@ -21,10 +21,11 @@ from decimal import Decimal
 
 import numpy as np
 
-from .._cells import BLANK, INVISIBLE, LONGEST_ID
-from .._errors import InputError
-from .._groupby import BELOW, HUGE, SHRINK, SPLIT, TINY
-from .._interval import GRID, Interval
+from hetdp.core.cells import BLANK, INVISIBLE, LONGEST_ID
+from hetdp.core.domain import GRID, Interval
+from hetdp.errors import InputError
+from hetdp.tally.groupby import BELOW, HUGE, SHRINK, SPLIT, TINY
+
 from ._asked import Asked
 from ._sql import Key, Parts, quoted
 
@@ -38,7 +39,7 @@ _BEYOND = f"'{2**1024 - 2**970}'::numeric"
 """From here on the nearest double is infinity, and PostgreSQL's cast would raise."""
 
 _NOT_IN_ID = f'[[:cntrl:]"{INVISIBLE}]|^[{BLANK}]|[{BLANK}]$'
-"""`_cells.NOT_IN_ID` for PostgreSQL, whose texts have no NUL and whose patterns know none."""
+"""`core.cells.NOT_IN_ID` for PostgreSQL, whose texts have no NUL and whose patterns know none."""
 
 Number = Callable[[str], str]
 """From the name of a number to how a statement writes it."""
@@ -155,7 +156,7 @@ def sqlite(query: str, asked: Asked, interval: Interval | None) -> Parts:
 
 
 def _sqlite_code(name: str, interval: Interval) -> str:
-    """Return the code of a cell: text is read by `_cells.value_of`, from its bytes so that no encoding can raise."""
+    """Return the code of a cell: `core.cells.value_of` reads text, from its bytes so that no encoding can raise."""
     x = (
         f"(case typeof({name}) when 'text' then hetdp_value(cast({name} as blob)) "
         f"when 'blob' then null else cast({name} as real) end)"
@@ -188,7 +189,7 @@ def _code(x: str, ends: tuple[str, ...], formula: str, above: str) -> str:
 
 
 def _rounded(e: str, number: Number) -> str:
-    """Return ε rounded down to 12 significant bits, see `_groupby`; what is no ε stays, to be refused."""
+    """Return ε rounded down to 12 significant bits, see `tally.groupby`; what is no ε stays, to be refused."""
     huge = _cut(f"({e} * {number('shrink')})", number)
     return (
         f"case when {e} >= {number('tiny')} and {e} < {number('huge')} then {_cut(e, number)} "

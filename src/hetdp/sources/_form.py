@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from .._errors import InputError
+from hetdp.errors import InputError
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class Form:
     ';'
     >>> Form(",", ",")
     Traceback (most recent call last):
-    hetdp._errors.InputError: the delimiter and the decimal sign must differ (got ',' for both)
+    hetdp.errors.InputError: the delimiter and the decimal sign must differ (got ',' for both)
     """
 
     delimiter: str | None = None

@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from .._errors import InputError
+from hetdp.errors import InputError
+
 from ._asked import Asked
 from ._form import Form
 

@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from .._cells import BAD_ID, LONGEST_ID, NOT_IN_ID
-from .._errors import InputError
-from .._groupby import LIMIT, Grouping, Table, merge, round_down, tabulate
-from .._interval import Interval
+from hetdp.core.cells import BAD_ID, LONGEST_ID, NOT_IN_ID
+from hetdp.core.domain import Interval
+from hetdp.errors import InputError
+from hetdp.tally.groupby import LIMIT, Grouping, Table, merge, round_down, tabulate
+
 from ._asked import Asked, Tables, shown
 from ._batch import Batch
 
@@ -144,7 +145,7 @@ def _one_each(people: pl.DataFrame, asked: Asked, seen: Quotable) -> None:
         twice = people.filter(pl.col("rows") > 1)["person"]
         raise InputError(
             f"{twice.len():,} ids are on more than one row{seen.example(twice)}; "
-            f"name the column as the user's (--user, user=) to average a person's rows"
+            f"say rows='average' (--rows average) to average a person's rows"
         )
 
 

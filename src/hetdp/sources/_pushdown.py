@@ -17,10 +17,11 @@ import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
-from .._cells import BAD_ID, LONGEST_ID, NOT_IN_ID
-from .._errors import InputError
-from .._groupby import BELOW, HUGE, LIMIT, SHRINK, SPLIT, TINY
-from .._interval import GRID, Interval
+from hetdp.core.cells import BAD_ID, LONGEST_ID, NOT_IN_ID
+from hetdp.core.domain import GRID, Interval
+from hetdp.errors import InputError
+from hetdp.tally.groupby import BELOW, HUGE, LIMIT, SHRINK, SPLIT, TINY
+
 from ._asked import Asked, Tables, gathered, shown
 from ._batch import Tiers
 from ._people import normal
@@ -53,7 +54,7 @@ _FAULTS = {
     5: "{n:,} people have more than one epsilon, such as {who}; a person has one, written in one way",
     6: "{n:,} people have rows in more than one group, such as {who}; a person has one",
     7: "{n:,} ids are on more than one row, such as {who}; "
-    "name the column as the user's (--user, user=) to average a person's rows",
+    "say rows='average' (--rows average) to average a person's rows",
     8: f"{{n:,}} people have more than {MOST_ROWS:,} rows, such as {{who}}; average them first",
 }
 
@@ -190,7 +191,7 @@ class _Query:
         )
 
     def _rounded_down(self, rows: Frame) -> Frame:
-        """Round ε down to 12 significant bits, as `_groupby.round_down` does; a negative one becomes −1.
+        """Round ε down to 12 significant bits, as `tally.groupby.round_down` does; a negative one becomes −1.
 
         Each step is a column of its own: an engine would write out and compute a nested expression many times.
         """

@@ -5,8 +5,8 @@ that is not plain, and every ε that is not a plain number or among the `known`,
 are `named` by tiers, a number is a name like any other: only what is `known` is read here.
 
 Argument: a line without a quote and with the right number of delimiters is split at each of them, as there. A value
-cell is read by the grammar of `_cells.value_of`, stated once more here: blanks, number or infinity, blanks; all else is
-NaN. A test holds both to each other. Nothing here raises, and no cell is looked at beyond its own line.
+cell is read by the grammar of `core.cells.value_of`, stated once more here: blanks, number or infinity, blanks; all
+else is NaN. A test holds both to each other. Nothing here raises, and no cell is looked at beyond its own line.
 """
 
 from __future__ import annotations
@@ -15,8 +15,9 @@ from typing import Any
 
 import numpy as np
 
-from .._cells import LONGEST
-from .._kernels import kernel
+from hetdp.core.cells import LONGEST
+from hetdp.tally.kernels import kernel
+
 from ._decimal import ASK, NO_NUMBER, READ, eight, number
 
 __all__ = ["ASK", "BLANK", "epsilon", "gather", "scan", "value"]

@@ -19,9 +19,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-from .._cells import LONGEST_ID, NOT_IN_ID, value_of
-from .._errors import InputError
-from .._interval import Interval
+from hetdp.core.cells import LONGEST_ID, NOT_IN_ID, value_of
+from hetdp.core.domain import Interval
+from hetdp.errors import InputError
+
 from . import _dialects
 from ._asked import Asked
 from ._sql import POSTGRES, SQLITE, Parts

@@ -15,7 +15,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from .._errors import InputError
+from hetdp.errors import InputError
 
 BLOCK = 2**22
 LONGEST_LINE = 2**26

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .._cells import epsilon_of, is_missing, loose_value_of
-from .._errors import InputError
-from .._levels import epsilon_array
+from hetdp.core.cells import epsilon_of, is_missing, loose_value_of
+from hetdp.core.levels import epsilon_array
+from hetdp.errors import InputError
+
 from ._batch import Batch, Tiers
 
 if TYPE_CHECKING:

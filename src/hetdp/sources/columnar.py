@@ -9,7 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from .._errors import InputError
+from hetdp.errors import InputError
+
 from ._asked import Asked
 from ._batch import Batch, Tiers
 from ._columns import Columns

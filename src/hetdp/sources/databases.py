@@ -10,10 +10,11 @@ import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from .._cells import BAD_ID
-from .._errors import InputError
-from .._groupby import LIMIT, MOST_PEOPLE
-from .._interval import Interval
+from hetdp.core.cells import BAD_ID
+from hetdp.core.domain import Interval
+from hetdp.errors import InputError
+from hetdp.tally.groupby import LIMIT, MOST_PEOPLE
+
 from ._asked import Asked, Tables, gathered, shown
 from ._batch import Tiers
 from ._sql import FAULTS, POSTGRES, SQLITE, Key, Parts, selection
@@ -32,7 +33,7 @@ _FAULTS = {
     "split": "{n:,} people have rows in more than one group, such as {id}; a person has one",
     "twice": (
         "{n:,} ids are on more than one row, such as {id}; "
-        "name the column as the user's (--user, user=) to average a person's rows"
+        "say rows='average' (--rows average) to average a person's rows"
     ),
 }
 

@@ -9,7 +9,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from .._errors import InputError
+from hetdp.errors import InputError
+
 from . import columnar, delimited, ndjson
 from ._asked import Asked
 from ._batch import Batch, Tiers

@@ -2,7 +2,7 @@
 
 Frames in memory (pandas, Polars, PyArrow, Modin) give one batch of arrays, without a copy where a column is plain. The
 rows of others (DuckDB, Spark, Dask, Ibis) stay where they are, see `_pushdown`; a lazy Polars frame streams, and so
-does DuckDB, which runs in this process, when only numbers are asked for: `_fast` groups them sooner than its SQL.
+does DuckDB, which runs in this process, when only numbers are asked for: `tally.fast` groups them sooner than its SQL.
 
 Only the names and the types of columns can raise here, and public cells; no private cell can.
 """
@@ -18,11 +18,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .._cells import BLANKS, TRUTH
-from .._errors import InputError
-from .._groupby import Grouping
-from .._interval import Interval
-from .._levels import epsilon_array
+from hetdp.core.cells import BLANKS, TRUTH
+from hetdp.core.domain import Interval
+from hetdp.core.levels import epsilon_array
+from hetdp.errors import InputError
+from hetdp.tally.groupby import Grouping
+
 from . import _arrow, _people, _pushdown
 from ._asked import Asked, Tables
 from ._batch import Batch, Tiers
@@ -279,7 +280,7 @@ def _polars_texts(cells: pl.Series) -> pl.Series:
 
 
 def _polars_values(cells: pl.Series) -> NDArray[np.float64]:
-    """Return the values of a column; in one of text the names of booleans count, see `_cells.loose_value_of`."""
+    """Return the values of a column; in one of text the names of booleans count, see `core.cells.loose_value_of`."""
     import polars as pl
 
     values = values_of(cells)

@@ -22,7 +22,8 @@ from typing import Any
 
 import numpy as np
 
-from .._errors import InputError
+from hetdp.errors import InputError
+
 from ._asked import Asked
 from ._batch import Batch, Tiers
 from ._columns import Columns, plain_text

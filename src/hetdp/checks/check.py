@@ -1,0 +1,154 @@
+"""Check: what is wrong with the values, for the eyes of the data's owner alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hetdp.core.domain import GRID, Interval
+from hetdp.errors import InputError
+from hetdp.sources import Batch, Form, Source
+from hetdp.tally.groupby import Table, merge, tabulate
+from hetdp.tally.tally import Tally
+
+_SHOWN = 10
+KINDS = {
+    "missing": "missing: counted as the midpoint",
+    "unreadable": "not a number: counted as the midpoint",
+    "below": "below the lower bound: counted as the bound",
+    "above": "above the upper bound: counted as the bound",
+    "odd": "on a line that is not plain (a quote, too few fields, no proper JSON): look at it",
+}
+
+
+@dataclass(frozen=True, repr=False)
+class Check:
+    """PRIVATE. Counts and places of values that a release silently mends, and the mean by level of ε.
+
+    Attributes
+    ----------
+    n
+        The number of people.
+    counts
+        How many values are missing, unreadable, below and above the bounds, or on a line that is not plain.
+    places
+        The first few places of each kind: lines of a text file, rows of a Parquet file, indices of an array.
+    means
+        The exact mean of the values at each ε, without noise. If these differ much then ε depends on the value:
+        the estimate is biased and the choice of ε itself tells something.
+    """
+
+    n: int
+    counts: Mapping[str, int]
+    places: Mapping[str, tuple[int, ...]]
+    place: str
+    means: Mapping[float, float]
+
+    def report(self) -> str:
+        """Return the check as text, marked PRIVATE."""
+        lines = ["PRIVATE: for the owner of the data only. Nothing below is protected; do not publish it.", ""]
+        lines.append(f"{self.n:,} people")
+        for kind, meaning in KINDS.items():
+            count, places = self.counts[kind], self.places[kind]
+            more = ", …" if count > len(places) else ""
+            where = f"   ({self.place} {', '.join(map(str, places))}{more})" if places else ""
+            lines.append(f"{count:>10,} {meaning}{where}")
+        if len(self.means) <= 12:
+            lines += ["", "mean by ε, without noise (if these differ much, ε depends on the value, which it must not):"]
+            lines += [f"{level:>10.4g}  {mean:,.6g}" for level, mean in self.means.items()]
+        else:
+            lines += ["", "means by ε are shown for at most twelve levels"]
+        return "\n".join(lines)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the check as plain data."""
+        return {
+            "PRIVATE": "for the owner of the data only; do not publish",
+            "n": self.n,
+            "counts": dict(self.counts),
+            "place": self.place,
+            "places": {kind: list(places) for kind, places in self.places.items()},
+            "means": [{"epsilon": f"{level!r}", "mean": mean} for level, mean in self.means.items()],
+        }
+
+    def __str__(self) -> str:
+        return self.report()
+
+    __repr__ = __str__  # it must not be seen without its first line
+
+
+def check(
+    source: Any,
+    *,
+    value: str | None = None,
+    epsilon: Any,
+    bounds: Any,
+    tiers: Mapping[str, Any] | None = None,
+    delimiter: str | None = None,
+    decimal: str = ".",
+    thousands: str | None = None,
+) -> Check:
+    """Return what `mean` would silently mend in a source, and where. PRIVATE: never publish it.
+
+    The parameters are those of `read`. It needs the rows: files, frames in memory and arrays.
+
+    >>> print(check([1, None, "x", 7], epsilon=[1, 1, 1, 0.5], bounds=(0, 5)).report())
+    PRIVATE: for the owner of the data only. Nothing below is protected; do not publish it.
+    <BLANKLINE>
+    4 people
+             1 missing: counted as the midpoint   (index 1)
+             1 not a number: counted as the midpoint   (index 2)
+             0 below the lower bound: counted as the bound
+             1 above the upper bound: counted as the bound   (index 3)
+             0 on a line that is not plain (a quote, too few fields, no proper JSON): look at it
+    <BLANKLINE>
+    mean by ε, without noise (if these differ much, ε depends on the value, which it must not):
+           0.5  5
+             1  2
+    """
+    form = Form(delimiter, decimal, thousands)
+    return of_source(Source.of(source, value=value, epsilon=epsilon, tiers=tiers, form=form), Interval.of(bounds))
+
+
+def of_source(people: Source, interval: Interval) -> Check:
+    """Return the check of a source."""
+    counts = dict.fromkeys(KINDS, 0)
+    places: dict[str, list[int]] = {kind: [] for kind in KINDS}
+    tables: list[Table] = []
+    place = "index"
+    for batch in people.batches(owner=True):
+        place = batch.place
+        tables.append(tabulate(batch.epsilon, batch.values, interval))
+        for kind, mask in _kinds(batch, interval).items():
+            counts[kind] += int(np.count_nonzero(mask))
+            found = np.flatnonzero(mask)[: _SHOWN - len(places[kind])]
+            places[kind] += (batch.places[found] if batch.places is not None else found).tolist()
+    if not tables:
+        raise InputError("there is nobody here (n = 0)")
+    tally = Tally(merge(tables), interval)
+    return Check(tally.n, counts, {kind: tuple(sorted(found)) for kind, found in places.items()}, place, _means(tally))
+
+
+def _kinds(batch: Batch, interval: Interval) -> dict[str, NDArray[np.bool_]]:
+    with np.errstate(over="ignore"):
+        values = np.asarray(batch.values).astype(np.float64)
+    nan = np.isnan(values)
+    missing = np.zeros_like(nan) if batch.missing is None else batch.missing
+    return {
+        "missing": nan & missing,
+        "unreadable": nan & ~missing,
+        "below": values < interval.lo,
+        "above": values > interval.hi,
+        "odd": np.zeros_like(nan) if batch.odd is None else batch.odd,
+    }
+
+
+def _means(tally: Tally) -> dict[float, float]:
+    table = tally.table
+    used = table.epsilon > 0
+    mean = tally.interval.lo + tally.interval.width * (table.total[used] / (table.count[used] * GRID))
+    return dict(zip(table.epsilon[used].tolist(), mean.tolist(), strict=True))

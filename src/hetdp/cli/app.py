@@ -1,0 +1,41 @@
+"""The application that the commands join."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+ORDER = ["mean", "plan", "compare", "check", "tally", "ledger", "serve", "audit", "doctor", "methods", "reproduce"]
+
+
+class Commands(TyperGroup):
+    """The commands in the order in which somebody new meets them."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """Return the names of the commands."""
+        return sorted(super().list_commands(ctx), key=ORDER.index)
+
+
+app = typer.Typer(
+    cls=Commands,
+    help="Differentially private means when every person chooses their own privacy level ε.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,  # a pretty traceback shows local variables: they may be private
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+@app.callback(invoke_without_command=True)
+def root(
+    *, version: Annotated[bool, typer.Option("--version", help="Show the version and exit.", is_eager=True)] = False
+) -> None:
+    """Differentially private means when every person chooses their own privacy level ε."""
+    if version:
+        from hetdp import __version__
+
+        print(f"hetdp {__version__}")
+        raise typer.Exit

@@ -1,0 +1,166 @@
+"""How good an affine estimator is: noise variance, intervals, the frontier. For an interval of length 1.
+
+Nothing here bears on privacy; floats are fine.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from statistics import NormalDist
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hetdp.estimators import Shape
+
+from .domain import GRID
+from .levels import Levels
+
+
+def noise_variance(scale: float) -> float:
+    """Return the variance of discrete Laplace noise, 1/(2·sinh²(1/(2·scale))); just below the continuous 2·scale².
+
+    >>> round(noise_variance(1e6) / 1e12, 9)
+    2.0
+    """
+    half = 1 / (2 * scale)
+    return 0.5 / math.sinh(half) ** 2 if half < 350 else 0.0
+
+
+@dataclass(frozen=True)
+class Errors:
+    """What the mean squared error of an estimator is made of.
+
+    For data of variance v whose mean lies d from the midpoint it is spread·v + pull·d² + noise.
+
+    Attributes
+    ----------
+    spread, pull, noise
+        The coefficients above; for weights w: Σw², (1 − Σw)², and the variance of the noise.
+    ranges
+        The sum of the squared ranges over which single people can move the estimate.
+    scales
+        The scales of the noise terms.
+    bias
+        The largest possible bias.
+    """
+
+    spread: float
+    pull: float
+    noise: float
+    ranges: float
+    scales: tuple[float, ...]
+    bias: float
+
+    def worst(self, variance: float) -> float:
+        """Return the largest error over all distributions with at most this variance."""
+        return self.noise + worst_corner(self.spread, self.pull, variance)
+
+
+MIDPOINT = Errors(spread=0, pull=1, noise=0, ranges=0, scales=(), bias=0.5)
+"""The answer that uses no data."""
+
+
+def worst_spread(squares: float, shrink: float, variance: float) -> float:
+    """Return the worst sum of sampling error and bias for weights with Σw² = squares and Σw = shrink."""
+    return worst_corner(squares, (1 - shrink) ** 2, variance)
+
+
+def worst_corner(spread: float, pull: float, variance: float) -> float:
+    """Return the largest of v·spread + d²·pull over 0 ≤ v ≤ variance, v + d² ≤ 1/4.
+
+    A distribution on an interval of length 1 with variance v has its mean at most √(1/4 − v) from the midpoint.
+    The maximum of a linear function sits at a corner.
+    """
+    return max(variance * spread + (0.25 - variance) * pull, 0.25 * pull)
+
+
+def objective(levels: Levels, shape: Shape, variance: float) -> float:
+    """Return the worst-case error of a shape in floats, before it becomes integers; inf if nobody has weight."""
+    total = float(np.sum(levels.count * shape.weight))
+    if not total > 0:
+        return math.inf
+    if shape.kept:
+        largest = float(levels.epsilon.max())
+        return sampling_errors(levels, shape.weight, 1 / (total * largest)).worst(variance)
+    w, used = shape.weight * (shape.shrink / total), shape.weight > 0
+    with np.errstate(over="ignore"):
+        eta = np.maximum(w[used] / levels.epsilon[used], shape.noise * shape.shrink / total)
+        noise = 2 * float(np.sum(eta**2) if shape.apart else np.max(eta) ** 2)
+        return worst_spread(float(np.sum(levels.count * w**2)), shape.shrink, variance) + noise
+
+
+def sampling_errors(levels: Levels, keep: NDArray[np.float64], scale: float) -> Errors:
+    """Return the errors of Σ over the kept of (x − mid)/D plus Laplace noise, D = Σ keep.
+
+    Person i is kept with probability p, so (x − mid) enters with mean p·d and second moment p·(v + d²): the variance
+    of the sum is Σ p·v + p(1 − p)·d², and one person moves it by at most 1/D.
+    """
+    expected = float(np.sum(levels.count * keep))
+    pull = float(np.sum(levels.count * keep * (1 - keep))) / expected**2
+    people = float(np.sum(levels.count[keep > 0]))
+    scales = (scale,) if scale else ()
+    return Errors(1 / expected, pull, 2 * scale**2, people / expected**2, scales, bias=0.0)
+
+
+def normal_radius(mse: float, level: float) -> float:
+    """Return the half-width of the normal interval."""
+    return NormalDist().inv_cdf((1 + level) / 2) * math.sqrt(mse)
+
+
+def guaranteed_radius(squares: float, scales: Sequence[float], level: float) -> float:
+    """Return r = min over 0 < λ < 1/η of [ln(2/α) + λ²·Σw²/8 − Σ ln(1 − λ²η²)]/λ.
+
+    Claim: |estimate − μ| ≤ r with probability at least 1 − α for every distribution on the interval and every n.
+
+    Argument: Chernoff's bound on both tails. A value in an interval of length 1 has E exp(λw(X − μ)) ≤
+    exp(λ²w²/8) (Hoeffding). Laplace noise of scale η has E exp(λZ) = 1/(1 − λ²η²); discrete Laplace noise on a lattice
+    has (cosh(1/s) − 1)/(cosh(1/s) − cosh λ), which is smaller, because (cosh x − 1)/x² increases. Any λ gives a valid
+    bound, so the minimiser need not be exact.
+    """
+    from scipy.optimize import minimize_scalar
+
+    alpha = 1 - level
+    log = math.log(2 / alpha)
+    most = math.sqrt(8 * log / squares)  # the best λ without noise; noise only lowers it
+    if not scales:
+        return math.sqrt(log * squares / 2)
+
+    def bound(lam: float) -> float:
+        return (log + lam * lam * squares / 8 - sum(math.log1p(-((lam * eta) ** 2)) for eta in scales)) / lam
+
+    limit = min(most, (1 - 1e-9) / max(scales))
+    return float(
+        minimize_scalar(bound, bounds=(limit * 1e-6, limit), method="bounded", options={"xatol": 1e-9 * limit}).fun
+    )
+
+
+def rounding(total: int, floors: int) -> float:
+    """Return how far the arithmetic itself can move an estimate.
+
+    A grid step for the codes (half for a value, half more where a person's rows were averaged), one weight unit for
+    each sum that is floored, a hair for the doubles.
+    """
+    return 1.0 / GRID + floors / total + 2.0**-50
+
+
+def least(enough: Callable[[float], bool], start: float) -> float:
+    """Return the smallest positive x with enough(x), to 1e-9 relative; `enough` must stay true once it is."""
+    high = start
+    while not enough(high):
+        high *= 2
+        if math.isinf(high):
+            return high
+    low = high / 2
+    while enough(low):
+        high, low = low, low / 2
+        if low == 0:
+            return high
+    while high - low > 1e-9 * high:
+        middle = (low + high) / 2
+        if not low < middle < high:  # no double lies between two of the smallest ones
+            break
+        low, high = (low, middle) if enough(middle) else (middle, high)
+    return high

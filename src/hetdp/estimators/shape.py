@@ -1,0 +1,83 @@
+"""What an estimator is here: a rule from levels to relative weights."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hetdp.core.levels import Levels
+
+
+@dataclass(frozen=True)
+class Shape:
+    """The weights that a method wants, before they become integers. Floats, and not trusted.
+
+    Attributes
+    ----------
+    weight
+        One person's weight at each level, in any unit; finite, 0 or more, and 0 where ε = 0.
+    threshold
+        The cap t when the weights are min(ε, t); None for a method without one.
+    shrink
+        The factor s ≤ 1 by which the estimate is drawn towards the midpoint; 1 is unbiased.
+    apart
+        Whether every level gets noise of its own instead of one draw for all.
+    noise
+        A noise scale, in the unit of the weights, below which the method does not go; the privacy of
+        everybody may ask for more, and then gets it.
+    kept
+        Whether the weights are probabilities with which people are kept, one by one, for a plain mean.
+    """
+
+    weight: NDArray[np.float64]
+    threshold: float | None = None
+    shrink: float = 1.0
+    apart: bool = False
+    noise: float = 0.0
+    kept: bool = False
+
+
+@dataclass(frozen=True)
+class Method:
+    """One estimator: its name, its place in the literature, its rule.
+
+    Attributes
+    ----------
+    shape
+        From levels and a bound on the variance (both for an interval of length 1) to a `Shape`.
+    abstains
+        Whether its paper returns the midpoint when the worst-case error would exceed the midpoint's.
+    needs_records
+        Whether a release draws people one by one, so that it needs arrays in memory instead of a tally.
+    """
+
+    name: str
+    title: str
+    citation: str
+    shape: Callable[[Levels, float], Shape]
+    abstains: bool = False
+    needs_records: bool = False
+
+    @property
+    def label(self) -> str:
+        """The short name that the literature uses, as in a legend."""
+        return self.title.partition(":")[0]
+
+
+def capped(epsilon: NDArray[np.float64], cap: float) -> NDArray[np.float64]:
+    """Return min(ε, cap) divided by the largest of them, without ever dividing by infinity.
+
+    >>> capped(np.array([0.0, 0.5, np.inf]), 2.0)
+    array([0.  , 0.25, 1.  ])
+    >>> capped(np.array([0.0, 0.5, np.inf]), np.inf)
+    array([0., 0., 1.])
+    """
+    top = min(cap, float(epsilon.max()))
+    if top == 0:
+        return np.zeros_like(epsilon)
+    if np.isinf(top):
+        return np.isinf(epsilon).astype(np.float64)
+    return np.minimum(epsilon, top) / top

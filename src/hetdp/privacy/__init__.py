@@ -1,0 +1,1 @@
+"""What protects people: the exact check, the noise, the release. A mistake here harms somebody."""

@@ -1,0 +1,152 @@
+"""From wished-for weights to integers, and the exact check that nobody's ε is exceeded.
+
+The weights that come in are floats from an optimiser and are not trusted. What leaves is integers, and
+`check` decides with integers alone whether they respect everybody: a wrong weight costs accuracy,
+never privacy.
+
+Claim. Let W be the integer weight of a level, s the scale of the discrete Laplace noise that covers it, and
+T = ⌊Σ W·q / Q⌋ the sum of the codes q ∈ {0 … Q} of all people, in whole weight units. If W/s ≤ ε for
+every level then publishing T + noise is ε-DP for every person.
+
+Argument. Replacing one person's value changes their code by at most Q, so Σ W·q by at most W·Q and T by at
+most W: if two reals differ by at most the integer W, so do their floors. Discrete Laplace noise has
+P(z) ∝ exp(−|z|/s) on all integers, so the probability of any output changes by at most exp(W/s) ≤ exp(ε).
+Everything computed from the output afterwards is post-processing. W, s and Q are functions of the public
+levels. Levels with ε = ∞ may have weight without noise; levels with ε = 0 have W = 0 and code 0.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hetdp.errors import PrivacyError
+
+LARGEST_SCALE = 2.0**58
+"""Above this the sampler's 64-bit result would saturate noticeably: the plan abstains."""
+
+SMALLEST_SCALE = 2.0**-6
+"""A needed scale below this is raised to it: such noise is 0 but for odds of e⁻⁶⁴, and no sampler is asked
+for a scale that it might round to none."""
+
+LARGEST_UNIT = 2**31 - 1
+"""The weight of one person is at most this many units; `lattice` gives at most 2³⁰."""
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class NoiseTerm:
+    """One draw of discrete Laplace noise, added to the sum of the levels first … last − 1.
+
+    The scale is in weight units. A double is an exact rational, and it is taken as that rational.
+    """
+
+    scale: float
+    first: int
+    last: int
+
+
+def below(epsilon: Floats) -> Floats:
+    """Return ε⁻, the double just below each ε: what people are really held to.
+
+    The text "0.1" is read as the nearest double, which lies a hair above 0.1; the double below it does not. Positive
+    doubles are in the order of their bits, so the one below has the bits of the integer below. 0 and ∞ stay.
+    """
+    moved = (epsilon > 0) & (epsilon < np.inf)
+    return (epsilon.view(np.int64) - moved).view(np.float64)
+
+
+def lattice(weight: Floats, people: int) -> Ints:
+    """Return the integer weights W = ⌊w/w_max·2^k⌋ with k = min(30, 61 − ⌈log₂ n⌉): n·W ≤ 2⁶¹ always."""
+    largest = float(weight.max())
+    if not (largest > 0 and math.isfinite(largest)):
+        return np.zeros(weight.size, np.int64)
+    k = min(30, 61 - (people - 1).bit_length())
+    return np.floor(weight / largest * 2.0**k).astype(np.int64)
+
+
+def scale_for(units: Ints, epsilon: Floats) -> float:
+    """Return the smallest usable noise scale with W/scale ≤ ε⁻ everywhere: 0 if none is needed, inf if none will do.
+
+    The level that decides is looked for in floats; its scale is an exact quotient, rounded up to a double.
+    """
+    private = (units > 0) & np.isfinite(epsilon)
+    if not private.any():
+        return 0.0
+    weight, limit = units[private], below(epsilon[private])
+    with np.errstate(over="ignore", divide="ignore"):
+        ratio = weight / limit
+    close = ratio >= ratio.max() * (1 - 2.0**-40)
+    return max(SMALLEST_SCALE, *map(_quotient_up, weight[close].tolist(), limit[close].tolist()))
+
+
+def scales_apart(units: Ints, epsilon: Floats) -> list[float]:
+    """Return `scale_for` of every level by itself."""
+    needed = ((units > 0) & np.isfinite(epsilon)).tolist()
+    columns = zip(units.tolist(), below(epsilon).tolist(), needed, strict=True)
+    return [max(SMALLEST_SCALE, _quotient_up(w, limit)) if need else 0.0 for w, limit, need in columns]
+
+
+def check(units: Ints, epsilon: Floats, count: Ints, noise: tuple[NoiseTerm, ...]) -> None:
+    """Raise unless W/scale ≤ ε⁻ holds, in integers, at every level with weight; see the claim above."""
+    if not units.shape == epsilon.shape == count.shape or units.dtype != np.int64 or epsilon.dtype != np.float64:
+        raise PrivacyError("this plan does not have one whole weight for every level; nothing was released")
+    if not (epsilon >= 0).all():  # NaN too
+        raise PrivacyError("this plan has a level that is no epsilon; nothing was released")
+    if (units < 0).any() or (units > LARGEST_UNIT).any() or (units * count.astype(float)).sum() > 2.0**61.9:
+        raise PrivacyError("the integer weights of this plan do not fit their 62 bits; nothing was released")
+    bare = (units > 0) & (epsilon < np.inf)  # private levels with weight that no noise covers yet
+    limits = below(epsilon)
+    end = 0
+    for term in noise:
+        if not SMALLEST_SCALE <= term.scale <= LARGEST_SCALE:
+            raise PrivacyError(f"a noise scale of {term.scale:g} cannot be drawn safely; nothing was released")
+        if not end <= term.first < term.last <= units.size:
+            raise PrivacyError("the noise terms of this plan overlap or miss its levels; nothing was released")
+        end = term.last
+        part = slice(term.first, term.last)
+        if not respected(units[part][bare[part]], limits[part][bare[part]], term.scale).all():
+            raise PrivacyError("this plan would spend more than somebody's epsilon allows; nothing was released")
+        bare[part] = False
+    if bare.any():
+        raise PrivacyError("this plan gives weight without noise to a private level; nothing was released")
+
+
+def respected(units: Ints, limit: Floats, scale: float) -> NDArray[np.bool_]:
+    """Decide W/scale ≤ limit for weights 0 ≤ W < 2³¹, in 64-bit integers alone.
+
+    Both doubles are exact: limit = m·2^b and scale = M·2^a with whole m, M in [2⁵², 2⁵³). So W/scale ≤ limit says that
+    W ≤ M·m·2^(a+b), and as W is whole, W ≤ ⌊M·m/2^s⌋ with s = −a−b. The product has 105 or 106 bits and is at
+    least 2¹⁰⁴: for s ≤ 73 the right side is at least 2³¹ and the answer is yes. Otherwise the low 54 bits of the
+    product fall away, and what is left of it, ⌊M·m/2⁵⁴⌋ < 2⁵², is put together from halves of 26 and 27 bits.
+    """
+    fraction, exponent = np.frexp(limit)
+    m, M = (fraction * 2.0**53).astype(np.int64), int(math.frexp(scale)[0] * 2.0**53)  # noqa: N806  as in the formula
+    s = 106 - exponent.astype(np.int64) - math.frexp(scale)[1]
+    half = 2**27 - 1
+    middle = (M >> 27) * (m & half) + (M & half) * (m >> 27)  # < 2⁵⁴
+    low = (M & half) * (m & half) + ((middle & half) << 27)  # < 2⁵⁵
+    high = (M >> 27) * (m >> 27) + (middle >> 27) + (low >> 54)  # ⌊M·m/2⁵⁴⌋
+    return np.asarray((m > 0) & ((s <= 73) | (units <= high >> np.minimum(np.maximum(s - 54, 0), 63))))
+
+
+def weigh(units: Ints, count: Ints) -> int:
+    """Return Σ W·n over the levels, in Python's integers."""
+    return sum(map(operator.mul, units.tolist(), count.tolist()))
+
+
+def _quotient_up(w: int, limit: float) -> float:
+    """Return w/limit, rounded up to a double: exact integers decide."""
+    up, down = limit.as_integer_ratio()
+    try:
+        nearest = w * down / up  # Python divides integers with one correct rounding
+    except (OverflowError, ZeroDivisionError):
+        return math.inf
+    numerator, denominator = nearest.as_integer_ratio()
+    return nearest if numerator * up >= w * down * denominator else math.nextafter(nearest, math.inf)

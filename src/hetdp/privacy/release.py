@@ -1,0 +1,192 @@
+"""Release: the only place where noise is drawn and privacy is spent."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hetdp.core.domain import GRID
+from hetdp.core.levels import Levels
+from hetdp.core.plan import IntervalKind, Plan
+from hetdp.errors import InputError, PrivacyError
+from hetdp.tally.groupby import round_down, tabulate
+from hetdp.tally.tally import Tally
+
+from .exact import NoiseTerm, weigh
+from .noise import coins, loss, noisy
+from .sampling import KEEP_ONE
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+_ASKED = 8
+
+
+@dataclass(frozen=True, eq=False)
+class Release:
+    """One private number and everything public about it. All of it may be published.
+
+    Attributes
+    ----------
+    plan
+        The plan that was carried out.
+    unclamped
+        The unbiased estimate; noise can carry it outside the interval.
+    notes
+        What is assumed about the people behind it, in sentences.
+    """
+
+    plan: Plan
+    unclamped: float
+    notes: tuple[str, ...] = ()
+
+    @property
+    def estimate(self) -> float:
+        """The estimate, clamped to the interval: the number to publish."""
+        return self.plan.interval.clamp(self.unclamped)
+
+    def confidence_interval(self, level: float = 0.95, kind: IntervalKind = "guaranteed") -> tuple[float, float]:
+        """Return an interval for the mean μ of the distribution; see `Plan.radius` for its kinds."""
+        radius = self.plan.radius(level, kind)
+        bounds = self.plan.interval
+        return bounds.clamp(self.unclamped - radius), bounds.clamp(self.unclamped + radius)
+
+    def report(self, level: float = 0.95) -> str:
+        """Return the release as text."""
+        from hetdp.report.text import text
+
+        return text(self.body(level))
+
+    def body(self, level: float = 0.95) -> RenderableType:
+        """Return the release for a rich console."""
+        from hetdp.report.text import release_body
+
+        return release_body(self, level)
+
+    def html(self, level: float = 0.95) -> str:
+        """Return the release as a piece of HTML."""
+        from hetdp.report.text import release_html
+
+        return release_html(self, level)
+
+    def to_dict(self, level: float = 0.95) -> dict[str, Any]:
+        """Return the release as plain data."""
+        from hetdp.report.facts import release_facts
+
+        return release_facts(self, level)
+
+    def to_json(self) -> str:
+        """Return the release as JSON; infinities are written "inf"."""
+        return json.dumps(self.to_dict(), indent=2, ensure_ascii=False, allow_nan=False)
+
+    def __repr__(self) -> str:
+        return f"Release(estimate={self.estimate:.6g}, n={self.plan.n}, method={self.plan.method!r})"
+
+    __str__ = report
+    _repr_html_ = html
+
+
+def release(tally: Tally, plan: Plan) -> Release:
+    """Spend the privacy that the plan says and return the private mean.
+
+    Claim: for any tally of the plan's people the result is ε-DP for everybody, at the spends in `plan.table`.
+
+    Argument: the plan passes the exact check of `privacy.exact`, whose claim this carries out: one sum of
+    integers per noise term, floored to whole weight units, then the sampler. Before the private sums are
+    touched the sampler's own privacy map must agree at the tightest levels. The estimate is computed from
+    the noisy integers and public numbers alone. An abstaining plan never touches the sums.
+
+    Parameters
+    ----------
+    tally
+        From `hetdp.read`.
+    plan
+        From `hetdp.plan(tally.levels, bounds=…)`.
+    """
+    if not isinstance(tally, Tally) or not isinstance(plan, Plan):
+        raise InputError("release takes a Tally from hetdp.read and a Plan from hetdp.plan, in this order")
+    if tally.interval != plan.interval:
+        raise InputError(f"the tally is on {tally.interval}, the plan on {plan.interval}; use the same bounds for both")
+    if tally.levels != plan.levels:
+        raise InputError("the plan was made for other people than the tally has; use plan(tally.levels, …)")
+    if plan.keep is not None:
+        raise InputError(
+            f"{plan.method} keeps people one by one, which sums per level cannot tell; "
+            f"give arrays: hetdp.mean(values, epsilon=…, bounds=…, method={plan.method!r})"
+        )
+    if plan.abstains:
+        return Release(plan, plan.interval.mid, tally.notes)
+    plan.check()
+    for term in plan.noise:
+        _sampler_agrees(plan, term)
+    bare = np.ones(len(plan.levels), dtype=bool)  # public levels outside every noise term
+    answer = 0
+    for term in plan.noise:
+        bare[term.first : term.last] = False
+        answer += noisy(floored_sum(tally, plan, slice(term.first, term.last)), term.scale)
+    answer += floored_sum(tally, plan, bare)
+    share = Fraction(1, 2) + Fraction(plan.shrink) * (Fraction(answer, plan.total) - Fraction(1, 2))
+    return Release(plan, plan.interval.at(share), tally.notes)
+
+
+def release_records(values: NDArray[Any], epsilon: NDArray[np.float64], plan: Plan) -> Release:
+    """Release by a method that keeps people one by one; the claim and its argument are in `privacy.sampling`.
+
+    Parameters
+    ----------
+    values, epsilon
+        One entry a person, as the array source gives them.
+    plan
+        A plan for these people with `keep`.
+    """
+    levels = round_down(epsilon) if plan.levels.rounded else epsilon
+    if Levels.of(levels) != plan.levels:
+        raise InputError("the plan was made for other people; plan again for these")
+    if plan.abstains:
+        return Release(plan, plan.interval.mid)
+    if plan.keep is None:
+        raise InputError(f"{plan.method} does not keep people one by one; use release(tally, plan)")
+    plan.check()
+    for term in plan.noise:
+        _sampler_agrees(plan, term)
+    kept = coins(plan.keep[np.searchsorted(plan.levels.epsilon, levels)])
+    total = sum(tabulate(levels[kept], values[kept], plan.interval).total.tolist())
+    unit = int(plan.units.max())
+    answer = unit * (2 * total - int(np.count_nonzero(kept)) * GRID) // (2 * GRID)
+    for term in plan.noise:
+        answer = noisy(answer, term.scale)
+    expected = Fraction(weigh(plan.keep, plan.levels.count), KEEP_ONE)
+    return Release(plan, plan.interval.at(Fraction(1, 2) + answer / (unit * expected)))
+
+
+def floored_sum(tally: Tally, plan: Plan, part: slice | NDArray[np.bool_]) -> int:
+    """T = ⌊Σ W·S / Q⌋, exact: a person moves it by at most their W.
+
+    S is cut into four limbs of 16 bits. W ≤ 2³⁰ (`privacy.exact.lattice`), so the dot product of 2¹⁶ levels with one
+    limb stays below 2⁶²; the limbs are put together in Python's integers.
+    """
+    units, sums, whole = plan.units[part], tally.table.total[part], 0
+    for i in range(0, units.size, 2**16):
+        w, s = units[i : i + 2**16], sums[i : i + 2**16]
+        whole += sum(int(np.dot(w, s >> bits & 0xFFFF)) << bits for bits in (0, 16, 32, 48))
+    return whole // GRID
+
+
+def _sampler_agrees(plan: Plan, term: NoiseTerm) -> None:
+    """Raise if OpenDP's privacy map claims more loss than somebody allows, at the levels that come nearest to it."""
+    units, epsilon = plan.units[term.first : term.last], plan.levels.epsilon[term.first : term.last]
+    surely = units > 0
+    if plan.keep is not None:  # others spend less than the sampler's map knows
+        surely &= plan.keep[term.first : term.last] == KEEP_ONE
+    units, epsilon = units[surely], epsilon[surely]
+    with np.errstate(over="ignore"):
+        share = units / epsilon
+    tightest = np.argpartition(-share, _ASKED)[:_ASKED] if share.size > _ASKED else np.arange(share.size)
+    for w, limit in zip(units[tightest].tolist(), epsilon[tightest].tolist(), strict=True):
+        if loss(w, term.scale) > limit:
+            raise PrivacyError("the noise sampler's own privacy map does not agree with the plan; nothing was released")

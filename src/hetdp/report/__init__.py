@@ -1,0 +1,1 @@
+"""Plans and releases for readers: facts, text, HTML, pictures, comparisons."""

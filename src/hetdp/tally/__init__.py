@@ -1,0 +1,1 @@
+"""The private half of the data: exact sums for each level of ε."""

@@ -1,0 +1,186 @@
+"""Tally: per level of ε, how many people and the exact sum of their codes. Private.
+
+A tally has a random identity, drawn when it is read, and one that was merged keeps the identities of its parts. Meeting
+one of them twice is refused: adding a tally to itself, or to a copy of its file, would count everybody twice and so
+spend 2ε. Contents are never compared, because two sites with equal sums would learn from a refusal that they are equal.
+People who were read twice, from overlapping tables, cannot be noticed at all: that nobody is, is the promise of
+whoever merges, and a merged tally says so and claims nothing else about its people.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import operator
+import os
+import secrets
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hetdp.core.domain import GRID, Interval
+from hetdp.core.levels import Levels
+from hetdp.errors import InputError
+from hetdp.files import write_whole
+
+from .groupby import Table, merge
+
+_FORMAT = "hetdp-tally-3"
+PROMISED = (
+    "Several tallies were merged. It is promised, not checked, that nobody is in two of them: a person in two spends "
+    "the sum of both, more than this report says."
+)
+"""All that a merged tally says about its people."""
+
+_WARNING = "PRIVATE: these sums are not protected by any noise. Do not publish this file."
+
+
+class Tally:
+    """A sufficient statistic for every affine estimator: {ε: (people, exact sum of codes)}.
+
+    Two tallies of different people merge with `+`, exactly and in any order. A tally is private:
+    it has the exact sums. Its `repr` shows the public half only. Its `notes` say what is assumed about its people, its
+    `identities` which readings it comes from.
+
+    >>> from hetdp import read
+    >>> a = read([0.2, 0.4], epsilon=[1, 1], bounds=(0, 1))
+    >>> b = read([0.9], epsilon=[float("inf")], bounds=(0, 1))
+    >>> a + b == b + a, (a + b).levels
+    (True, Levels({1: 2, inf: 1}))
+    >>> a + a
+    Traceback (most recent call last):
+    hetdp.errors.InputError: these tallies share people: one was read once and comes twice; leave the second one out
+    """
+
+    __slots__ = ("identities", "interval", "levels", "notes", "table")
+
+    def __init__(
+        self,
+        table: Table,
+        interval: Interval,
+        names: Mapping[float, str] | None = None,
+        notes: tuple[str, ...] = (),
+        identities: frozenset[str] | None = None,
+    ) -> None:
+        self.table = table
+        self.interval = interval
+        self.levels = Levels.from_table(table, names)
+        self.notes = notes
+        self.identities = frozenset({secrets.token_hex(16)}) if identities is None else identities
+
+    @property
+    def n(self) -> int:
+        """The number of people."""
+        return self.levels.n
+
+    def __add__(self, other: object) -> Tally:
+        if not isinstance(other, Tally):
+            return NotImplemented
+        if self.interval != other.interval:
+            raise InputError(f"tallies with different bounds do not merge (got {self.interval} and {other.interval})")
+        if self.identities & other.identities:
+            raise InputError("these tallies share people: one was read once and comes twice; leave the second one out")
+        names = {**self.levels.names, **other.levels.names}
+        both = self.identities | other.identities
+        return Tally(merge([self.table, other.table]), self.interval, names, (PROMISED,), both)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Tally):
+            return NotImplemented
+        return (
+            self.interval == other.interval
+            and self.levels == other.levels
+            and np.array_equal(self.table.total, other.table.total)
+        )
+
+    __hash__ = None  # type: ignore[assignment]  # a hash of private sums would be a fingerprint of them
+
+    def __repr__(self) -> str:
+        return f"Tally(bounds=({self.interval.lo:g}, {self.interval.hi:g}), {self.levels!r}, sums=<private>)"
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the tally to a file that only its owner can read; the file appears whole or not at all."""
+        target = Path(path)
+        body = json.dumps(self._fields(), indent=1)
+        text = json.dumps({"warning": _WARNING, "sha256": _digest(body), "body": body}, indent=1)
+        if not target.parent.is_dir():
+            raise InputError(f"{target} cannot be written: its folder does not exist")
+        write_whole(target, text)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Tally:
+        """Read a tally that `save` wrote."""
+        fields = _body(path)
+        if fields.get("format") != _FORMAT or fields.get("grid") != GRID:
+            raise InputError(f"{path} was written by another version of hetdp; make the tally again")
+        try:
+            return cls._of_fields(fields)
+        except InputError:
+            raise
+        except (KeyError, TypeError, ValueError, AttributeError, OverflowError, IndexError):
+            pass  # what these say may quote a sum
+        raise InputError(f"{path} is not a tally file that can be read")
+
+    def _fields(self) -> dict[str, Any]:
+        return {
+            "format": _FORMAT,
+            "grid": GRID,
+            "bounds": [self.interval.lo, self.interval.hi],
+            "rounded": self.table.rounded,
+            "epsilon": [level.hex() for level in self.table.epsilon.tolist()],
+            "count": self.table.count.tolist(),
+            "total": self.table.total.tolist(),
+            "names": {level.hex(): name for level, name in self.levels.names.items()},
+            "notes": list(self.notes),
+            "identities": sorted(self.identities),
+        }
+
+    @classmethod
+    def _of_fields(cls, fields: Mapping[str, Any]) -> Tally:
+        epsilon = np.array([float.fromhex(level) for level in fields["epsilon"]])
+        exact = [*map(operator.index, fields["count"])], [*map(operator.index, fields["total"])]
+        count, total = (np.array(column, np.int64) for column in exact)
+        fits = [e >= 0 and c > 0 and 0 <= t <= c * GRID for e, c, t in zip(epsilon.tolist(), *exact, strict=True)]
+        if not all(fits):
+            raise InputError("this tally has sums that no values can give")
+        table = merge([Table(epsilon, count, total, fields["rounded"])])
+        names = {float.fromhex(level): str(name) for level, name in fields["names"].items()}
+        identities = frozenset(map(str, fields["identities"]))
+        if not identities or not isinstance(fields["identities"], list):
+            raise InputError("this tally does not say which reading it comes from; make it again")
+        return cls(table, Interval.of(fields["bounds"]), names, tuple(map(str, fields["notes"])), identities)
+
+
+def _body(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """Return the fields of a tally file; no error says anything of what is in it, nor has it in its chain."""
+    fields: Any = None
+    intact = True
+    with suppress(OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        outer = json.loads(Path(path).read_text(encoding="utf-8"))
+        body = outer["body"]
+        intact = outer["sha256"] == _digest(body)
+        fields = json.loads(body)
+    if not intact:
+        raise InputError(f"{path} is damaged: its checksum does not fit")
+    if not isinstance(fields, dict):
+        raise InputError(f"{path} is not a tally file that can be read")
+    return fields
+
+
+def is_tally(path: str | os.PathLike[str]) -> bool:
+    """Say whether a file begins as `Tally.save` begins one."""
+    begin = json.dumps({"warning": _WARNING}, indent=1)[:-2].encode()
+    try:
+        if not Path(path).is_file():  # opening a pipe would wait for a writer
+            return False
+        with Path(path).open("rb") as file:
+            return file.read(len(begin)) == begin
+    except (OSError, ValueError):
+        return False
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()

@@ -1,0 +1,1 @@
+"""How good anything can be: certificates, exact optima, what a target error needs."""

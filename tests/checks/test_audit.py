@@ -1,0 +1,372 @@
+"""The audit lets a right installation pass, finds planted faults, and says truly how much it can see."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import math
+from fractions import Fraction
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from scipy.stats import binom
+
+import hetdp
+from hetdp.checks import audit as _audit
+from hetdp.checks import audit_bound as _audit_bound
+from hetdp.checks import audit_exact as _audit_exact
+from hetdp.checks.audit import audit
+from hetdp.checks.audit_bound import draws_needed, log_ratio, lower_bound, reach
+from hetdp.checks.doctor import sampler_gate
+from hetdp.checks.samples import engines
+from hetdp.cli.audit import audit as command
+from hetdp.core import plan as _plan
+from hetdp.privacy import noise as _noise
+from hetdp.privacy import release as _release
+from hetdp.tally.groupby import Grouping
+
+INF = math.inf
+LEVELS = {0.0: 3, 0.1: 200, 1.0: 40, 4.0: 10}
+ARRAYS = {"engines": ["arrays"], "draws": 100}
+
+
+@pytest.fixture(autouse=True)
+def short_gate(monkeypatch):
+    """The gate has tests of its own; here it gets fewer draws."""
+    monkeypatch.setattr("hetdp.checks.audit.sampler_gate", lambda: sampler_gate(draws=400))
+
+
+# The lower bound
+
+
+@pytest.mark.parametrize(("often", "seldom", "draws"), [(60, 20, 100), (100, 0, 100), (1, 1, 7), (5_000, 7, 9_000)])
+def test_the_bound_inverts_the_tails_of_the_binomial_law(often, seldom, draws):
+    """At the lower bound on p so many or more have probability α/2, at the upper bound on p′ so few or fewer."""
+    alpha = 1e-6
+    bound = float(log_ratio(np.array(often), np.array(seldom), draws, alpha))
+    low = next(p for p in bisected(lambda p: binom.sf(often - 1, draws, p) < alpha / 2))
+    high = next(p for p in bisected(lambda p: binom.cdf(seldom, draws, p) > alpha / 2))
+    assert bound == pytest.approx(math.log(low / high), abs=1e-9)
+
+
+def bisected(below):
+    low, high = 0.0, 1.0
+    for _ in range(200):
+        middle = (low + high) / 2
+        low, high = (middle, high) if below(middle) else (low, middle)
+    yield high
+
+
+def test_no_success_shows_nothing():
+    assert log_ratio(np.array(0), np.array(10), 10, 0.1) == -INF
+    assert lower_bound(np.zeros(100), np.zeros(100), 0.1) == 0
+
+
+@pytest.mark.parametrize("loss", [0.3, 2.0])
+def test_the_bound_is_above_the_true_loss_no_more_often_than_it_says(loss):
+    """And it is not idle: its average is near what `reach` expects."""
+    rng, alpha, runs = np.random.default_rng(5), 0.2, 500
+    pairs = [(rng.laplace(0, 1, 400), rng.laplace(loss, 1, 400)) for _ in range(runs)]
+    bounds = [lower_bound(*pair, alpha) for pair in pairs]
+    assert sum(bound > loss for bound in bounds) <= binom.isf(1e-9, runs, alpha)
+    assert np.mean(bounds) == pytest.approx(reach(loss, 400, alpha), abs=0.25)
+    assert sum(bound > loss * 0.6 for bound in bounds) > 0.02 * runs
+
+
+def test_it_matters_that_the_event_is_chosen_on_other_draws():
+    """Control: choosing on the draws that are counted calls a mechanism of no loss at all a broken one, too often."""
+    rng, alpha, runs = np.random.default_rng(6), 0.5, 600
+    often = {True: 0, False: 0}
+    for _ in range(runs):
+        one, other = rng.laplace(0, 1, (2, 60))
+        for honest in often:
+            event = _audit_bound.best_event(one[:30], other[:30], alpha)
+            part = slice(30, None) if honest else slice(30)
+            counts = [event.count(results[part]) for results in (one, other)]
+            ordered = counts[::-1] if event.swapped else counts
+            often[honest] += float(log_ratio(*map(np.array, ordered), 30, alpha)) > 0
+    allowed = binom.isf(1e-9, runs, alpha)
+    assert often[True] <= allowed < often[False]
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_best_event_is_the_best_of_all_half_lines(seed):
+    rng = np.random.default_rng(seed)
+    one, other = rng.normal(0, 1, 60), rng.normal(1, 1, 60)
+    event = _audit_bound.best_event(one, other, 0.1)
+
+    def value(edge, above, swapped):
+        counts = [int(sum(x >= edge if above else x <= edge for x in results)) for results in (one, other)]
+        return float(log_ratio(*map(np.array, counts[::-1] if swapped else counts), 60, 0.1))
+
+    every = [value(edge, above, swapped) for edge in [*one, *other] for above in (0, 1) for swapped in (0, 1)]
+    assert value(event.edge, event.above, event.swapped) == pytest.approx(max(every))
+
+
+@pytest.mark.parametrize(("epsilon", "alpha"), [(1.0, 1e-2), (3.0, 1e-3)])
+def test_so_many_draws_as_it_says_show_a_violation_and_far_fewer_do_not(epsilon, alpha):
+    """Laplace noise with a loss of 1.3 × ε: seen nine times in ten with the draws that are named."""
+    rng, runs, loss = np.random.default_rng(7), 200, 1.3 * epsilon
+    draws = int(draws_needed(epsilon, alpha, 1.3))
+
+    def seen(size):
+        pairs = ((rng.laplace(0, 1, size), rng.laplace(loss, 1, size)) for _ in range(runs))
+        return sum(lower_bound(*pair, alpha) > epsilon for pair in pairs)
+
+    assert seen(draws) > binom.ppf(1e-9, runs, 0.9)
+    assert seen(draws // 4) < runs / 2
+
+
+def test_the_draws_needed_are_the_fewest_that_any_half_line_allows():
+    """A brute force search over edges and draws, in exact binomial probabilities."""
+    epsilon, alpha, loss = 2.0, 1e-2, 2.6
+    found = []
+    for u in np.linspace(0, 1, 65):
+        often, seldom = 1 - math.exp(-(1 - u) * loss) / 2, math.exp(-u * loss) / 2
+        half = np.arange(20, 2_000, 10)
+        fewest, most = binom.ppf(0.05, half, often), binom.ppf(0.95, half, seldom)
+        found += (2 * half[log_ratio(fewest, most, half, alpha) > epsilon]).tolist()
+    assert draws_needed(epsilon, alpha, 1.3) == pytest.approx(min(found), rel=0.1)
+
+
+def test_more_draws_are_needed_for_smaller_epsilon_and_none_help_where_nothing_is_claimed():
+    needed = [draws_needed(epsilon, 1e-9) for epsilon in (2, 1, 0.5, 0.1, 0.01)]
+    assert needed == sorted(needed)
+    assert draws_needed(0.0, 1e-9) == draws_needed(INF, 1e-9) == INF
+
+
+# The whole audit
+
+
+def test_this_installation_keeps_every_claim_by_every_method_and_engine():
+    found = audit(LEVELS, draws=100)
+    assert found.holds
+    assert {f.method for f in found.findings} == set(hetdp.methods())
+    assert set(found.engines) == {name for name, engine in engines().items() if engine.installed} >= {"arrays", "csv"}
+    for finding in found.findings:
+        assert finding.exact <= finding.claimed <= finding.epsilon
+        assert finding.lower_bound <= finding.claimed
+
+
+def test_the_exact_loss_is_the_whole_claim_where_one_noise_covers_everybody():
+    """Going from one bound to the other moves the sum by the person's whole weight: nothing is left out."""
+    for finding in audit(LEVELS, methods=["adpm", "uniform"], **ARRAYS).findings:
+        assert finding.exact == pytest.approx(finding.claimed, rel=1e-9)
+
+
+def test_every_pair_of_values_is_counted():
+    values = _audit_exact.extremes(hetdp.Interval(0, 1))
+    wanted = {0.0, 1.0, 0.5, INF, -INF, 1e9, -1e9, 5e-324, None}
+    assert set(values) >= wanted
+    assert any(value is not None and math.isnan(value) for value in values)
+    found = audit(LEVELS, methods=["adpm"], engines=["arrays", "csv"], draws=100)
+    assert {f.pairs for f in found.findings} == {2 * math.comb(len(values), 2)}
+
+
+def test_many_releases_show_most_of_a_large_epsilon():
+    """The bound is not idle: at ε = 4 and 1,500 draws about half of it is shown."""
+    found = audit({4.0: 40}, methods=["uniform"], engines=["arrays"], draws=1_500)
+    (finding,) = found.findings
+    assert 1.2 < finding.lower_bound < 4
+    assert finding.lower_bound == pytest.approx(reach(finding.claimed, 1_500, found.alpha_each), abs=0.8)
+
+
+def test_public_people_plans_that_abstain_and_methods_that_refuse_have_their_place():
+    found = audit({0.5: 1, INF: 1}, methods=["adpm", "stretch", "proportional"], **ARRAYS)
+    assert found.holds
+    assert "stretch" in found.refusals
+    assert {f.lower_bound for f in found.findings if f.epsilon == INF} == {None}
+    alone = audit({0.5: 1}, methods=["adpm"], **ARRAYS)
+    assert alone.holds
+    assert [(f.claimed, f.exact, f.lower_bound) for f in alone.findings] == [(0, 0, 0)]
+
+
+def test_billions_of_people_are_only_counted():
+    assert audit({0.1: 10**12, 1.0: 2}, methods=["adpm", "ldpe"], engines=["parquet"], draws=100).holds
+
+
+def test_the_confidence_is_shared_among_all_bounds():
+    found = audit(LEVELS, methods=["adpm", "uniform"], **ARRAYS)
+    assert found.alpha_each == pytest.approx(1e-9 / 8)
+
+
+def test_progress_reaches_its_end():
+    told = []
+    audit(LEVELS, methods=["adpm"], **ARRAYS, tell=lambda *steps: told.append(steps))
+    done, total = told[-1][1:]
+    assert done == total == 4 * 10 + 5 * 100
+    assert (told[0][0], told[-1][0]) == ("arrays", "adpm")
+
+
+@pytest.mark.parametrize(
+    ("wrong", "says"),
+    [
+        ({"engines": ["abacus"]}, "unknown engine 'abacus'"),
+        ({"methods": ["guess"]}, "guess"),
+        ({"draws": 10}, "at least 100 draws"),
+        ({"levels": {0.001 * i: 1 for i in range(100)}}, "at most 64"),
+    ],
+)
+def test_what_cannot_be_audited_is_said(wrong, says):
+    with pytest.raises(hetdp.InputError, match=says):
+        audit(**wrong)
+
+
+# Planted faults: each is found by the part that is named
+
+
+def halved(units, epsilon, *, real=_plan.scale_for):
+    return real(units, epsilon) / 2
+
+
+def five_percent_low(units, epsilon, *, real=_plan.scale_for):
+    return real(units, epsilon) * 0.95
+
+
+def unchecked(monkeypatch):
+    monkeypatch.setattr("hetdp.core.plan.check", lambda *_: None)
+    monkeypatch.setattr("hetdp.privacy.release._sampler_agrees", lambda *_: None)
+    # a plan knows its scale: the claim would follow the fault, so what is compared is ε
+
+
+class NanRowsDropped(Grouping):
+    def add(self, epsilon, values, **where):
+        kept = ~np.isnan(values)
+        super().add(epsilon[kept], values[kept], **where)
+
+
+class NanRaises(Grouping):
+    def add(self, epsilon, values, **where):
+        if np.isnan(values).any():
+            raise ValueError
+        super().add(epsilon, values, **where)
+
+
+def no_clamp(self, values, out, mask=None):
+    near = np.clip(np.asarray(values, np.float64), -1e6, 1e6)
+    out[:] = np.floor((np.nan_to_num(near, nan=self.mid) - self.lo) / self.width * 2**20 + 0.5)
+    return out
+
+
+def level_off_by_one(tally, plan, part, *, real=_release.floored_sum):
+    return real(SimpleNamespace(table=SimpleNamespace(total=np.roll(tally.table.total, 1))), plan, part)
+
+
+EXACT = {
+    "scale halved": ("hetdp.core.plan.scale_for", halved, "more than ε"),
+    "scale 5 % low": ("hetdp.core.plan.scale_for", five_percent_low, "more than ε"),
+    "rows dropped": ("hetdp.sources._people.Grouping", NanRowsDropped, "who is counted"),
+    "NaN raises": ("hetdp.sources._people.Grouping", NanRaises, "reading fail"),
+    "no clamp": ("hetdp.core.domain.Interval.codes", no_clamp, "more than ε"),
+    "level off by one": ("hetdp.checks.audit_exact.floored_sum", level_off_by_one, "more than ε"),
+}
+
+
+@pytest.mark.parametrize("fault", EXACT)
+def test_the_exact_check_finds_a_planted_fault(fault, monkeypatch):
+    target, planted, says = EXACT[fault]
+    unchecked(monkeypatch)
+    monkeypatch.setattr(target, planted)
+    found = audit(LEVELS, methods=["adpm"], **ARRAYS)
+    assert not found.holds
+    assert any(says in sentence for f in found.findings for sentence in f.faults)
+    assert "BROKEN" in found.report()
+
+
+def test_keeping_people_too_often_is_found(monkeypatch):
+    real = _plan.keep_for
+    monkeypatch.setattr("hetdp.core.plan.keep_for", lambda *public: np.minimum(real(*public) * 2, 2**53))
+    monkeypatch.setattr("hetdp.core.plan.check_sampled", lambda *_: None)
+    found = audit({0.5: 20, 1.0: 20}, methods=["sampling"], **ARRAYS)
+    assert [f.holds for f in found.findings] == [False, True]
+
+
+RELEASES = {
+    "noise halved in the release": lambda total, scale: _noise.noisy(total, scale / 2),
+    "a fixed draw": lambda total, _: total + 12_345,
+    "no noise": lambda total, _: total,
+}
+
+
+@pytest.mark.parametrize("fault", RELEASES)
+def test_the_releases_show_a_fault_that_the_exact_check_cannot_see(fault, monkeypatch):
+    monkeypatch.setattr("hetdp.privacy.release.noisy", RELEASES[fault])
+    found = audit({1.0: 40}, methods=["uniform"], engines=["arrays"], draws=2_500)
+    ((finding,), (sentence,)) = found.findings, found.findings[0].faults
+    assert finding.exact <= finding.claimed < finding.lower_bound
+    assert "releases show" in sentence
+    assert not found.holds
+
+
+def test_noise_of_a_wrong_law_fails_the_audit(monkeypatch):
+    wrong = lambda: sampler_gate(lambda total, _: total + 2, 400)  # noqa: E731  a planted fault
+    monkeypatch.setattr("hetdp.checks.audit.sampler_gate", wrong)
+    found = audit(LEVELS, methods=["adpm"], **ARRAYS)
+    assert not found.holds
+    assert all(f.holds for f in found.findings)
+    assert "WRONG LAW" in found.report()
+
+
+# The report, the picture, the command
+
+
+def test_the_report_says_what_each_part_cannot_see():
+    text = audit({1.0: 40}, methods=["uniform"], **ARRAYS).report()
+    for said in ("no claim is broken", "cannot see the sampler", "bad source of randomness", "proves nothing", "1.1 ×"):
+        assert said in " ".join(text.split())
+
+
+def test_the_picture_has_a_point_for_each_private_claim(tmp_path):
+    from hetdp.checks.audit_report import picture
+
+    found = audit(LEVELS, methods=["adpm", "uniform"], **ARRAYS)
+    (axes,) = picture(found).axes
+    points = sum(len(line.get_xdata()) for line in axes.lines if line.get_linestyle() == "None")
+    assert points == sum(0 < f.claimed < INF for f in found.findings) == 6
+    found.plot(tmp_path / "audit.png")
+    assert (tmp_path / "audit.png").read_bytes()[:4] == b"\x89PNG"
+
+
+def test_the_command_prints_json_and_says_0_when_all_holds(hetdp_command, tmp_path):
+    options = ("audit", "--tier", "strict=0.1:300", "--tier", "open=2:30", "--method", "adpm", "--engine", "csv")
+    code, out, err = hetdp_command(*options, "--draws", 100, "--json", "--plot", tmp_path / "a.svg")
+    found = json.loads(out)
+    assert (code, err) == (0, "")
+    assert found["holds"]
+    assert [(f["tier"], f["epsilon"], f["holds"]) for f in found["findings"]] == [
+        ("strict", 0.1, True),
+        ("open", 2.0, True),
+    ]
+    assert (tmp_path / "a.svg").exists()
+    for name in ("a.html", "a.txt", "a.json"):
+        assert hetdp_command(*options, "--draws", 100, "-o", tmp_path / name)[0] == 0
+    assert "&lt;" not in (tmp_path / "a.txt").read_text()
+    assert "<pre>" in (tmp_path / "a.html").read_text()
+    assert json.loads((tmp_path / "a.json").read_text())["holds"]
+
+
+def test_the_command_says_1_when_a_claim_is_broken(hetdp_command, monkeypatch):
+    unchecked(monkeypatch)
+    monkeypatch.setattr("hetdp.core.plan.scale_for", five_percent_low)
+    code, out, _ = hetdp_command("audit", "--method", "adpm", "--engine", "arrays", "--draws", 100)
+    assert code == 1
+    assert "BROKEN" in out
+
+
+def test_the_command_refuses_what_it_cannot_write_before_it_begins(hetdp_command, tmp_path):
+    (tmp_path / "there.txt").write_text("")
+    code, _, err = hetdp_command("audit", "-o", tmp_path / "there.txt")
+    assert code == 2
+    assert "exists already" in err
+
+
+def test_the_command_draws_as_often_as_the_function():
+    assert inspect.signature(command).parameters["draws"].default == _audit.DRAWS
+
+
+def test_the_loss_of_sampling_is_what_a_pen_says():
+    """p = (e^0.5 − 1)/(e − 1) at ε = 0.5 beside ε = 1, and ln(1 + p·(e − 1)) is ε again."""
+    (low, high) = audit({0.5: 20, 1.0: 20}, methods=["sampling"], **ARRAYS).findings
+    assert (low.exact, high.exact) == (pytest.approx(0.5, rel=1e-6), pytest.approx(1.0, rel=1e-6))
+    assert Fraction(high.exact) <= 1

@@ -1,0 +1,1718 @@
+"""Lifetime budgets: what is charged, in which order, and what a ledger refuses."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import json
+import math
+import os
+import random
+import shutil
+import sqlite3
+import subprocess
+import sys
+import traceback
+import unicodedata
+import uuid
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from fractions import Fraction
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import psycopg
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import hetdp
+from hetdp import InputError
+from hetdp.ledger import (
+    ChargedError,
+    Ledger,
+    LedgerError,
+    _amounts,
+    _book,
+    _charge,
+    _members,
+    _place,
+    _release,
+    _rows,
+    _store,
+)
+from hetdp.ledger import _schema as schema
+from hetdp.ledger._amounts import UNIT, UNLIMITED, Rule, _spends, budget_units, charges, level, levels
+from hetdp.ledger._packed import LONG, integers, packed, reals
+from hetdp.ledger._store import opened
+from ledgers import DROP_FUNCTIONS, PEOPLE, VALUES, Untouchable, drop_guards, execute, made, mean, restore_guards
+from support import is_id
+
+# ---------------------------------------------------------------------------------------------------------
+# Amounts
+
+
+@pytest.mark.parametrize(
+    ("cell", "units"),
+    [
+        ("0.3", 300_000_000),
+        (0.3, 300_000_000),
+        (0.1 + 0.2, 300_000_000),
+        ("0.0000000019", 1),
+        ("1e-400", 0),
+        ("-0", 0),
+        (0, 0),
+        (5, 5 * UNIT),
+        (np.int64(9), 9 * UNIT),
+        (np.float64(0.7), 700_000_000),
+        (Fraction(1, 3), 333_333_333),
+        ("inf", UNLIMITED),
+        ("public", UNLIMITED),
+        (math.inf, UNLIMITED),
+    ],
+    ids=repr,
+)
+def test_a_budget_is_rounded_down_to_whole_units(cell, units):
+    assert budget_units(cell) == units
+
+
+@pytest.mark.parametrize("cell", ["-1", math.nan, "1e400", "1e9", 10**9, True, None, "0,5", b"1", ""], ids=repr)
+def test_a_budget_that_is_no_budget_is_refused(cell):
+    with pytest.raises(InputError):
+        budget_units(cell)
+
+
+@given(st.integers(0, UNLIMITED - 1))
+def test_a_level_is_the_largest_double_not_above_the_amount(units):
+    found = level(units)
+    assert Fraction(found) <= Fraction(units, UNIT) < Fraction(math.nextafter(found, math.inf))
+
+
+@given(st.lists(st.one_of(st.integers(0, UNLIMITED), st.integers(0, 10**10)), max_size=20))
+def test_many_levels_at_once_are_the_same(units):
+    found = levels(np.array(units, dtype=np.int64)).tolist()
+    assert found == [level(amount) for amount in units]
+
+
+ticks = st.builds(math.ldexp, st.integers(2**52, 2**53 - 1), st.integers(-58, 11))
+near = st.builds(  # scales at which 10⁹·W/s is a whole number, or a hair off
+    lambda weight, whole, side: (
+        weight,
+        math.nextafter(weight * UNIT / whole, side) if side else weight * UNIT / whole,
+    ),
+    st.integers(1, 2**53),
+    st.integers(1, 2**49),
+    st.sampled_from([None, 0, math.inf]),
+)
+
+
+@settings(max_examples=500)
+@given(st.one_of(near, st.tuples(st.integers(0, 2**62), ticks)), st.lists(st.integers(0, 2**62), max_size=3))
+def test_a_spend_is_the_ceiling_that_fractions_give(one, others):
+    weight, scale = one
+    weights = [weight, *others]
+    found = _spends(np.array(weights, dtype=np.int64), scale).tolist()
+    assert found == [min(math.ceil(UNIT * Fraction(w) / Fraction(scale)), UNLIMITED) for w in weights]
+
+
+def test_control_a_spend_in_doubles_is_not_the_ceiling():
+    weight, scale = 3 * 2**40 + 1, 3.0 * 2**40
+    assert math.ceil(weight * (UNIT / scale) - 1e-3) == UNIT < _spends(np.array([weight]), scale)[0]
+
+
+@given(st.lists(st.integers(0, UNLIMITED)) | st.lists(st.integers(0, 300), min_size=LONG), st.data())
+def test_a_column_of_an_event_comes_back_as_it_was(column, data):
+    whole = np.array(column, dtype=np.int64)
+    real = np.array([data.draw(st.floats(0, math.inf)) for _ in column[:80]])
+    for written, back in ((whole, integers), (real, reals)):
+        kept = json.loads(json.dumps(packed(written)))
+        assert isinstance(kept, str) == (len(written) >= LONG)
+        assert back(kept).tobytes() == written.tobytes()
+    assert integers(column).tolist() == column  # a long list is read too
+
+
+@pytest.mark.parametrize("text", ["", "u2", "u2:AAE", "u2:AAEC", "f8:AAAAAAAAAAA=", "i8:AAAAAAAAAAA=", "u3:AAAA"])
+def test_a_text_that_is_no_column_is_refused(text):
+    with pytest.raises(ValueError, match=r".*"):
+        integers(text)
+
+
+def spend_of(plan):
+    """The exact spend of one person at each level, recomputed in fractions: W/s, infinite without noise."""
+    found = [math.inf if w else Fraction(0) for w in plan.units.tolist()]
+    for term in plan.noise:
+        for place in range(term.first, term.last):
+            found[place] = Fraction(int(plan.units[place])) / Fraction(term.scale)
+    return found
+
+
+amounts_left = st.dictionaries(
+    st.one_of(st.integers(1, 100), st.integers(10**6, 10**10), st.sampled_from([0, UNIT // 10, UNIT, UNLIMITED])),
+    st.integers(1, 400),
+    min_size=1,
+    max_size=6,
+)
+METHODS = [name for name, method in hetdp.methods().items() if not method.needs_records]
+
+
+@settings(max_examples=150, deadline=None)
+@given(amounts_left, st.sampled_from(METHODS))
+def test_a_charge_covers_the_exact_spend_and_never_passes_what_is_left(left, method):
+    if method == "stretch" and UNLIMITED in left:
+        return
+    levels = hetdp.Levels(Counter({level(units): count for units, count in left.items()}))
+    plan = hetdp.plan(levels, bounds=(0, 1), method=method)
+    charged = dict(zip(levels.epsilon.tolist(), zip(charges(plan).tolist(), spend_of(plan), strict=True), strict=True))
+    for units in left:
+        charge, spend = charged[level(units)]
+        assert charge <= units
+        if spend < math.inf:
+            assert charge - 1 < spend * UNIT <= charge
+
+
+@pytest.mark.parametrize(
+    ("rule", "budget", "left", "allowed"),
+    [
+        ({"spend": 0.1}, UNIT, UNIT, 10**8),
+        ({"spend": 0.1}, UNIT, 5, 5),
+        ({"spend": "0.3"}, UNIT, UNIT, 3 * 10**8),
+        ({"share": 0.25}, UNIT, UNIT, 25 * 10**7),
+        ({"share": Fraction(1, 3)}, UNIT, UNIT, 333_333_333),
+        ({"share_left": 0.5}, UNIT, 7, 3),
+        ({"share_left": 1}, UNIT, 0, 0),
+        ({"spend": 0.1}, UNLIMITED, UNLIMITED, UNLIMITED),
+        ({"share": "0.0027397260273972603"}, 0, 0, 0),
+        ({"share": 1e-20}, UNIT, UNIT, 0),
+        ({"share_left": 1 / 365}, UNIT, 0, 0),
+    ],
+    ids=str,
+)
+def test_a_rule_says_how_much_of_a_person_may_be_used(rule, budget, left, allowed):
+    assert Rule.given(**rule).allowed(budget, left) == allowed
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [{}, {"spend": 1, "share": 0.5}, {"spend": 0}, {"spend": math.inf}, {"spend": 1e-10}, {"share": 1.5}, {"share": 0},
+     {"share_left": -1}, {"spend": "x"}, {"share": True}],
+    ids=str,
+)  # fmt: skip
+def test_a_rule_that_says_nothing_or_too_much_is_refused(rule):
+    with pytest.raises(InputError):
+        Rule.given(**rule)
+
+
+# ---------------------------------------------------------------------------------------------------------
+# Ids and enrolment
+
+
+def test_ids_are_exact_text_in_one_normal_form(ledger):
+    ledger.enroll({"007": 0.5, "7": 0.25, "Zoe\u0308": 2, "a b": 3, "a": 4})
+    assert [ledger.balance(i).budget for i in ("007", "7", "Zo\u00eb", "a b", "a")] == [0.5, 0.25, 2, 3, 4]
+    with pytest.raises(InputError, match="not enrolled"):
+        ledger.balance("A")
+
+
+BAD_IDS = ["", 'quo"te', "a\nb", "a\x00", "x" * 257, "\ud800", 7, None, b"a", True, "a ", "\u00a0a", "a\u200b"]
+
+
+@pytest.mark.parametrize("person", BAD_IDS, ids=lambda x: repr(x)[:12])
+def test_an_id_that_is_no_id_is_refused(tmp_path, person):
+    ledger = Ledger.create(tmp_path / "b.db")
+    with pytest.raises(InputError):
+        ledger.enroll([person], budget=1)
+    assert ledger.verify().people == 0
+
+
+@given(st.lists(st.text(max_size=6), max_size=6))
+def test_cleaning_ids_gives_the_normal_form_or_an_error(ids):
+    if all(map(is_id, ids)):
+        assert _members.clean_ids(ids) == [unicodedata.normalize("NFC", i) for i in ids]
+    else:
+        with pytest.raises(InputError):
+            _members.clean_ids(ids)
+
+
+def test_people_can_be_enrolled_from_mappings_lists_files_and_tiers(where, tmp_path):
+    frame = pl.DataFrame({"id": ["001", "002", "003"], "budget": [0.5, math.inf, 0.0], "tier": ["b", "b", "a"]})
+    frame.write_parquet(tmp_path / "people.parquet")
+    (tmp_path / "people.csv").write_text("id,budget,tier\n004,0.5,a\n005,public,b\n", encoding="utf-8")
+    ledger = Ledger.create(where)
+    assert ledger.enroll(tmp_path / "people.parquet", person="id", budget="budget").added == 3
+    assert ledger.enroll(tmp_path / "people.csv", person="id", budget="budget").added == 2
+    assert ledger.enroll(["006", "007"], budget="0.3").added == 2
+    assert ledger.enroll(["008", "009"], budget=[1, 2]).added == 2
+    assert ledger.enroll({"010": "strict"}, tiers={"strict": 0.1}).added == 1
+    found = [(b.person, b.budget) for b in ledger.balances()]
+    budgets = [0.5, math.inf, 0, 0.5, math.inf, 0.3, 0.3, 1, 2, 0.1]
+    assert found == [(f"{i:03}", budget) for i, budget in enumerate(budgets, 1)]
+    changed = ledger.enroll(tmp_path / "people.csv", person="id", budget="tier", tiers={"a": 0.5, "b": 3})
+    assert (changed.unchanged, changed.lowered, changed.frozen) == (1, 1, 0)
+    assert ledger.balance("004").tier == "a"
+    ledger.verify()
+
+
+@pytest.mark.parametrize(
+    ("source", "options"),
+    [
+        (["a", "a"], {"budget": 1}),
+        (["Zoe\u0308", "Zo\u00eb"], {"budget": 1}),
+        (["a"], {}),
+        (["a"], {"budget": [1, 2]}),
+        ({"a": 1}, {"budget": 1}),
+        ({"a": -1}, {}),
+        ({"a": "x"}, {"tiers": {"y": 1}}),
+        ("missing.csv", {"person": "id", "budget": "b"}),
+        ("missing.csv", {}),
+        (5, {"budget": 1}),
+    ],
+    ids=str,
+)
+def test_an_enrolment_that_is_not_clear_is_refused_whole(tmp_path, source, options):
+    ledger = Ledger.create(tmp_path / "b.db")
+    with pytest.raises(InputError):
+        ledger.enroll(source, **options)
+    assert ledger.verify().events == 1
+
+
+def test_a_budget_can_be_raised_and_lowered_and_below_what_is_spent_it_freezes(ledger):
+    mean(ledger, spend=0.5)
+    assert ledger.balance("p000").left == 0.5
+    done = ledger.enroll({"p000": 2, "p001": 0.8, "p002": 0.2, "p003": 1})
+    assert (done.raised, done.lowered, done.frozen, done.unchanged, done.added) == (1, 2, 1, 1, 0)
+    assert [ledger.balance(f"p00{i}").left for i in range(4)] == [1.5, pytest.approx(0.3), 0, 0.5]
+    frozen = ledger.balance("p002")
+    assert frozen.frozen
+    assert (frozen.spent, frozen.budget) == (0.5, 0.2)
+    june = mean(ledger, "june", spend=0.1)
+    assert june.ledger["frozen"] == 1
+    assert "1 people lowered their budget" in june.report()
+    assert ledger.balance("p002").spent == 0.5
+    assert ledger.enroll({"p002": 0.9}).raised == 1
+    assert not ledger.balance("p002").frozen
+    ledger.verify()
+
+
+def test_enrolling_one_by_one_does_not_make_a_cohort_each(where):
+    ledger = Ledger.create(where)
+    for person in PEOPLE[:10]:
+        ledger.enroll({person: 1})
+    assert [(b.people, b.budget) for b in ledger.cohorts()] == [(10, 1)]
+    ledger.verify()
+
+
+# ---------------------------------------------------------------------------------------------------------
+# What a release charges
+
+
+def test_everybody_is_charged_the_exact_spend_of_their_level_and_the_rest_stays_free(where):
+    """Two tiers under a share of the budget: those above t are charged t, not their share."""
+    budgets = {person: (0.4 if i < 150 else 40) for i, person in enumerate(PEOPLE)}
+    ledger = made(where, budgets)
+    may = mean(ledger, share=0.25)
+    low, high = spend_of(may.plan)
+    assert Fraction(1, 10) - Fraction(1, UNIT) < low <= Fraction(1, 10)
+    assert float(high) == pytest.approx(may.plan.threshold, rel=1e-6)
+    assert high < 10
+    for person, spend in (("p000", low), ("p199", high)):
+        units = round(ledger.balance(person).spent * UNIT)
+        assert units - 1 < spend * UNIT <= units
+    assert ledger.balance("p199").left == pytest.approx(40 - may.plan.threshold, abs=1e-6)
+    assert [row.name for row in may.plan.table] == [None, None]
+
+
+def test_many_cohorts_are_charged_in_several_statements_and_every_one_exactly(where):
+    """300 budgets: more cohorts than one update takes, and columns that are kept as texts."""
+    people = [f"q{i:03}" for i in range(600)]
+    with made(where, {person: f"1.{i % 300:03}" for i, person in enumerate(people)}) as ledger:
+        plans = [mean(ledger, name, [0.5] * 600, people, share=0.5).plan for name in "ab"]
+    with Ledger(where) as again:
+        assert again.verify().cohorts == 300
+        assert mean(again, "a", [0.5] * 600, people, share=0.5).plan.to_dict() == plans[0].to_dict()
+        spent = {balance.person: round(balance.spent * UNIT) for balance in again.balances()}
+    for i, person in enumerate(people):
+        half = level((UNIT + 10**6 * (i % 300)) // 2)
+        exact = [spend_of(plan)[plan.levels.epsilon.tolist().index(half)] for plan in plans]
+        assert spent[person] == sum(math.ceil(UNIT * spend) for spend in exact)
+
+
+def test_tiers_keep_their_names_in_the_report(where):
+    ledger = made(
+        where, {p: ("strict" if i < 100 else "open") for i, p in enumerate(PEOPLE)}, tiers={"strict": 0.5, "open": 5}
+    )
+    assert [row.name for row in mean(ledger, share=0.2).plan.table] == ["strict", "open"]
+
+
+def test_public_people_have_no_limit_and_zero_means_never(where):
+    budgets = {p: ("public" if i < 50 else 0 if i < 100 else 0.2) for i, p in enumerate(PEOPLE)}
+    ledger = made(where, budgets)
+    may = mean(ledger, spend=0.2)
+    assert [(row.epsilon, row.count) for row in may.plan.table] == [(0, 50), (pytest.approx(0.2), 100), (math.inf, 50)]
+    assert ledger.balance("p000").left == math.inf
+    assert ledger.balance("p000").spent == pytest.approx(may.plan.threshold, rel=1e-6)
+    assert ledger.balance("p050").spent == 0
+    assert may.ledger["used_up"] == 0
+    june = mean(ledger, "june", spend=0.2)
+    assert june.ledger["used_up"] == 100
+    assert june.plan.noiseless
+    assert june.estimate == np.mean(VALUES[:50])
+    assert ledger.balance("p000").left == math.inf
+    ledger.enroll({"p000": 5})
+    assert ledger.balance("p000").frozen  # the value went out without noise
+    ledger.verify()
+
+
+def test_a_release_over_some_people_charges_only_them_and_splits_their_cohort(ledger):
+    mean(ledger, people=PEOPLE[:50])
+    assert [(b.people, b.spent) for b in ledger.cohorts()] == [(150, 0), (50, 0.1)]
+    assert (ledger.balance("p049").spent, ledger.balance("p050").spent) == (0.1, 0)
+    mean(ledger, "june")
+    assert [(b.people, b.spent) for b in ledger.cohorts()] == [(150, 0.1), (50, 0.2)]
+    mean(ledger, "july", people=PEOPLE[50:])
+    assert [(b.people, b.spent) for b in ledger.cohorts()] == [(150, 0.2), (50, 0.2)]
+    assert ledger.verify().cohorts == 2
+
+
+def test_parts_of_several_cohorts_that_become_one_are_charged_once(ledger):
+    """After July two cohorts have the same balance; a release over a piece of both moves them together."""
+    mean(ledger, "may", people=PEOPLE[:100])
+    mean(ledger, "june", people=PEOPLE[100:])
+    assert len(ledger.cohorts()) == 2
+    mean(ledger, "july", people=PEOPLE[50:150])
+    assert [(b.people, b.spent) for b in ledger.cohorts()] == [(50, 0.1), (50, 0.1), (100, 0.2)]
+    ledger.verify()
+
+
+def test_people_may_allow_less_than_the_rule(ledger):
+    mean(ledger, spend=0.2, people={p: (0.05 if i < 100 else 1) for i, p in enumerate(PEOPLE)})
+    assert ledger.balance("p000").spent == 0.05
+    assert 0.05 < ledger.balance("p199").spent <= 0.2
+    ledger.verify()
+
+
+def test_a_list_of_people_names_everybody_once_and_only_who_is_enrolled(ledger):
+    for people, what in (
+        (["p000", "nobody"], "1 people are not enrolled, such as 'nobody'"),
+        (["p000", "p000"], "twice"),
+        ("everyone", "'enrolled', 'source' or a list"),
+    ):
+        with pytest.raises(InputError, match=what):
+            mean(ledger, people=people, values=Untouchable())
+    assert ledger.verify().charges == 0
+
+
+def test_said_that_rows_are_public_those_in_the_source_take_part(ledger):
+    mean(ledger, values=VALUES[:60], person=PEOPLE[:60], people="source")
+    assert [(b.people, b.spent) for b in ledger.cohorts()] == [(140, 0), (60, 0.1)]
+    with pytest.raises(InputError, match="more than one row; here everybody"):
+        mean(ledger, "june", values=[0, 1], person=["p000", "p000"], people="source")
+
+
+def test_by_default_nothing_public_tells_who_has_a_row(ledger):
+    """Rows that are missing, of strangers, doubled or without an id change no message, count, plan or charge."""
+    full = mean(ledger, "full")
+    odd = mean(
+        ledger,
+        "odd",
+        values=[*VALUES[:30], 0.5, 0.1, 0.2, 0.3, "x"],
+        person=[*PEOPLE[:30], "stranger", "p000", None, "", "p001"],
+    )
+    assert odd.plan.n == full.plan.n == 200
+    assert odd.plan.units.tolist() == full.plan.units.tolist()
+    ours, theirs = (json.loads(r.to_json()) for r in (odd, full))
+    for facts in (ours, theirs):
+        for name in ("estimate", "unclamped", "interval", "ledger", "assumptions"):
+            facts.pop(name, None)
+    assert ours == theirs
+    assert {b.spent for b in ledger.cohorts()} == {0.2}
+
+
+def test_the_tally_is_one_code_a_person_whatever_the_rows(tmp_path):
+    """Against a tally made by hand: averages of codes, the midpoint without a row, strangers ignored."""
+    plan = hetdp.plan({0.5: 2, 1.0: 3}, bounds=(0, 1))
+    places = {"a": 0, "b": 1, "c": 1, "d": 0, "e": 1}
+    rows = [("a", 0.1), ("b", 0.4), ("a", 0.3), ("x", 0.9), ("c", "bad"), ("d", math.inf), ("a", 0.2), (None, 1)]
+    (tmp_path / "rows.csv").write_text("id,x\n" + "".join(f"{i or ''},{v}\n" for i, v in rows), encoding="utf-8")
+    per_person = {"a": [0.1, 0.3, 0.2], "b": [0.4], "c": [math.nan], "d": [math.inf], "e": [math.nan]}
+    code = {
+        p: [int(hetdp.Interval(0, 1).codes(np.array([v]), np.empty(1))[0]) for v in vs] for p, vs in per_person.items()
+    }
+    mean_code = {p: (2 * sum(c) + len(c)) // (2 * len(c)) for p, c in code.items()}
+    expected = [sum(mean_code[p] for p, at in places.items() if at == place) for place in (0, 1)]
+    memory = _rows.source_of([v for _, v in rows], None, [i for i, _ in rows])
+    file = _rows.source_of(tmp_path / "rows.csv", "x", "id")
+    for source in (memory, file):
+        assert _rows.tally_of(source, places, plan).table.total.tolist() == expected
+
+
+def test_a_release_reads_files_like_the_one_without_a_ledger(where, tmp_path):
+    rows = pl.DataFrame({"id": PEOPLE, "x": VALUES})
+    rows.write_csv(tmp_path / "may.csv")
+    rows.write_parquet(tmp_path / "june.parquet")
+    ledger = made(where, dict.fromkeys(PEOPLE, "public"))
+    for name in ("may.csv", "june.parquet"):
+        found = ledger.mean(tmp_path / name, value="x", person="id", bounds=(0, 1), spend=1, release_id=name)
+        assert found.estimate == hetdp.mean(VALUES, epsilon=math.inf, bounds=(0, 1)).estimate
+    for options in ({"value": "y", "person": "id"}, {"value": "x", "person": "who"}):
+        with pytest.raises(InputError, match="no column"):
+            ledger.mean(tmp_path / "june.parquet", bounds=(0, 1), spend=1, release_id="july", **options)
+        with pytest.raises(InputError, match="no column"):
+            ledger.mean(tmp_path / "may.csv", bounds=(0, 1), spend=1, release_id="july", **options)
+    assert ledger.verify().charges == 2
+
+
+@pytest.mark.parametrize("library", [pl, pd], ids=lambda library: library.__name__)
+def test_frames_are_read_and_enrolled_too(tmp_path, library):
+    frame = library.DataFrame({"id": PEOPLE, "x": VALUES, "b": [math.inf] * 200})
+    with Ledger.create(tmp_path / "b.db") as ledger:
+        assert ledger.enroll(frame, person="id", budget="b").added == 200
+        found = ledger.mean(frame, value="x", person="id", bounds=(0, 1), spend=1, release_id="may")
+        assert found.estimate == 0.5
+        with pytest.raises(InputError, match="no column"):
+            ledger.mean(frame, value="y", person="id", bounds=(0, 1), spend=1, release_id="june")
+        assert ledger.verify().charges == 1
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_every_method_is_charged_what_its_own_plan_spends(tmp_path, method):
+    ledger = made(tmp_path / "b.db", {p: (1 + i % 3) for i, p in enumerate(PEOPLE)})
+    done = mean(ledger, method=method, share=0.5)
+    spend = dict(zip(done.plan.levels.epsilon.tolist(), spend_of(done.plan), strict=True))
+    for i in range(3):
+        units = round(ledger.balance(PEOPLE[i]).spent * UNIT)
+        exact = spend[level((1 + i) * UNIT // 2)]
+        assert units - 1 < exact * UNIT <= units
+    ledger.verify()
+
+
+def test_a_method_that_keeps_people_one_by_one_is_refused(ledger):
+    with pytest.raises(InputError, match="cannot be used with a ledger"):
+        mean(ledger, method="sampling", values=Untouchable())
+
+
+def test_a_plan_that_abstains_charges_nothing_and_reads_nothing(where):
+    ledger = made(where, {"a": 0.5, "b": 0.5})
+    done = mean(ledger, values=Untouchable(2), person=["a", "b"])
+    assert done.plan.abstains
+    assert done.estimate == 0.5
+    assert ledger.balance("a").spent == 0
+    assert mean(ledger, values=Untouchable(2), person=["a", "b"]).estimate == 0.5
+    ledger.verify()
+
+
+def test_when_all_is_spent_people_have_weight_zero_and_the_report_says_how_many(ledger):
+    mean(ledger, share=1)
+    done = mean(ledger, "june", values=Untouchable())
+    assert done.plan.abstains
+    assert done.ledger["used_up"] == 200
+    assert "200 people have nothing left" in done.report()
+
+
+def test_ten_tenths_use_a_budget_up_exactly(ledger):
+    for month in range(10):
+        assert not mean(ledger, f"m{month}").plan.abstains
+    assert ledger.balance("p000").left == 0
+    assert mean(ledger, "m10").plan.abstains
+
+
+def test_very_many_budgets_are_rounded_down_by_the_plan_and_charged_by_it(tmp_path, monkeypatch):
+    """With the limit on levels lowered, levels are rounded down; nobody is charged above their own allowance."""
+    monkeypatch.setattr("hetdp.tally.groupby.LIMIT", 50)
+    ledger = made(tmp_path / "b.db", {p: 1 + i / 1000 for i, p in enumerate(PEOPLE)})
+    done = mean(ledger, share=0.5)
+    assert done.plan.levels.rounded
+    assert all(b.spent <= b.budget / 2 for b in ledger.balances())
+    ledger.verify()
+
+
+# ---------------------------------------------------------------------------------------------------------
+# The order of a release, and its id
+
+
+def test_the_same_id_and_request_give_the_stored_result_without_a_charge(ledger):
+    first = mean(ledger)
+    again = mean(ledger, values=Untouchable())
+    assert (again.unclamped, again.ledger, again.notes) == (first.unclamped, first.ledger, first.notes)
+    assert json.loads(again.to_json()) == json.loads(first.to_json())
+    assert ledger.balance("p000").spent == 0.1
+    with Ledger(ledger.name) as reopened:
+        assert mean(reopened, values=Untouchable()).unclamped == first.unclamped
+
+
+OTHER = [
+    {"spend": 0.2},
+    {"bounds": (0, 2)},
+    {"method": "minimax"},
+    {"people": PEOPLE[:100]},
+    {"variance": 0.1},
+    {"share": 0.1},
+]
+
+
+@pytest.mark.parametrize("other", OTHER, ids=str)
+def test_the_same_id_with_another_request_is_an_error(tmp_path, other):
+    ledger = made(tmp_path / "b.db")
+    mean(ledger)
+    with pytest.raises(InputError, match="stands for another request"):
+        mean(ledger, values=Untouchable(), **other)
+    assert ledger.verify().charges == 1
+
+
+@pytest.mark.parametrize("name", ["", "a\nb", "x" * 300, 5, None], ids=lambda x: repr(x)[:8])
+def test_a_release_needs_a_name(tmp_path, name):
+    with pytest.raises(InputError):
+        mean(made(tmp_path / "b.db"), name, values=Untouchable())
+
+
+class Watched(list):
+    """Values that look, with a connection of their own, whether the charge is committed when they are read."""
+
+    def __init__(self, values, where):
+        super().__init__(values)
+        self.where, self.seen = where, []
+
+    def __iter__(self):
+        if "://" in self.where:
+            with psycopg.connect(self.where) as other:
+                found = other.execute("SELECT count(*) FROM hetdp_event WHERE kind = 'charge'").fetchone()
+        else:
+            other = sqlite3.connect(self.where)
+            found = other.execute("SELECT count(*) FROM hetdp_event WHERE kind = 'charge'").fetchone()
+            other.close()
+        self.seen.append(found[0])
+        return super().__iter__()
+
+
+class WatchedArray(Watched):
+    def __array__(self, *_, **__):
+        return np.array(list(self))
+
+
+def test_values_are_read_only_after_the_charge_is_committed(ledger, where):
+    values = WatchedArray(VALUES, where)
+    mean(ledger, values=values)
+    assert values.seen == [1]
+
+
+def test_control_the_watch_notices_who_reads_before_the_charge(ledger, where, monkeypatch):
+    values = WatchedArray(VALUES, where)
+    real = Ledger.change
+
+    def early(self, make):
+        np.asarray(values)
+        return real(self, make)
+
+    monkeypatch.setattr(Ledger, "change", early)
+    mean(ledger, values=values)
+    assert values.seen[0] == 0
+
+
+class Breaking(Untouchable):
+    """Values whose reading ends like a crash."""
+
+    def __init__(self, error):
+        super().__init__()
+        self.error = error
+
+    def __array__(self, *_, **__):
+        raise self.error
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), InputError("no such column")], ids=["interrupt", "unreadable"])
+def test_after_the_charge_a_failure_says_that_the_id_resumes_and_it_does(ledger, error):
+    with pytest.raises(ChargedError, match=r"'may' is charged and has no result yet .*same id"):
+        mean(ledger, values=Breaking(error))
+    assert ledger.verify().charges - ledger.verify().results == 1
+    assert ledger.balance("p000").spent == 0.1
+    done = mean(ledger)
+    assert ledger.balance("p000").spent == 0.1
+    assert ledger.verify().results == 1
+    assert mean(ledger, values=Untouchable()).unclamped == done.unclamped
+
+
+def test_a_resumed_release_carries_out_the_plan_that_was_charged(ledger):
+    """Between the charge and its result balances, budgets and cohorts change; the charged plan stays."""
+    with pytest.raises(ChargedError):
+        mean(ledger, values=Breaking(KeyboardInterrupt()), people=PEOPLE[:100])
+    mean(ledger, "june", people=PEOPLE[50:150], spend=0.7)
+    ledger.enroll({"p000": 9, "p060": 0.01, "newcomer": 1})
+    done = mean(ledger, people=PEOPLE[:100])
+    assert [(row.count, row.spent) for row in done.plan.table] == [(100, pytest.approx(0.1))]
+    assert ledger.balance("p000").spent == 0.1
+    ledger.verify()
+
+
+def test_of_two_who_resume_one_id_the_first_writer_wins_and_both_give_its_result(ledger, where):
+    other = Ledger(where)
+    found = []
+
+    class Nested(Untouchable):
+        def __array__(self, *_, **__):
+            if not found:
+                found.append(mean(other))
+            return np.array(VALUES)
+
+    mine = mean(ledger, values=Nested())
+    assert mine.unclamped == found[0].unclamped
+    assert ledger.verify().results == 1
+    assert ledger.balance("p000").spent == 0.1
+
+
+def test_the_database_allows_one_charge_and_one_result_for_an_id(ledger, where):
+    mean(ledger)
+    for kind in ("charge", "result"):
+        with pytest.raises((sqlite3.IntegrityError, psycopg.errors.UniqueViolation)):
+            execute(where, f"INSERT INTO hetdp_event VALUES (99, '{kind}', 'may', 'now', '{{}}', 'x')")  # noqa: S608
+
+
+STATEMENTS = [
+    "UPDATE hetdp_event SET body = '{}' WHERE seq = 2",
+    "DELETE FROM hetdp_event WHERE seq = 3",
+    "UPDATE hetdp_member SET cohort = 1 WHERE person = 'p000'",
+    "DELETE FROM hetdp_member",
+    "UPDATE hetdp_cohort SET spent = 0",
+    "UPDATE hetdp_cohort SET spent = budget + 1",
+    "UPDATE hetdp_cohort SET budget = 5000000000",
+    "DELETE FROM hetdp_cohort",
+    "UPDATE hetdp_ledger SET seq = 1",
+    "DELETE FROM hetdp_ledger",
+    "INSERT INTO hetdp_ledger VALUES (2, 1, 'x', 0, 'x')",
+    "INSERT INTO hetdp_member (person, event, cohort) VALUES ('p000', 3, 1)",
+]
+
+
+@pytest.mark.parametrize("statement", STATEMENTS, ids=[s[:44] for s in STATEMENTS])
+def test_the_database_itself_keeps_what_happened(ledger, where, statement):
+    mean(ledger)
+    with pytest.raises((sqlite3.DatabaseError, psycopg.DatabaseError)):
+        execute(where, statement)
+    ledger.verify()
+
+
+# ---------------------------------------------------------------------------------------------------------
+# Random adaptive sequences: nobody's exact total passes their budget
+
+
+class Tracker:
+    """Adds up, in fractions and from the plans alone, what everybody really spent."""
+
+    def __init__(self, ledger):
+        self.ledger, self.total, self.asked = ledger, Counter(), {}
+
+    def enroll(self, budgets):
+        self.ledger.enroll(budgets)
+        self.asked.update({p: Fraction(b) if b != math.inf else math.inf for p, b in budgets.items()})
+
+    def mean(self, release_id, people=None, **rule):
+        before = {b.person: b for b in self.ledger.balances()}
+        chosen = sorted(self.asked) if people is None else people
+        values = [random.random() for _ in chosen]
+        done = self.ledger.mean(
+            values,
+            person=chosen,
+            bounds=(0, 1),
+            release_id=release_id,
+            people="enrolled" if people is None else people,
+            **rule,
+        )
+        spend = dict(zip(done.plan.levels.epsilon.tolist(), spend_of(done.plan), strict=True))
+        kind, share = next(iter(rule.items()))
+        for person in chosen:
+            left = round(before[person].left * UNIT) if before[person].left < math.inf else UNLIMITED
+            budget = round(before[person].budget * UNIT) if before[person].budget < math.inf else UNLIMITED
+            entered = level(Rule.given(**{kind: share}).allowed(budget, left))
+            self.total[person] += spend[entered]
+            if self.asked[person] < math.inf and spend[entered]:
+                assert self.total[person] <= self.asked[person], (person, float(self.total[person]))
+        return done
+
+
+steps = st.lists(
+    st.one_of(
+        st.tuples(st.just("spend"), st.sampled_from([0.1, 0.3, 1.0, 1 / 3, 7.7])),
+        st.tuples(st.just("share"), st.sampled_from([0.25, 1 / 3, 1.0])),
+        st.tuples(st.just("share_left"), st.sampled_from([0.5, 0.9, 1.0])),
+        st.tuples(st.just("enroll"), st.sampled_from([0.0, 0.2, 1.0, 3.0, 11.0, math.inf])),
+    ),
+    min_size=1,
+    max_size=6,
+)
+
+
+def sequence(folder, budgets, steps, seed):
+    """Carry out one random sequence; later steps depend on earlier results. It ends when everything is drained."""
+    random.seed(seed)
+    ledger = Ledger.create(folder / f"{random.getrandbits(64)}.db")
+    tracker = Tracker(ledger)
+    tracker.enroll({f"p{i}": b for i, b in enumerate(budgets)})
+    for i, (kind, amount) in enumerate([*steps, ("share", 1 / 3), ("share_left", 1.0), ("spend", 1.0)]):
+        some = [p for p in sorted(tracker.asked) if random.random() < 0.8] or None
+        if kind == "enroll":
+            tracker.enroll(dict.fromkeys(some or [], amount))
+        else:
+            done = tracker.mean(f"r{i}", some if i % 2 else None, **{kind: amount})
+            random.seed(f"{seed}{done.estimate}")
+    ledger.verify()
+    for person, total in tracker.total.items():
+        spent = ledger.balance(person).spent
+        assert total == math.inf or round(spent * UNIT) >= total * UNIT
+    ledger.close()
+
+
+budget_lists = st.lists(st.sampled_from([0.1, 0.5, 1.0, 2.5, 6.0, math.inf]), min_size=12, max_size=24)
+
+
+@settings(max_examples=25, deadline=None)
+@given(budget_lists, steps, st.integers(0, 2**30))
+def test_no_adaptive_sequence_of_releases_makes_anybody_pass_their_budget(tmp_path_factory, budgets, steps, seed):
+    sequence(tmp_path_factory.mktemp("ledgers"), budgets, steps, seed)
+
+
+def nine_tenths(plan, real=charges):
+    return real(plan) * 9 // 10
+
+
+def rounded_down(plan, real=charges):
+    units = real(plan)
+    return np.where(units < UNLIMITED, np.maximum(units - 1, 0), units)
+
+
+def nothing(plan, real=charges):
+    return 0 * real(plan)
+
+
+@pytest.mark.parametrize("bug", [nine_tenths, rounded_down, nothing], ids=lambda f: f.__name__)
+def test_control_a_ledger_that_charges_too_little_is_caught(tmp_path, monkeypatch, bug):
+    monkeypatch.setattr(_charge, "charges", bug)
+    monkeypatch.setattr("hetdp.ledger._verify.charges", bug)
+    with pytest.raises(AssertionError):
+        sequence(tmp_path, [1.0] * 15, [("spend", 1 / 3)] * 4, 1)
+
+
+def test_control_a_level_above_what_is_left_is_refused_by_the_check_of_charges(tmp_path, monkeypatch):
+    monkeypatch.setattr(_charge, "levels", lambda units: 2 * levels(units))
+    with pytest.raises(hetdp.PrivacyError):
+        sequence(tmp_path, [1.0] * 15, [("spend", 1 / 3)] * 4, 1)
+
+
+def test_control_balances_that_lose_digits_are_caught(tmp_path, monkeypatch):
+    """A ledger that keeps balances in short floats loses the last digits of what was spent."""
+    real = _book.Book.charged
+
+    def lossy(self, cohorts, units):
+        book = real(self, cohorts, units)
+        book.sheet[:, 3] -= book.sheet[:, 3] % 9_999_991  # no amount of this sequence is a multiple of it
+        return book
+
+    monkeypatch.setattr(_book.Book, "charged", lossy)
+    with pytest.raises(AssertionError):
+        sequence(tmp_path, [1.0] * 15, [("share", 0.25)], 1)
+
+
+# ---------------------------------------------------------------------------------------------------------
+# Verification, and everything a ledger refuses
+
+
+TAMPERED = {
+    "an amount": "UPDATE hetdp_event SET body = replace(body, '100000000', '10000000') WHERE kind = 'charge'",
+    "the time of an event": "UPDATE hetdp_event SET at = 'never' WHERE seq = 2",
+    "a result": "UPDATE hetdp_event SET body = replace(body, '0x1', '0x2') WHERE kind = 'result'",
+    "the last event removed": "DELETE FROM hetdp_event WHERE seq = (SELECT max(seq) FROM hetdp_event)",
+    "an event in the middle removed": "DELETE FROM hetdp_event WHERE seq = 3",
+    "the name of a release": "UPDATE hetdp_event SET release = 'x' WHERE kind = 'charge' AND release = 'june'",
+    "what was spent": "UPDATE hetdp_cohort SET spent = spent - 1 WHERE spent > 0",
+    "a budget": "UPDATE hetdp_cohort SET asked = asked + 1, budget = budget + 1",
+    "a cohort removed": "DELETE FROM hetdp_cohort WHERE cohort = 1",
+    "how many people": "UPDATE hetdp_cohort SET people = people + 1 WHERE cohort = 1",
+    "the head": "UPDATE hetdp_ledger SET seq = seq - 1",
+}
+
+
+@pytest.mark.parametrize("what", TAMPERED)
+def test_a_ledger_that_was_changed_behind_its_back_is_refused_before_values_are_read(ledger, where, what):
+    mean(ledger)
+    mean(ledger, "june", people=PEOPLE[:20])
+    drop_guards(where)
+    (changed,) = execute(where, TAMPERED[what])
+    assert changed > 0
+    restore_guards(where)
+    with pytest.raises(LedgerError, match=r"chain|add up|old copy|its last|another event"):
+        Ledger(where)
+    if what not in {
+        "an amount",
+        "the time of an event",
+        "a result",
+        "an event in the middle removed",
+        "the name of a release",
+    }:
+        with pytest.raises(LedgerError) as refused:  # one that was open before notices what concerns balances
+            mean(ledger, "july", values=Untouchable())
+        assert "is charged" not in str(refused.value), "it was noticed after the charge"
+
+
+def test_a_trigger_of_somebody_else_is_refused_before_values_are_read(file):
+    """It would change the balances with our own writes, after they were compared."""
+    with made(file) as ledger:
+        mean(ledger)
+        execute(file, "CREATE TABLE notes (x)", "CREATE TRIGGER fine AFTER INSERT ON notes BEGIN SELECT 1; END")
+        mean(ledger, "a trigger on another table is none of our business")
+        execute(file, "CREATE TRIGGER more AFTER INSERT ON hetdp_event BEGIN UPDATE hetdp_cohort SET people = 9; END")
+        for refused in (lambda: mean(ledger, "june", values=Untouchable()), ledger.verify, lambda: Ledger(file)):
+            with pytest.raises(LedgerError, match="not its own, 'more'"):
+                refused()
+
+
+def test_verify_compares_balances_even_if_nobody_else_has_written(file):
+    with made(file) as ledger:
+        mean(ledger)
+        with ledger._store.making() as connection:
+            connection.exec_driver_sql("UPDATE hetdp_cohort SET people = people + 1")
+        with pytest.raises(LedgerError, match="add up"):
+            ledger.verify()
+
+
+def test_a_ledger_that_lost_its_connection_says_so_and_goes_on_with_another(durable_server, caplog):
+    name = f"lost_{uuid.uuid4().hex[:12]}"
+    durable_server.run(f"CREATE DATABASE {name}")
+    try:
+        with made(durable_server.url(name)) as ledger:
+            end = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = "
+            durable_server.run(f"{end}'{name}'")
+            with pytest.raises(LedgerError, match="ended the connection"):
+                mean(ledger, values=Untouchable())
+            assert mean(ledger).plan.n == 200
+            assert not caplog.records
+    finally:
+        durable_server.run(f"DROP DATABASE {name} WITH (FORCE)")
+
+
+def test_a_connection_lost_while_people_are_written_is_said_in_words(durable_server, caplog, monkeypatch):
+    """They are copied to PostgreSQL past SQLAlchemy, whose errors would quote the ids."""
+    name, who = f"lost_{uuid.uuid4().hex[:12]}", uuid.uuid4().hex
+    durable_server.run(f"CREATE DATABASE {name}")
+    insert, end = _members.insert, "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = "
+
+    def lost(*told):
+        durable_server.run(f"{end}'{name}'")
+        insert(*told)
+
+    try:
+        with made(durable_server.url(name)) as ledger:
+            monkeypatch.setattr(_members, "insert", lost)
+            with pytest.raises(LedgerError, match=r"ended the connection|cannot be reached") as error:
+                ledger.enroll({who: 1})
+            assert who not in "".join(traceback.format_exception(error.value))
+            monkeypatch.undo()
+            assert ledger.enroll({who: 1}).added == 1
+            assert not caplog.records
+    finally:
+        durable_server.run(f"DROP DATABASE {name} WITH (FORCE)")
+
+
+def test_a_trigger_that_keeps_balances_from_being_written_is_noticed_before_the_commit(durable_server):
+    """On a server others may have triggers for their own reasons; one that swallows a charge would end the ledger."""
+    name = f"s{uuid.uuid4().hex[:12]}"
+    durable_server.run(f"CREATE SCHEMA {name}")
+    where = f"{durable_server.url()}&options=-csearch_path%3D{name}"
+    with made(where) as ledger:
+        execute(
+            where,
+            "CREATE FUNCTION swallow() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RETURN NULL; END $$",
+            "CREATE TRIGGER swallows BEFORE UPDATE ON hetdp_cohort FOR EACH ROW EXECUTE FUNCTION swallow()",
+        )
+        with pytest.raises(LedgerError, match="could not write all balances"):
+            mean(ledger, values=Untouchable())
+        execute(where, "DROP TRIGGER swallows ON hetdp_cohort")
+        assert mean(ledger).plan.n == 200
+        ledger.verify()
+    durable_server.run(f"DROP SCHEMA {name} CASCADE")
+
+
+def test_a_second_interrupt_does_not_leave_the_lock_behind(file, monkeypatch):
+    """Whoever presses Ctrl-C twice interrupts the rollback of the first."""
+    run = _store.run
+
+    def impatient(connection, statement, *more):
+        if statement == "ROLLBACK":
+            raise KeyboardInterrupt
+        return run(connection, statement, *more)
+
+    with made(file) as ledger:
+        monkeypatch.setattr(_store, "run", impatient)
+        with pytest.raises(KeyboardInterrupt) as kept, ledger._store.writing():  # its traceback keeps what it can
+            raise KeyboardInterrupt
+        monkeypatch.undo()
+        monkeypatch.setattr(_store, "PATIENCE", 1)
+        with Ledger(file) as another:
+            assert another.enroll({"somebody": 1}).added == 1
+        assert kept.value is not None
+        assert mean(ledger).plan.n == 201
+
+
+def test_an_sqlite_that_allows_999_numbers_in_a_statement_is_enough(file):
+    with made(file, {person: 1 + i / 1000 for i, person in enumerate(PEOPLE)}) as ledger:
+        with ledger._store.reading() as connection:
+            connection.connection.driver_connection.setlimit(sqlite3.SQLITE_LIMIT_VARIABLE_NUMBER, 999)
+        ledger.enroll({f"more {i}": 2 + i / 1000 for i in range(300)})
+        assert mean(ledger).plan.n == 500
+        ledger.verify()
+
+
+def test_a_ledger_may_be_closed_while_others_use_it(file):
+    """It opens again for whoever needs it; nobody finds a connection that another thread has just taken."""
+    with made(file) as ledger, ThreadPoolExecutor(4) as pool:
+        ways = [ledger.close, ledger.close, lambda: ledger.balance("p000"), lambda: ledger.balance("p001")]
+        for done in [pool.submit(ways[i % 4]) for i in range(400)]:
+            done.result()
+
+
+def test_an_open_ledger_notices_that_its_last_event_was_changed(ledger, where):
+    mean(ledger)
+    drop_guards(where)
+    execute(where, "UPDATE hetdp_event SET hash = substr(hash, 2) || substr(hash, 1, 1) WHERE kind = 'result'")
+    with pytest.raises(LedgerError, match=r"another event|broken chain|its last"):
+        mean(ledger, "june", values=Untouchable())
+
+
+@pytest.mark.parametrize("kind", ["charge", "result"])
+def test_a_release_that_was_changed_behind_an_open_ledger_is_not_handed_out(ledger, where, kind):
+    mean(ledger)
+    mean(ledger, "june")
+    drop_guards(where)
+    forge = "UPDATE hetdp_event SET body = replace(body, '0x1', '0x2') WHERE release = 'may' AND kind = "
+    assert execute(where, f"{forge}'{kind}'") == [1]
+    with pytest.raises(LedgerError, match="broken chain"):
+        mean(ledger)
+
+
+MOVED = {
+    "a person moved back": "UPDATE hetdp_member SET cohort = 1 WHERE cohort <> 1",
+    "a person renamed": "UPDATE hetdp_member SET person = 'zzz' WHERE person = 'p100'",
+    "a person removed": "DELETE FROM hetdp_member WHERE person = 'p100'",
+    "a person added": "INSERT INTO hetdp_member (person, event, cohort) VALUES ('zzz', 2, 1)",
+    "a move added": "INSERT INTO hetdp_member (person, event, cohort) VALUES ('p100', 99, 2)",
+}
+
+
+@pytest.mark.parametrize("what", MOVED)
+def test_verify_knows_who_was_where(ledger, where, what):
+    mean(ledger, people=PEOPLE[:20])
+    ledger.verify()
+    drop_guards(where)
+    execute(where, MOVED[what])
+    with pytest.raises(LedgerError, match="triggers"):
+        ledger.verify()
+    restore_guards(where)
+    with pytest.raises(LedgerError, match="people"):
+        ledger.verify()
+
+
+def test_a_chain_that_was_made_anew_is_noticed_by_a_head_kept_elsewhere(ledger, where, tmp_path):
+    """Somebody rewrites the whole file consistently; whoever wrote down a head knows."""
+    mean(ledger)
+    head = ledger.head
+    ledger.close()
+    if "://" in where:
+        execute(where, *[f"DROP TABLE {table}" for table in schema.tables().metadata.tables], *DROP_FUNCTIONS)
+    else:
+        for suffix in ("", ".head"):
+            Path(where + suffix).unlink()
+    with made(where) as other:
+        mean(other)
+        other.verify()
+        with pytest.raises(LedgerError, match="another event"):
+            other.verify(expect_head=head)
+    with pytest.raises(LedgerError, match="another event"):
+        Ledger(where, expect_head=head[:40])
+
+
+@pytest.mark.parametrize("text", ["", "12", "x:" + "a" * 64, "3:abc", 5], ids=repr)
+def test_a_head_that_is_none_is_refused(ledger, text):
+    with pytest.raises(InputError, match="NUMBER:HASH"):
+        ledger.verify(expect_head=text)
+
+
+def copied(where, target):
+    for suffix in ("", "-wal", "-shm"):
+        if Path(where + suffix).exists():
+            shutil.copy(where + suffix, str(target) + suffix)
+
+
+@pytest.fixture
+def file(tmp_path):
+    return str(tmp_path / "budgets.db")
+
+
+def test_an_old_copy_that_was_put_back_is_refused(file, tmp_path):
+    ledger = made(file)
+    mean(ledger)
+    ledger.close()
+    copied(file, tmp_path / "old.db")
+    with Ledger(file) as again:
+        mean(again, "june")
+    shutil.copy(tmp_path / "old.db", file)
+    with pytest.raises(LedgerError, match="old copy: it ends at event 4, and event 6 has been seen"):
+        Ledger(file)
+    shutil.copy(tmp_path / "old.db", tmp_path / "other.db")
+    with pytest.raises(LedgerError, match=r"other\.db\.head is missing"):
+        Ledger(tmp_path / "other.db")
+
+
+def test_an_old_copy_that_went_another_way_is_refused(file, tmp_path):
+    """The copy is as long as the real one, but it is not the one that charged the last release."""
+    ledger = made(file)
+    ledger.close()
+    copied(file, tmp_path / "old.db")
+    shutil.copy(file + ".head", str(tmp_path / "old.db.head"))
+    for name in (file, tmp_path / "old.db"):
+        with Ledger(name) as some:
+            mean(some, "june")
+    shutil.copy(tmp_path / "old.db", file)
+    with pytest.raises(LedgerError, match="another event"):
+        Ledger(file)
+
+
+def test_an_old_copy_in_postgresql_is_refused_by_a_head_that_was_written_down(durable_server, tmp_path):
+    with durable_server.database() as name:
+        ledger = made(durable_server.url(name), None)
+        mean(ledger)
+        ledger.close()
+        durable_server.run(f"CREATE DATABASE {name}_old TEMPLATE {name}")
+        try:
+            with Ledger(durable_server.url(name)) as again:
+                mean(again, "june")
+                head = again.head
+            with Ledger(durable_server.url(name), expect_head=head, head_file=tmp_path / "head") as again:
+                mean(again, "july")
+            with pytest.raises(LedgerError, match="old copy"):
+                Ledger(durable_server.url(f"{name}_old"), expect_head=head)
+            with pytest.raises(LedgerError, match="old copy"):
+                Ledger(durable_server.url(f"{name}_old"), head_file=tmp_path / "head")
+        finally:
+            durable_server.run(f"DROP DATABASE {name}_old WITH (FORCE)")
+
+
+def test_the_head_file_may_lag_after_a_crash_and_catches_up(file):
+    ledger = made(file)
+    before = Path(file + ".head").read_text()
+    mean(ledger)
+    newest = Path(file + ".head").read_text()
+    Path(file + ".head").write_text(before)  # as if killed between the commit and this file
+    with Ledger(file) as again:
+        mean(again, "june")
+    assert Path(file + ".head").read_text() > newest
+
+
+@pytest.fixture
+def synced(file, monkeypatch):
+    """What the head file said each time it was synced, and None when something else was."""
+    place, found = Path(file + ".head"), []
+
+    def watched(handle, sync=os.fsync):
+        found.append(place.read_text() if Path(f"/proc/self/fd/{handle}").resolve() == place.resolve() else None)
+        sync(handle)
+
+    monkeypatch.setattr(os, "fsync", watched)
+    return found
+
+
+def line(ledger):
+    seq, digest = ledger.head.split(":")
+    return f"hetdp-ledger-head {int(seq):020d} {digest}\n"
+
+
+@pytest.mark.parametrize("killed", [False, True], ids=["at once", "again after a crash before the head was written"])
+def test_a_result_is_handed_out_only_when_the_head_outside_is_on_disk(file, synced, killed):
+    ledger, place = made(file), Path(file + ".head")
+    if killed:
+        before = place.read_text()
+        mean(ledger)
+        place.write_text(before)
+    synced.clear()
+    mean(ledger)
+    assert synced == [line(ledger)]  # one sync besides those of SQLite, and none of the folder
+
+
+def test_a_result_that_another_process_stored_is_handed_out_only_when_the_head_covers_it(file, synced):
+    """Both carry out the same release; the other one stores it and is killed before it writes the head."""
+    ledger, other, place = made(file), Ledger(file), Path(file + ".head")
+    change = ledger.change
+
+    def charged(make):
+        found = change(make)
+        before = place.read_text()
+        mean(other)
+        place.write_text(before)
+        return found
+
+    ledger.change = charged
+    assert mean(ledger).unclamped == mean(other).unclamped
+    assert synced[-1] == line(other)
+
+
+@pytest.mark.parametrize("how", ["opened", "history", "export"])
+def test_results_are_shown_only_when_the_head_outside_covers_them(file, synced, tmp_path, how):
+    """A power cut has taken the newest head; whoever shows results brings it back first."""
+    ledger, other, place = made(file), Ledger(file), Path(file + ".head")
+    before = place.read_text()
+    mean(ledger)
+    place.write_text(before)
+    synced.clear()
+    if how == "opened":
+        Ledger(file).close()
+    elif how == "history":
+        assert other.history()[-1].kind == "result"
+    else:
+        other.export(tmp_path / "history.csv", what="history")
+    assert synced[-1] == place.read_text() == line(ledger)
+
+
+def test_a_lost_or_damaged_head_file_is_refused_until_a_known_head_is_given(file):
+    with made(file) as ledger:
+        mean(ledger)
+        head = ledger.head
+    Path(file + ".head").write_text("nonsense")
+    with pytest.raises(LedgerError, match="damaged"):
+        Ledger(file)
+    Path(file + ".head").unlink()
+    with pytest.raises(LedgerError, match="missing"):
+        Ledger(file)
+    Ledger(file, expect_head=head).close()
+    Ledger(file).close()
+
+
+def test_a_new_ledger_does_not_take_the_place_of_a_lost_one(file, tmp_path):
+    (tmp_path / "elsewhere").write_text("a head")
+    with pytest.raises(LedgerError, match="a ledger was here"):
+        Ledger.create(file, head_file=tmp_path / "elsewhere")
+    made(file).close()
+    with pytest.raises(InputError, match="exists already"):
+        Ledger.create(file)
+    Path(file).unlink()
+    with pytest.raises(LedgerError, match="a ledger was here"):
+        Ledger.create(file)
+
+
+def test_a_copy_of_the_file_and_its_log_taken_in_the_middle_of_writing_opens_and_verifies(file, tmp_path):
+    ledger = made(file)
+    for month in range(3):
+        mean(ledger, f"m{month}")
+        copy = tmp_path / f"copy{month}.db"
+        shutil.copy(file + ".head", f"{copy}.head")
+        copied(file, copy)
+        with Ledger(copy) as found:
+            assert found.verify().results == month + 1
+
+
+def corrupt_header(path):
+    Path(path).write_bytes(b"x" * 100 + Path(path).read_bytes()[100:])
+
+
+def corrupt_middle(path):
+    content = bytearray(Path(path).read_bytes())
+    for place in range(4096, len(content), 4096):
+        content[place : place + 64] = b"\xff" * 64
+    Path(path).write_bytes(bytes(content))
+
+
+def truncated(path):
+    Path(path).write_bytes(Path(path).read_bytes()[:4500])
+
+
+def emptied(path):
+    Path(path).write_bytes(b"")
+
+
+def removed(path):
+    Path(path).unlink()
+
+
+def folder(path):
+    Path(path).unlink()
+    Path(path).mkdir()
+
+
+def other_database(path):
+    Path(path).unlink()
+    execute(path, "CREATE TABLE a (b)")
+
+
+def newer(path):
+    execute(path, "UPDATE hetdp_ledger SET version = 9")
+
+
+def older(path):
+    execute(path, "DROP TRIGGER hetdp_ledger_only_grows", "UPDATE hetdp_ledger SET version = 0")
+
+
+BROKEN = {
+    corrupt_header: "damaged",
+    corrupt_middle: "damaged",
+    truncated: "damaged",
+    emptied: "damaged",
+    removed: "does not exist",
+    folder: "not a file",
+    other_database: "no ledger",
+    newer: "newer hetdp",
+    older: "hetdp ledger upgrade",
+}
+
+
+@pytest.mark.parametrize("harm", BROKEN, ids=lambda f: f.__name__)
+def test_a_ledger_that_is_not_sound_is_refused_with_a_sentence(file, harm):
+    with made(file) as ledger:
+        mean(ledger)
+    harm(file)
+    with pytest.raises(LedgerError, match=BROKEN[harm]) as caught:
+        mean(Ledger(file), "june", values=Untouchable())
+    assert "\n" not in str(caught.value)
+
+
+def test_a_file_that_breaks_while_it_is_open_is_refused_before_values_are_read(file):
+    ledger = made(file)
+    ledger.close()
+    corrupt_middle(file)
+    with pytest.raises(LedgerError):
+        mean(ledger, values=Untouchable())
+
+
+READ_ONLY = """
+import os, sys
+from hetdp.ledger import Ledger, LedgerError
+if os.geteuid() == 0:
+    os.setgid(65534), os.setuid(65534)
+try:
+    Ledger(sys.argv[1])
+except LedgerError as error:
+    sys.exit(str(error))
+"""
+
+
+@pytest.mark.parametrize("what", ["file", "folder"])
+def test_a_read_only_ledger_is_refused(tmp_path_factory, what):
+    place = Path("/tmp") / f"hetdp-{os.getpid()}-{what}"  # noqa: S108  a folder that another user can enter
+    place.mkdir()
+    try:
+        made(place / "b.db").close()
+        for name in place.iterdir():
+            name.chmod(0o444 if what == "file" else 0o666)
+        place.chmod(0o777 if what == "file" else 0o555)
+        done = subprocess.run(
+            [sys.executable, "-c", READ_ONLY, place / "b.db"], capture_output=True, text=True, check=False
+        )
+        assert "read-only for this user" in done.stderr
+    finally:
+        place.chmod(0o777)
+        shutil.rmtree(place)
+
+
+def test_a_read_only_user_of_postgresql_is_refused(durable_server):
+    with durable_server.database() as name:
+        made(durable_server.url(name), {"a": 1}).close()
+        durable_server.run(f"ALTER DATABASE {name} SET default_transaction_read_only = on")
+        ledger = Ledger(durable_server.url(name))
+        with pytest.raises(LedgerError, match="read-only"):
+            mean(ledger, values=Untouchable(1), person=["a"])
+
+
+def test_a_server_that_does_not_sync_is_refused(libpq_url):
+    with pytest.raises(LedgerError, match="fsync = off"):
+        Ledger.create(libpq_url)
+
+
+@pytest.mark.parametrize(
+    "url", ["postgresql://hetdp:secret@/nowhere?host=/nonexistent", "mysql://a/b", "postgresql://a:b:c@:x/"], ids=str
+)
+def test_an_address_that_leads_nowhere_is_refused_without_its_password(url):
+    with pytest.raises((LedgerError, InputError)) as caught:
+        Ledger(url)
+    assert "secret" not in str(caught.value)
+
+
+FULL = """
+import resource, signal, sys
+from hetdp.ledger import Ledger, LedgerError
+ledger = Ledger(sys.argv[1])
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (2000, 2000))
+class Never:
+    def __len__(self): return 200
+    def __array__(self, *a, **k): sys.exit("the values were read")
+try:
+    for i in range(50):
+        ledger.mean(Never(), person=[f"p{i:03}" for i in range(200)], bounds=(0, 1), spend=0.1, release_id=str(i))
+except LedgerError as error:
+    sys.exit(str(error))
+"""
+
+
+def test_a_full_disk_is_refused_before_values_are_read(file):
+    """A process may write no file beyond 2000 bytes: the charge fails, and so the release does."""
+    made(file).close()
+    done = subprocess.run([sys.executable, "-c", FULL, file], capture_output=True, text=True, check=False)
+    assert "disk is full" in done.stderr
+    with Ledger(file) as ledger:
+        assert ledger.verify().charges == 0
+
+
+def test_a_database_without_room_is_refused_before_values_are_read(file):
+    """The same by SQLite's own limit on pages, which is its error for a full disk."""
+    ledger = made(file)
+    with ledger._store.reading() as connection:
+        pages = connection.exec_driver_sql("PRAGMA page_count").scalar()
+        connection.exec_driver_sql(f"PRAGMA max_page_count = {pages}")
+    charged = []
+
+    def fill():
+        for i in range(50):
+            mean(ledger, str(i), values=Untouchable(), people=PEOPLE[: i + 3], spend=0.0001)
+            charged.append(i)
+
+    with pytest.raises(LedgerError, match="disk is full"):
+        fill()
+    with Ledger(file) as again:
+        assert again.verify().charges == len(charged)
+
+
+def test_a_disk_that_fills_up_after_the_charge_keeps_the_result_back(file, monkeypatch):
+    ledger = made(file)
+    with monkeypatch.context() as patch:
+        patch.setattr(_release, "_stored", lambda *_: (_ for _ in ()).throw(LedgerError("the disk is full")))
+        with pytest.raises(ChargedError, match="the disk is full"):
+            mean(ledger)
+    assert ledger.verify().results == 0
+    mean(ledger)
+    assert ledger.balance("p000").spent == 0.1
+
+
+@pytest.mark.parametrize(
+    "kind", ["nfs", "nfs4", "cifs", "smb3", "9p", "ceph", "lustre", "fuse.sshfs", "fuse.s3fs", "glusterfs"]
+)
+def test_a_network_file_system_is_refused(kind, tmp_path, monkeypatch):
+    mounts = tmp_path / "mounts"
+    mounts.write_text(f"/dev/vda / ext4 rw 0 0\nserver:/x {tmp_path} {kind} rw 0 0\n")
+    monkeypatch.setattr(_place, "_MOUNTS", mounts)
+    for open_it in (Ledger.create, Ledger):
+        with pytest.raises(LedgerError, match="network file system"):
+            open_it(tmp_path / "b.db")
+    assert not (tmp_path / "b.db").exists()
+
+
+@pytest.mark.parametrize("kind", ["ext4", "xfs", "btrfs", "tmpfs", "overlay", "zfs", "apfs", "fuseblk"])
+def test_a_disk_of_this_machine_is_fine(kind, tmp_path, monkeypatch):
+    mounts = tmp_path / "mounts"
+    mounts.write_text(f"server:/x / nfs4 rw 0 0\n/dev/vda {tmp_path} {kind} rw 0 0\n")
+    monkeypatch.setattr(_place, "_MOUNTS", mounts)
+    made(tmp_path / "b.db").close()
+
+
+def test_a_missing_release_id_rule_or_user_is_refused_before_anything(ledger):
+    for options in (
+        {"person": None},
+        {"bounds": (1, 0)},
+        {"method": "x"},
+        {"variance": -1},
+        {"person": PEOPLE[:3]},
+        {"person": iter(PEOPLE)},
+    ):
+        with pytest.raises(InputError):
+            mean(ledger, values=Untouchable(), **options)
+    assert ledger.verify().events == 2
+
+
+def test_a_ledger_without_people_releases_nothing(where):
+    with pytest.raises(InputError, match="nobody"):
+        mean(Ledger.create(where), values=Untouchable())
+
+
+def test_there_is_one_ledger_in_a_database(ledger, where):
+    with pytest.raises(InputError, match="already"):
+        Ledger.create(where)
+
+
+def test_every_commit_syncs(file):
+    """Settings of the connections that write: a write-ahead log that is synced at every commit."""
+    ledger = made(file)
+    with ledger._store.reading() as connection:
+        for pragma, value in (("journal_mode", "wal"), ("synchronous", 2)):
+            assert connection.exec_driver_sql(f"PRAGMA {pragma}").scalar() == value
+    assert Path(file).stat().st_mode & 0o077 == 0
+
+
+# ---------------------------------------------------------------------------------------------------------
+# Older schemas
+
+
+def to_version_0(where):
+    """A made-up older schema: cohorts did not say what was asked for."""
+    drop_guards(where)
+    if "://" not in where:
+        copied_as = "CREATE TABLE hetdp_cohort AS SELECT cohort, budget, spent, people FROM old"
+        execute(where, "ALTER TABLE hetdp_cohort RENAME TO old", copied_as, "DROP TABLE old")
+    else:
+        execute(where, "ALTER TABLE hetdp_cohort DROP COLUMN asked CASCADE")
+        execute(where, *(f"{statement} CASCADE" for statement in DROP_FUNCTIONS))
+    execute(where, "UPDATE hetdp_ledger SET version = 0")
+
+
+REAL_STEPS = schema.STEPS
+
+
+def from_0_to_1(connection):
+    table = schema.tables().cohort
+    rows = connection.exec_driver_sql("SELECT cohort, budget, spent, people FROM hetdp_cohort").fetchall()
+    connection.exec_driver_sql("DROP TABLE hetdp_cohort")
+    table.create(connection)
+    connection.execute(
+        table.insert(), [{"cohort": c, "asked": b, "budget": b, "spent": s, "people": p} for c, b, s, p in rows]
+    )
+    kind = connection.dialect.name
+    for statement in schema.guards(kind):
+        if statement not in schema.member_guards(kind):  # those come with version 2
+            connection.exec_driver_sql(statement)
+
+
+def test_an_older_ledger_is_refused_and_upgraded_in_one_step(ledger, where, monkeypatch):
+    mean(ledger)
+    ledger.close()
+    to_version_0(where)
+    with pytest.raises(LedgerError, match=r"older schema 0 .* hetdp ledger upgrade"):
+        mean(Ledger(where), "june", values=Untouchable())
+    with pytest.raises(LedgerError, match="no way"):
+        Ledger.upgrade(where)
+    monkeypatch.setattr(schema, "STEPS", {**REAL_STEPS, 0: from_0_to_1})
+    with Ledger.upgrade(where) as upgraded:
+        assert upgraded.verify().people == 200
+        mean(upgraded, "june")
+        assert upgraded.balance("p000").spent == 0.2
+    Ledger.upgrade(where).close()
+
+
+def test_a_ledger_that_was_written_by_schema_1_is_upgraded_with_its_history(tmp_path):
+    """A real file of that time, with four people and one release."""
+    path = tmp_path / "budgets.db"
+    path.write_bytes(gzip.decompress((Path(__file__).parents[1] / "old" / "ledger-1.db.gz").read_bytes()))
+    with closing(sqlite3.connect(path)) as connection:
+        ((seq, digest),) = connection.execute("SELECT seq, hash FROM hetdp_ledger")
+        before = connection.execute("SELECT * FROM hetdp_event ORDER BY seq").fetchall()
+    Path(f"{path}.head").write_text(f"hetdp-ledger-head {seq:020d} {digest}\n")
+    with pytest.raises(LedgerError, match=r"older schema 1 .* hetdp ledger upgrade"):
+        Ledger(path)
+    with Ledger.upgrade(path) as upgraded:
+        found = upgraded.verify()
+        assert (found.people, found.charges, found.results) == (4, 1, 1)
+        people = [balance.person for balance in upgraded.balances()]
+        upgraded.mean([0.5] * 4, person=people, bounds=(0, 1), spend=0.01, release_id="after the upgrade")
+        assert upgraded.verify().charges == 2
+    with closing(sqlite3.connect(path)) as connection:
+        assert connection.execute("SELECT * FROM hetdp_event ORDER BY seq").fetchall()[: len(before)] == before
+        with pytest.raises(sqlite3.DatabaseError, match="append-only"):
+            connection.execute("INSERT INTO hetdp_member VALUES ('x', 1, 1)")
+
+
+def test_an_upgrade_that_fails_leaves_the_ledger_as_it_was(ledger, where, monkeypatch):
+    ledger.close()
+    to_version_0(where)
+
+    def broken(connection):
+        connection.exec_driver_sql("DROP TABLE hetdp_member")
+        raise LedgerError("halfway")
+
+    monkeypatch.setattr(schema, "STEPS", {0: broken})
+    with pytest.raises(LedgerError, match="halfway"):
+        Ledger.upgrade(where)
+    monkeypatch.setattr(schema, "STEPS", {**REAL_STEPS, 0: from_0_to_1})
+    with Ledger.upgrade(where) as upgraded:
+        upgraded.verify()
+
+
+def test_a_newer_schema_is_refused_by_postgresql_too(ledger, where):
+    execute(where, "UPDATE hetdp_ledger SET version = 9")
+    with pytest.raises(LedgerError, match="newer hetdp"):
+        mean(ledger, values=Untouchable())
+
+
+# ---------------------------------------------------------------------------------------------------------
+# History, forecast, export, picture
+
+
+def test_history_tells_everything_in_order(ledger):
+    done = mean(ledger)
+    ledger.enroll({"late": 1})
+    kinds = [(entry.kind, entry.release, entry.people) for entry in ledger.history()]
+    assert kinds == [
+        ("open", None, 0),
+        ("enroll", None, 200),
+        ("charge", "may", 200),
+        ("result", "may", 0),
+        ("enroll", None, 1),
+    ]
+    assert ledger.history()[2].most == 0.1
+    assert ledger.history()[3].estimate == done.estimate
+    assert "may: charged 200 people, at most ε = 0.1 each" in str(ledger.history()[2])
+
+
+@pytest.mark.parametrize("rule", [{"spend": 0.3}, {"share": 0.3}, {"share_left": 0.5}], ids=str)
+def test_a_forecast_is_what_then_happens(tmp_path, rule):
+    """Each forecast step against the real release: its error, how many have weight, what is left."""
+    ledger = made(tmp_path / "b.db", {p: (0.5 if i < 120 else 2 if i < 180 else "inf") for i, p in enumerate(PEOPLE)})
+    foreseen = ledger.forecast(bounds=(0, 1), releases=8, **rule)
+    for step in foreseen.steps:
+        assert list(step.left.values()) == [ledger.balance("p000").left, ledger.balance("p150").left]
+        done = mean(ledger, f"r{step.number}", **rule)
+        assert done.plan.worst_case_error == step.worst_case_error
+        assert done.plan.abstains == step.abstains
+        assert int(done.plan.levels.count[done.plan.units > 0].sum()) == step.people
+    assert ledger.verify().charges == len(foreseen.steps)
+
+
+def test_a_forecast_says_how_often_a_tier_lasts(where):
+    ledger = made(
+        where, {p: ("strict" if i < 100 else "open") for i, p in enumerate(PEOPLE)}, tiers={"strict": 1.2, "open": 30}
+    )
+    found = ledger.forecast(bounds=(0, 1), spend=0.1, releases=20)
+    assert found.lasts == {"tier strict (budget 1.2)": 12, "tier open (budget 30)": None}
+    assert "12 more releases use up tier strict (budget 1.2)" in str(found)
+    assert found.releases == 20
+    assert json.dumps(found.to_dict(), allow_nan=False)
+    for releases in (0, 10**6):
+        with pytest.raises(InputError, match="ahead"):
+            ledger.forecast(bounds=(0, 1), spend=0.1, releases=releases)
+
+
+DANGEROUS = ["=1+1", "+1", "-1", "@SUM(A1)", "a,b", "007", "Zoë"]
+
+
+def test_an_export_keeps_ids_as_text_and_no_spreadsheet_takes_one_for_a_formula(where, tmp_path):
+    ledger = made(where, {**dict.fromkeys(DANGEROUS, 0.5), "pub": "inf"})
+    ledger.export(tmp_path / "b.csv")
+    with (tmp_path / "b.csv").open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    ids = {row["person"] for row in rows}
+    assert ids == {"'=1+1", "'+1", "'-1", "'@SUM(A1)", "a,b", "007", "Zoë", "pub"}
+    assert {row["budget"] for row in rows} == {"0.5", "inf"}
+    ledger.export(tmp_path / "b.json")
+    assert {row["person"] for row in json.loads((tmp_path / "b.json").read_text(encoding="utf-8"))} == {
+        *DANGEROUS,
+        "pub",
+    }
+    ledger.export(tmp_path / "h.csv", what="history")
+    assert "enroll" in (tmp_path / "h.csv").read_text(encoding="utf-8")
+    for path, what in (
+        (tmp_path / "b.txt", "balances"),
+        (tmp_path / "b.csv", "values"),
+        (tmp_path / "no" / "b.csv", "balances"),
+    ):
+        with pytest.raises(InputError):
+            ledger.export(path, what=what)
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda ledger: ledger.forecast(bounds=(0, 1), spend=0.1, releases=2.5),
+        lambda ledger: ledger.forecast(bounds=(0, 1), spend=0.1, releases="5"),
+        lambda ledger: ledger.export("b.csv", what=3),
+        lambda ledger: ledger.export(None),
+        lambda ledger: ledger.export("no\0name.csv"),
+        lambda ledger: ledger.plot("no\0name.png"),
+    ],
+    ids=[
+        "forecast of a fraction",
+        "forecast of a text",
+        "export of a number",
+        "export to None",
+        "NUL",
+        "NUL of a picture",
+    ],
+)
+def test_a_mistake_of_the_caller_is_not_called_damage(ledger, tmp_path, monkeypatch, ask):
+    """Somebody who reads "damaged" may put an old copy back, and then budgets are spent twice."""
+    monkeypatch.chdir(tmp_path)
+    mean(ledger)
+    with pytest.raises((InputError, TypeError, ValueError)) as caught:
+        ask(ledger)
+    assert not isinstance(caught.value, LedgerError)
+
+
+def test_a_library_that_is_too_old_is_refused_before_a_ledger_is_made(tmp_path, monkeypatch):
+    monkeypatch.setattr("sqlite3.sqlite_version_info", (3, 23, 9))
+    with pytest.raises(LedgerError, match=r"needs SQLite 3\.24"):
+        Ledger.create(tmp_path / "budgets.db")
+
+
+def test_bounds_that_no_report_can_show_are_refused_before_the_charge(where):
+    with made(where) as ledger:
+        for bounds in ((0, 1e-200), (0, 1e155)):
+            with pytest.raises(InputError, match="mean squared errors"):
+                ledger.mean(Untouchable(), person=PEOPLE, bounds=bounds, release_id="may", spend=0.1)
+            request = _release.Request(
+                "may", Rule.given(spend=0.1), {"bounds": hetdp.Interval(*bounds), "method": "adpm", "variance": None}
+            )
+            with pytest.raises(InputError, match="mean squared errors"):  # whoever calls it
+                _release.carry_out(ledger, request, lambda *_: pytest.fail("the values were read"))
+        assert ledger.verify().charges == 0
+
+
+def test_the_picture_shows_what_every_tier_had_left(ledger, tmp_path):
+    from hetdp.ledger import _picture
+
+    mean(ledger)
+    mean(ledger, "june", people=PEOPLE[:100])
+    releases, found, _ = ledger.look(lambda connection, _: _picture.curves(connection))
+    assert releases == ["", "may", "june"]
+    assert found == {UNIT: ([1, 0.9, 0.8], [1, 0.9, 0.9])}
+    for name in ("a.png", "a.svg"):
+        ledger.plot(tmp_path / name)
+        assert (tmp_path / name).stat().st_size > 1000
+    with pytest.raises(InputError, match="picture"):
+        ledger.plot(tmp_path / "a.txt")
+
+
+def test_clocks_may_go_backwards(ledger, monkeypatch):
+    from hetdp.ledger import _chain
+
+    class Past(_chain.datetime):
+        @classmethod
+        def now(cls, tz=None):
+            return cls(1999, 1, 1, tzinfo=tz)
+
+    mean(ledger)
+    monkeypatch.setattr(_chain, "datetime", Past)
+    mean(ledger, "june")
+    assert ledger.verify().results == 2
+    assert ledger.history()[-1].at.startswith("1999")
+
+
+def test_two_open_ledgers_see_each_other(ledger, where):
+    with Ledger(where) as other:
+        mean(ledger)
+        assert other.balance("p000").spent == 0.1
+        mean(other, "june")
+        ledger.enroll({"late": 1})
+        mean(other, "july")
+        assert ledger.balance("p000").spent == pytest.approx(0.3)
+        assert ledger.balance("late").spent == 0.1
+        assert ledger.head == other.head
+
+
+def test_opened_stores_do_not_make_files_that_vanished(file):
+    made(file).close()
+    store = opened(file, None)
+    Path(file).unlink()
+    with pytest.raises(LedgerError), store.reading():
+        pass
+    assert not Path(file).exists()
+
+
+def test_amounts_are_whole_numbers_in_the_database(ledger, where):
+    mean(ledger)
+    if "://" not in where:
+        connection = sqlite3.connect(where)
+        kinds = set(connection.execute("SELECT typeof(asked), typeof(budget), typeof(spent) FROM hetdp_cohort"))
+        connection.close()
+        assert kinds == {("integer",) * 3}
+    assert _amounts.in_epsilon(UNLIMITED) == math.inf

@@ -1,0 +1,648 @@
+"""The central server, from an empty database to a published result, on SQLite and on PostgreSQL."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import math
+import os
+import socket
+import sqlite3
+import stat
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from fractions import Fraction
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+import sqlalchemy as sa
+from backports import zstd
+
+import hetdp
+from hetdp.cli.serve import serve
+from hetdp.ledger import Ledger
+from hetdp.server import Settings, create_app, demo, keys, operate, store
+from hetdp.server.register import Register
+from postgres import NoServerError, server
+from serving import TIERS, served, settings_for
+
+VALUES = [0.0, 2.5, 9.75, 10.0, 3.125, 7.0]
+
+
+@pytest.fixture(scope="module")
+def synced_postgres():
+    """A PostgreSQL that syncs, as the ledger demands."""
+    try:
+        with server(fsync="on") as running:
+            yield running
+    except NoServerError as error:
+        if os.environ.get("CI"):
+            pytest.fail(str(error))
+        pytest.skip(str(error))
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def settings(request, tmp_path):
+    if request.param == "sqlite":
+        yield settings_for(tmp_path)
+    else:
+        with request.getfixturevalue("synced_postgres").database() as name:
+            address = request.getfixturevalue("synced_postgres").url(name)
+            yield settings_for(tmp_path, address.replace("postgresql://", "postgresql+psycopg://"))
+
+
+@pytest.fixture
+def site(tmp_path):
+    with served(settings_for(tmp_path)) as running:
+        yield running
+
+
+def rows_of(site, table=store.people):
+    with site.app.state.store.engine.connect() as connection:
+        return connection.execute(sa.select(table)).all()
+
+
+def test_a_study_goes_from_nothing_to_a_published_mean(settings):
+    """With only public people there is no noise: the result is the mean of the values, to half a step of the grid."""
+    with served(settings) as site:
+        study = site.study(fewest=3)
+        site.join(study, [(value, "public") for value in VALUES])
+        assert site.live(study)["n"] == len(VALUES)
+        assert site.client().get(f"/api/results/{study}").status_code == 404
+        said = site.publish(study)
+        assert said.status_code == 200
+        assert said.json()["result"]["estimate"] == pytest.approx(np.mean(VALUES), abs=10 / 2**20)
+        shown = site.client().get(f"/api/results/{study}").json()
+        assert shown == said.json()
+        assert shown["study"]["phase"] == "published"
+        assert [row.answer for row in rows_of(site)] == [None] * len(VALUES)
+
+
+def test_the_release_is_the_librarys(site):
+    """Plan, spends, certificate and noise are those of hetdp.plan on the same people; the ledger has the charges."""
+    study = site.study()
+    site.rows(study, "value,tier\n" + "\n".join(["3,strict"] * 300 + ["8,open"] * 100))
+    live, result = site.live(study)["plan"], site.publish(study).json()["result"]
+    below = [math.nextafter(0.1, 0), 2.0]  # the ledger enters with the largest double that is not above 1/10
+    plan = hetdp.plan({below[0]: 300, below[1]: 100}, bounds=(0, 10))
+    for found in (live, result):
+        assert found["threshold"] == plan.threshold
+        assert [tier["spent"] for tier in found["tiers"]] == [row.spent for row in plan.table]
+        assert found["noise_scale"] == plan.noise_scale
+        assert found["certificate"]["lower"] == hetdp.certificate(plan.levels, bounds=(0, 10)).lower
+    assert [tier["name"] for tier in result["tiers"]] == ["strict", "open"]
+    ledger = site.app.state.publisher.ledger
+    charged = {balance.spent for balance in ledger.balances()}
+    scale = Fraction(plan.noise[0].scale)
+    assert charged == {math.ceil(int(units) / scale * 10**9) / 1e9 for units in plan.units}
+    ledger.verify()
+
+
+def test_what_if_and_costs_are_the_librarys(site):
+    study = site.study()
+    site.rows(study, "value,tier\n" + "\n".join(["3,strict"] * 700 + ["8,open"] * 100))
+    strict = math.nextafter(0.1, 0)
+    said = site.curator.get(f"/api/studies/{study}/what-if", params={"tier": "open", "people": 200}).json()
+    assert said["now"]["worst_case_error"] == hetdp.plan({strict: 700, 2.0: 100}, bounds=(0, 10)).worst_case_error
+    assert said["then"]["worst_case_error"] == hetdp.plan({strict: 700, 2.0: 300}, bounds=(0, 10)).worst_case_error
+    (person,) = site.join(study, [(1, "strict")])
+    offers = {offer["name"]: offer["cost"] for offer in person.get("/api/answer").json()["choices"]}
+    spent = hetdp.plan({strict: 701, 2.0: 101}, bounds=(0, 10)).table[1].spent
+    assert offers["open"]["spends"] == spent < 0.5
+    assert offers["open"]["sentence"].endswith("The rest is free.")
+    assert offers["strict"]["sentence"] == "You allow 0.1, and right now all of it would be spent."
+    assert offers["open"]["sure"] == pytest.approx(math.exp(2) / (1 + math.exp(2)))
+
+
+def test_an_answer_can_be_changed_and_withdrawn_until_closing(site):
+    study = site.study()
+    first, second = site.join(study, [(1, "public"), (9, "public")])
+    assert first.put("/api/answer", json={"value": 3, "tier": "public"}).json()["first"] is False
+    assert site.live(study)["n"] == 2
+    assert second.delete("/api/answer").json() == {"withdrawn": True}
+    assert second.delete("/api/answer").json() == {"withdrawn": True}
+    assert site.live(study)["n"] == 1
+    assert sorted(row.answer is None for row in rows_of(site)) == [False, True]
+    assert first.get("/api/answer").json()["choice"] == {"tier": "public", "epsilon": "inf"}
+    assert site.publish(study).json()["result"]["estimate"] == pytest.approx(3, abs=1e-5)
+    for person in (first, second):
+        assert person.put("/api/answer", json={"value": 5, "tier": "public"}).json()["error"]["code"] == "closed"
+    assert first.delete("/api/answer").status_code == 409
+
+
+def test_an_answer_is_final_where_the_study_says_so(site):
+    study = site.study(changeable=False)
+    (person,) = site.join(study, [(1, "open")])
+    assert person.put("/api/answer", json={"value": 2, "tier": "open"}).json()["error"]["code"] == "final"
+    assert person.delete("/api/answer").status_code == 200
+
+
+def test_the_link_of_the_receipt_leads_back_and_the_invitation_does_not(site):
+    study = site.study()
+    (token,) = site.invite(study, 1)
+    person = site.enter(token)
+    other = site.enter(token)  # the same invitation on another device, before an answer is there
+    link = person.put("/api/answer", json={"value": 1, "tier": "open"}).json()["come_back"]
+    assert other.get("/api/answer").status_code == 401
+    assert site.client().post("/api/session/participant", json={"token": token}).status_code == 403
+    assert site.enter(link.partition("#")[2]).get("/api/answer").json()["joined"] is True
+
+
+def test_too_few_people_are_not_published(site):
+    study = site.study(fewest=3)
+    site.join(study, [(1, "open"), (2, "open")])
+    said = site.publish(study)
+    assert said.status_code == 409
+    assert said.json()["error"]["message"] == "There are 2 people; this study publishes from 3 on."
+    assert site.live(study)["study"]["phase"] == "open"
+
+
+def test_times_are_kept(site):
+    now = int(time.time())
+    planned = site.study(opens=now + 900, waves=[{"closes": now + 1000}])
+    closed = site.study(opens=now - 1000, waves=[{"closes": now - 10}])
+    for study, code in ((planned, "closed"), (closed, "closed")):
+        person = site.enter(site.invite(study, 1)[0])
+        assert person.put("/api/answer", json={"value": 2, "tier": "open"}).json()["error"]["code"] == code
+    assert site.publish(planned).status_code == 409
+    assert site.live(closed)["study"]["phase"] == "closed"
+
+
+def test_waves_spend_their_shares_and_never_more_than_the_budget(settings):
+    now = int(time.time())
+    waves = [{"closes": now + 100, "share": 0.25}, {"closes": now + 200, "share": 0.75}]
+    with served(settings) as site:
+        study = site.study(waves=waves)
+        site.rows(study, "value,tier\n" + "\n".join(["2,strict"] * 200))
+        (person,) = site.join(study, [(4, "strict")])
+        first = site.publish(study).json()["result"]
+        assert site.live(study)["study"]["phase"] == "open"
+        assert site.publish(study, 2).status_code == 409
+        assert person.put("/api/answer", json={"value": 6, "tier": "strict"}).status_code == 200
+        second = site.publish(study, 1).json()["result"]
+        again = site.client().get(f"/api/results/{study}", params={"wave": 0}).json()
+        assert again["result"] == first
+        assert again["waves"] == [0, 1]
+        balances = site.app.state.publisher.ledger.balances()
+    assert [first["tiers"][0]["spent"], second["tiers"][0]["spent"]] == pytest.approx([0.025, 0.075], abs=1e-8)
+    assert len(balances) == 201
+    assert all(0.0999 < balance.spent <= 0.1 for balance in balances)
+
+
+def test_two_clicks_and_twenty_retries_publish_once(site):
+    study = site.study()
+    site.rows(study, "value,tier\n" + "\n".join(["2,open"] * 500))
+    with ThreadPoolExecutor(8) as pool:
+        said = list(pool.map(lambda _: site.publish(study).json(), range(22)))
+    assert all(one == said[0] for one in said)
+    kinds = [entry.kind for entry in site.app.state.publisher.ledger.history()]
+    assert (kinds.count("charge"), kinds.count("result")) == (1, 1)
+
+
+@pytest.mark.parametrize("step", ["closed", "released"])
+def test_a_publication_that_was_cut_off_is_finished_at_the_next_start(tmp_path, step):
+    """Cut off after closing, or after the ledger stored the release: the next start publishes that very number."""
+    settings = settings_for(tmp_path)
+    with served(settings) as site:
+        study = site.study()
+        site.rows(study, "value,tier\n" + "\n".join(["2,open"] * 500))
+        publisher = site.app.state.publisher
+        from hetdp.server import publish
+
+        found, answered = publisher._run(lambda transaction: publish._closed(transaction, study, 0, charged=False))
+        before = None
+        if step == "released":
+            before = publisher._released(found, 0, answered)
+    with served(settings) as site:
+        after = site.client().get(f"/api/results/{study}").json()["result"]
+        kinds = [entry.kind for entry in site.app.state.publisher.ledger.history()]
+    assert kinds.count("charge") == kinds.count("result") == 1
+    assert before is None or after == before
+
+
+def test_rows_from_a_file_are_the_librarys_tally(site):
+    """Bad values count as the midpoint or the nearer bound, as everywhere; asking twice imports once."""
+    study = site.study()
+    text = 'value,tier\n1,public\nabc,public\n,public\n99,public\n"2,5",public\n4,public\n'
+    assert site.rows(study, text).json() == {"people": 6}
+    assert site.rows(study, text).json() == {"people": 6}
+    assert site.live(study)["n"] == 6
+    assert site.publish(study).json()["result"]["estimate"] == pytest.approx((1 + 5 + 5 + 10 + 5 + 4) / 6, abs=1e-5)
+
+
+def test_one_study_that_cannot_be_finished_keeps_no_other_from_being_served(tmp_path):
+    """Bounds that no report can show are refused when a study is made; here they come in behind its back."""
+    import sqlalchemy as sa
+
+    from hetdp.server import publish, store
+
+    settings = settings_for(tmp_path)
+    with served(settings) as site:
+        asked = {"question": "?", "unit": "h", "bounds": [0, 1e-200], "tiers": TIERS, "opens": 1}
+        waves = [{"closes": 2 * 10**9, "share": 1.0}]
+        assert site.curator.post("/api/studies", json={**asked, "waves": waves}).status_code == 422
+        bad, good = site.study(), site.study()
+        for study in (bad, good):
+            site.rows(study, "value,tier\n" + "\n".join(["2,open"] * 500), key=study)
+            close = partial(publish._closed, study_id=study, wave=0, charged=False)
+            site.app.state.publisher._run(close)
+        change = sa.update(store.studies).where(store.studies.c.id == bad).values(hi=1e-200)
+        site.app.state.publisher._run(lambda transaction: transaction.execute(change))
+    with served(settings) as site:
+        assert site.client().get(f"/api/results/{good}").status_code == 200
+        assert site.client().get(f"/api/results/{bad}").status_code == 404
+        kinds = [entry.kind for entry in site.app.state.publisher.ledger.history()]
+    assert kinds.count("charge") == kinds.count("result") == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("value,tier\n1,open\n2,secret\n", "line 3"),
+        ("wert,tier\n1,open\n", "no column 'value'"),
+        ("", "empty"),
+    ],
+    ids=["unknown tier", "no column", "empty"],
+)
+def test_a_bad_file_is_refused_by_a_public_reason(site, text, said):
+    study = site.study()
+    answer = site.rows(study, text)
+    assert answer.status_code == 422
+    assert said in answer.json()["error"]["message"]
+    assert "/" not in answer.json()["error"]["message"].replace("file;", "")
+    assert site.live(study)["n"] == 0
+
+
+def test_people_may_choose_epsilon_freely(site):
+    study = site.study(tiers=[], free={"least": 0.05, "most": 5.0})
+    token = site.invite(study, 1)[0]
+    person = site.enter(token)
+    offers = [offer["epsilon"] for offer in person.get("/api/answer").json()["choices"]]
+    assert (offers[0], offers[-1]) == (0.05, 5.0)
+    assert offers == sorted(set(offers))
+    said = person.put("/api/answer", json={"value": 1, "epsilon": 0.12399}).json()
+    assert said["epsilon"] == 0.123
+    for bad in ({"epsilon": 0.01}, {"epsilon": 6}, {"tier": "open"}, {}):
+        assert person.put("/api/answer", json={"value": 1, **bad}).status_code == 422
+    assert site.rows(study, "value,epsilon\n3,1\n4,0.2\n").json() == {"people": 2}
+    assert [row["name"] for row in site.live(study)["joined"]] == ["ε = 0.123", "ε = 0.2", "ε = 1"]
+    assert site.publish(study).status_code == 200
+
+
+def test_many_free_choices_are_shown_in_bands(site):
+    """Of 300 different ε twelve rows are shown at most, and everybody is in one of them; so on the result."""
+    study = site.study(tiers=[], free={"least": 0.05, "most": 5.0})
+    site.rows(study, "value,epsilon\n" + "".join(f"3,{0.05 + i / 100:.2f}\n" for i in range(300)))
+    result = site.publish(study).json()["result"]
+    for rows in (site.live(study)["joined"], result["table"]):
+        assert len(rows) <= 12
+        assert sum(row["people"] for row in rows) == 300
+        assert sum(row["share"] for row in rows) == pytest.approx(1)
+    assert site.client().get(f"/results/{study}").text.count("<tr>") <= 13
+
+
+def test_the_sample_of_the_demonstration(site):
+    """It prints a result that is there, and invitations that work."""
+    lines = dict.fromkeys(line.split()[1] for line in demo.sample(site.app, site.address))
+    tokens = [line.partition("#")[2] for line in lines if "#" in line]
+    assert len(tokens) == 5
+    assert site.enter(tokens[0]).get("/api/answer").json()["n"] == 400
+    result = next(line for line in lines if "/results/" in line)
+    assert site.client().get(result).status_code == 200
+
+
+def test_the_command_replaces_the_key_and_copies(tmp_path, capsys):
+    where = {"database": f"sqlite:///{tmp_path}/server.db", "key_file": tmp_path / "server.key"}
+    with served(settings_for(tmp_path)) as site:
+        serve(**where, new_key=True)
+        key = capsys.readouterr().out.strip()
+        assert site.client(Authorization=f"Bearer {key}").get("/api/studies").status_code == 200
+        serve(**where, backup=tmp_path / "copy")
+    assert {path.name for path in (tmp_path / "copy").iterdir()} == {
+        "server.db",
+        "server.db.ledger",
+    }
+
+
+def test_who_chooses_zero_is_never_kept(site):
+    study = site.study(tiers=[{"name": "never", "epsilon": 0.0}, TIERS[2]])
+    site.join(study, [(9, "never"), (1, "public")])
+    state = site.app.state
+    codes = {row.epsilon: state.vault.open(row.answer, row.id, row.study, row.epsilon) for row in rows_of(site)}
+    assert codes[0.0] == 0
+    assert site.publish(study).json()["result"]["estimate"] == pytest.approx(1, abs=1e-5)
+
+
+def test_answers_survive_a_restart_and_counts_are_found_again(settings):
+    with served(settings) as site:
+        study = site.study()
+        site.join(study, [(value, "public") for value in VALUES])
+        key, before = site.key, site.live(study)["joined"]
+    with served(settings) as site:
+        assert site.key is None
+        site.curator.headers["Authorization"] = f"Bearer {key}"
+        assert site.live(study)["joined"] == before
+        assert site.publish(study).json()["result"]["estimate"] == pytest.approx(np.mean(VALUES), abs=1e-4)
+
+
+def test_the_curators_key_can_be_replaced(site):
+    new = site.curator.post("/api/curator/key").json()["key"]
+    assert site.curator.get("/api/studies").status_code == 401
+    assert site.client(Authorization=f"Bearer {new}").get("/api/studies").status_code == 200
+    newest = operate.replaced_key(site.app.state.settings)
+    assert site.client(Authorization=f"Bearer {new}").get("/api/studies").status_code == 401
+    assert site.client(Authorization=f"Bearer {newest}").get("/api/studies").status_code == 200
+
+
+def test_the_vault_key_is_a_private_file_and_another_one_is_refused(tmp_path):
+    settings = settings_for(tmp_path)
+    with served(settings):
+        assert stat.S_IMODE(settings.vault_file.stat().st_mode) == 0o600
+    settings.vault_file.chmod(0o644)
+    with pytest.raises(hetdp.InputError, match="chmod 600"):
+        create_app(settings)
+    settings.vault_file.unlink()
+    with pytest.raises(hetdp.InputError, match="not the key"):
+        create_app(settings)
+    with pytest.raises(hetdp.InputError, match="64 hexadecimal"):
+        create_app(settings_for(tmp_path, key="12"))
+
+
+def test_a_missing_ledger_is_refused(tmp_path):
+    settings = settings_for(tmp_path)
+    with served(settings):
+        pass
+    for path in tmp_path.glob("*.ledger*"):
+        path.unlink()
+    with pytest.raises(hetdp.InputError, match="ledger of this server is missing"):
+        create_app(settings)
+
+
+def test_a_backup_taken_while_it_runs_can_be_restored(tmp_path):
+    """The copy, with the key file that is kept apart, is a whole server: same counts, same codes, and it publishes."""
+    (tmp_path / "live").mkdir()
+    settings = settings_for(tmp_path / "live")
+    with served(settings) as site:
+        study = site.study()
+        site.join(study, [(value, "public") for value in VALUES])
+        operate.back_up(settings, tmp_path / "copy")
+        site.join(study, [(10.0, "public")] * 3)  # after the copy
+        key = site.key
+        with pytest.raises(hetdp.InputError, match="does not exist yet"):
+            operate.back_up(settings, tmp_path / "copy")
+    assert not list((tmp_path / "copy").glob("*.key"))
+    (tmp_path / "copy" / "server.key").write_bytes(settings.vault_file.read_bytes())
+    (tmp_path / "copy" / "server.key").chmod(0o600)
+    with Ledger(settings.ledger) as live:
+        head = live.head  # nothing was published after the copy
+    restored = replace(settings_for(tmp_path / "copy"), expect_head=head)
+    with pytest.raises(hetdp.InputError, match=r"register is missing.*--trust-database"):
+        create_app(restored)
+    with served(replace(restored, trust_database=True)) as site:
+        site.curator.headers["Authorization"] = f"Bearer {key}"
+        assert site.live(study)["n"] == len(VALUES)
+        assert site.publish(study).json()["result"]["estimate"] == pytest.approx(np.mean(VALUES), abs=1e-4)
+
+
+def test_a_backup_put_back_after_a_publication_is_refused(tmp_path):
+    """The ledger in it does not know what was spent since, and the head that stayed does."""
+    settings = settings_for(tmp_path)
+    with served(settings) as site:
+        study = site.study()
+        site.join(study, [(value, "open") for value in VALUES])
+        operate.back_up(settings, tmp_path / "copy")
+        assert site.publish(study).status_code == 200
+    assert not list((tmp_path / "copy").glob("*.head"))
+    for old in (tmp_path / "copy").iterdir():
+        for end in ("-wal", "-shm"):
+            (tmp_path / f"{old.name}{end}").unlink(missing_ok=True)
+        (tmp_path / old.name).write_bytes(old.read_bytes())
+    with pytest.raises(hetdp.HetdpError, match=r"old copy|older"):
+        create_app(settings)
+    Path(f"{settings.ledger}.head").unlink()
+    with pytest.raises(hetdp.HetdpError, match="--expect-head"):
+        create_app(settings)
+
+
+def test_a_second_process_is_refused(settings):
+    """Also while the first one serves; afterwards the database can be served again."""
+    with served(settings) as site:
+        with pytest.raises(hetdp.InputError, match="another process serves"):
+            create_app(settings)
+        assert site.client().get("/health").status_code == 200
+    with served(settings) as site:
+        assert site.client().get("/health").status_code == 200
+
+
+def test_a_release_that_the_ledger_refuses_is_not_published(tmp_path):
+    """An old copy put back under a ledger that went on: other people under the same id. The server still starts."""
+    settings = settings_for(tmp_path)
+    with served(settings) as site:
+        study = site.study()
+        site.join(study, [(1, "open")])
+        with sqlite3.connect(tmp_path / "server.db") as live, sqlite3.connect(tmp_path / "old.db") as old:
+            live.backup(old)
+        live.close()
+        old.close()
+        site.join(study, [(1, "open")])
+        assert site.publish(study).status_code == 200
+        key = site.key
+    for name in ("server.db-wal", "server.db-shm"):
+        (tmp_path / name).unlink(missing_ok=True)
+    (tmp_path / "old.db").replace(tmp_path / "server.db")
+    with served(settings) as site:
+        site.curator.headers["Authorization"] = f"Bearer {key}"
+        for _ in range(2):
+            assert site.publish(study).json()["error"]["code"] == "changed"
+        assert site.live(study)["study"]["phase"] == "open", "people can still withdraw"
+    with served(replace(settings, trust_database=True)) as site:
+        site.curator.headers["Authorization"] = f"Bearer {key}"
+        for _ in range(2):
+            assert site.publish(study).json()["error"]["code"] == "old-copy"
+        assert site.client().get(f"/api/results/{study}").status_code == 404
+        assert site.live(study)["study"]["phase"] == "open", "people can still withdraw"
+
+
+@pytest.mark.parametrize(
+    "tampered",
+    [
+        lambda _: {"epsilon": math.inf},  # to have it published without noise
+        lambda row: {"answer": row.answer[:-1] + bytes([row.answer[-1] ^ 1])},
+    ],
+    ids=["another epsilon", "a flipped bit"],
+)
+def test_a_row_that_was_changed_outside_is_not_published_and_others_are(tmp_path, tampered):
+    """Sealed answers are bound to their ε: who writes to the database without the key cannot have them opened."""
+    settings = settings_for(tmp_path)
+    with served(settings) as site:
+        study, other = site.study(), site.study()
+        for one in (study, other):
+            site.rows(one, "value,tier\n" + "\n".join(["2,strict"] * 400), key=one)
+        row = next(row for row in rows_of(site) if row.study == study)
+        change = sa.update(store.people).where(store.people.c.id == row.id).values(tampered(row))
+        site.app.state.publisher._run(lambda transaction: transaction.execute(change))
+        said = site.publish(study)
+        assert (said.status_code, said.json()["error"]["code"]) == (409, "changed")
+    with served(settings) as site:  # it is tried again at the start, and keeps nobody from being served
+        assert site.client().get(f"/api/results/{study}").status_code == 404
+        assert site.app.state.publisher.publish(other, 0)["result"]["n"] == 400
+
+
+def test_a_share_with_many_digits_and_a_tier_of_zero_are_published(site):
+    """2⁶³ is less than the denominator of such a share, and nobody's budget is above 0 in one tier."""
+    waves = [{"closes": int(time.time()) + 3600, "share": 0.0012345678901234567}]
+    study = site.study(tiers=[{"name": "never", "epsilon": 0.0}, TIERS[1]], waves=waves)
+    site.rows(study, "value,tier\n" + "5,open\n" * 5000)
+    assert site.publish(study).status_code == 200
+
+
+def test_the_server_closes_after_the_publication_that_is_under_way(tmp_path, monkeypatch):
+    from hetdp.server import publish
+
+    started = []
+    real = publish.Reading.__call__
+
+    def slow(self, *rest):
+        started.append(True)
+        time.sleep(1)
+        return real(self, *rest)
+
+    monkeypatch.setattr(publish.Reading, "__call__", slow)
+    settings = settings_for(tmp_path)
+    with ThreadPoolExecutor() as pool:
+        with served(settings) as site:
+            study = site.study()
+            site.rows(study, "value,tier\n" + "2,open\n" * 400)
+            under_way = pool.submit(site.app.state.publisher.publish, study, 0)
+            while not started:
+                time.sleep(0.01)
+        assert under_way.result(timeout=30)["result"]["n"] == 400
+    with served(settings) as site:
+        assert site.client().get(f"/api/results/{study}").status_code == 200
+
+
+def test_the_explorer_waits_in_a_short_line_of_its_own(site, monkeypatch):
+    """One thread, few who wait: answers and publications have the others."""
+    from hetdp.server import explore
+
+    go = threading.Event()
+    monkeypatch.setattr(explore, "_traced", lambda _: go.wait(30) and {})
+    with ThreadPoolExecutor(20) as pool:
+        asked = [pool.submit(site.client().post, "/api/explore", json=explore.START) for _ in range(20)]
+        deadline = time.monotonic() + 20
+        while sum(one.done() for one in asked) < 19 - explore.WAITING and time.monotonic() < deadline:
+            time.sleep(0.01)
+        go.set()
+        statuses = [one.result().status_code for one in asked]
+    assert statuses.count(429) == 19 - explore.WAITING
+    assert statuses.count(200) == 1 + explore.WAITING
+
+
+def test_a_backup_without_a_ledger_is_refused(tmp_path):
+    settings = settings_for(tmp_path)
+    with served(settings):
+        pass
+    Path(settings.ledger).unlink()
+    with pytest.raises(hetdp.InputError, match="no database"):
+        operate.back_up(settings, tmp_path / "copy")
+    assert not Path(settings.ledger).exists()
+
+
+@pytest.mark.parametrize("pack", [gzip.compress, zstd.compress])
+def test_rows_that_unfold_are_refused(site, pack):
+    assert site.rows(site.study(), pack(b"value,tier\n1,open\n")).status_code == 415
+
+
+def test_the_audit_log_has_public_events_in_order(site):
+    study = site.study()
+    site.join(study, [(1, "open")])
+    site.publish(study)
+    said = [event["event"] for event in site.curator.get(f"/api/studies/{study}/events").json()]
+    assert said == ["published", "closed for publication", "invitations made", "study created"]
+
+
+def test_health_and_openapi(site):
+    assert site.client().get("/health").json()["status"] == "ok"
+    paths = site.client().get("/openapi.json").json()["paths"]
+    assert {"/api/answer", "/api/studies", "/api/explore"} <= set(paths)
+
+
+def test_invitations_come_as_csv_too(site):
+    said = site.curator.post(
+        f"/api/studies/{site.study()}/invitations", json={"count": 3}, headers={"Accept": "text/csv"}
+    )
+    lines = said.text.split()
+    assert lines[0] == "invitation"
+    assert len(lines) == 4
+    assert all(line.startswith(f"{site.address}/join#") for line in lines[1:])
+
+
+def test_sqlite_syncs_every_commit_and_overwrites_what_is_deleted(tmp_path):
+    engine = store.connect(f"sqlite:///{tmp_path}/a.db")
+    with engine.connect() as connection:
+        pragma = {name: connection.exec_driver_sql(f"PRAGMA {name}").scalar() for name in _PRAGMAS}
+    engine.dispose()
+    assert pragma == _PRAGMAS
+
+
+_PRAGMAS = {"journal_mode": "wal", "synchronous": 2, "secure_delete": 1, "foreign_keys": 1}
+
+
+def test_a_refused_request_does_not_spoil_the_transaction_of_others(tmp_path):
+    """Fifty jobs at once, every fifth refused, one with a fault of its own: the others are all stored."""
+    settings = settings_for(tmp_path)
+    database = store.Store(settings, Register(settings.register_file, keys.Vault.of(settings)))
+    with database.engine.begin() as connection:
+        store.tables.create_all(connection)
+
+    def job(i):
+        def run(transaction):
+            if i % 5 == 0:
+                raise store.RefusedError(409)
+            row = {"name": f"n{i}" if i != 7 else "n6", "text": ""}
+            transaction.execute(sa.insert(store.facts).values(row))
+            return i
+
+        return run
+
+    futures = [database.submit(job(i)) for i in range(50)]
+    failed = [i for i, future in enumerate(futures) if future.exception() is not None]
+    assert failed == sorted([*range(0, 50, 5), 7])
+    database.close()
+    with sqlite3.connect(tmp_path / "server.db") as connection:
+        (count,) = connection.execute("SELECT count(*) FROM server_facts").fetchone()
+    connection.close()
+    assert count == 50 - len(failed)
+
+
+def test_settings_refuse_an_origin_that_is_none():
+    with pytest.raises(hetdp.InputError, match="an address like"):
+        Settings(origin="survey.example.org")
+    assert Settings(origin="https://survey.example.org/").secure
+    assert "survey.example.org" in Settings(origin="https://survey.example.org/").hosts
+
+
+def test_the_explorer_agrees_with_compare(site):
+    mix = {"n": 1000, "tiers": [{"epsilon": 0.1, "share": 0.7}, {"epsilon": 2.0, "share": 0.3}]}
+    said = site.client().post("/api/explore", json=mix).json()
+    expected = hetdp.compare({0.1: 700, 2.0: 300}, bounds=(0, 1)).to_dict()
+    assert said["comparison"] == json.loads(json.dumps(expected))
+    assert said["threshold"] == hetdp.plan({0.1: 700, 2.0: 300}, bounds=(0, 1)).threshold
+    at = said["over_n"]["n"].index(1000)
+    errors = {curve["method"]: curve["error"][at] for curve in said["over_n"]["methods"]}
+    assert errors == {entry["method"]: entry["worst_case_error"] for entry in expected["methods"]}
+
+
+def test_a_port_that_is_taken_is_said_before_anything_is_made(tmp_path):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        for how in ({"demo": True}, {"database": f"sqlite:///{tmp_path}/server.db"}):
+            with pytest.raises(hetdp.InputError, match=f"port {port} cannot be used"):
+                serve(port=port, **how)
+    assert not list(tmp_path.iterdir())
+    with pytest.raises(hetdp.InputError, match="--database out"):
+        serve(demo=True, database=f"sqlite:///{tmp_path}/server.db")

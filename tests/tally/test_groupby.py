@@ -1,0 +1,453 @@
+"""The group-by: rounding that any engine can do, and compiled lanes that give the integers of numpy and of Python."""
+
+from __future__ import annotations
+
+import math
+import subprocess
+import sys
+from collections import Counter
+from fractions import Fraction
+from unittest import mock
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import hetdp
+from hetdp import InputError
+from hetdp.core.domain import GRID, Interval
+from hetdp.tally import fast as _fast
+from hetdp.tally import groupby as _groupby
+from hetdp.tally import kernels as _kernels
+from hetdp.tally import lanes as _lanes
+from hetdp.tally.groupby import BELOW, HUGE, SHRINK, SPLIT, TINY, Grouping, round_down, tabulate
+
+INF = math.inf
+
+
+# ---------------------------------------------------------------------------------------------------------
+# Rounding by splitting
+
+
+def split(x, factor=SPLIT):
+    large = factor * x
+    return large - (large - x)
+
+
+def down_by_splitting(epsilon, factor=SPLIT, below=BELOW, shrink=SHRINK):
+    """Round finite ε down with sums, products and comparisons of doubles alone, as a database can."""
+    small = np.where(epsilon >= HUGE, epsilon * shrink, epsilon)
+    with np.errstate(over="ignore", invalid="ignore"):  # in the branch that is not taken, or by a planted fault
+        near = split(small, factor)
+        down = np.where(near > small, split(near * below, factor), near)
+        return np.where(epsilon < TINY, 0.0, np.where(epsilon >= HUGE, down / shrink, down))
+
+
+def every_octave():
+    """In each octave: the numbers of 12 bits at its ends, the ties between them, and the neighbours of all."""
+    m = np.array([2048, 2048.5, 2049, 2049.5, 3000, 4094.5, 4095, 4095.5])
+    near = [m]
+    for toward in (0, INF):
+        step = m
+        for _ in range(3):
+            step = np.nextafter(step, toward)
+            near.append(step)
+    near.append(np.random.default_rng(1).uniform(2048, 4096, 200))
+    return np.ldexp(np.concatenate(near), np.arange(-1012, 1013)[:, None]).ravel()
+
+
+def twelve_bits(epsilon):
+    """The largest number of 12 significant bits that is not above ε, in fractions; below 2⁻¹⁰⁰⁰ it is 0."""
+    if epsilon < 2.0**-1000 or epsilon == INF:
+        return INF if epsilon > 1 else 0.0
+    step = Fraction(2) ** (math.frexp(epsilon)[1] - 12)
+    return float(Fraction(epsilon) // step * step)
+
+
+def test_splitting_rounds_down_to_the_same_double_as_the_bits_do_in_every_octave():
+    epsilon = every_octave()
+    assert epsilon.min() < TINY < HUGE < epsilon.max() < INF
+    assert np.array_equal(down_by_splitting(epsilon), round_down(epsilon))
+
+
+def test_both_round_down_to_what_fractions_say():
+    epsilon = every_octave()[::41]
+    want = [twelve_bits(x) for x in epsilon.tolist()]
+    assert round_down(epsilon).tolist() == want
+    assert down_by_splitting(epsilon).tolist() == want
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"factor": 2.0**40 + 1}, {"below": 1.0}, {"below": 1 - 2.0**-11}, {"shrink": 1.0}], ids=str
+)
+def test_control_every_constant_of_the_splitting_matters(wrong):
+    epsilon = every_octave()
+    assert not np.array_equal(down_by_splitting(epsilon, **wrong), round_down(epsilon))
+
+
+# ---------------------------------------------------------------------------------------------------------
+# Three ways to the same integers: Python, numpy, compiled
+
+
+def code(x, lo, hi):
+    if math.isnan(x):
+        return GRID // 2
+    return math.floor((min(max(x, lo), hi) - lo) / (hi - lo) * GRID + 0.5)
+
+
+def by_python(epsilon, values, interval, limit):
+    """{level: (people, sum of codes)} in Python's numbers, and whether levels were rounded."""
+    cut = len(set(epsilon)) > limit
+    label = {level: twelve_bits(level) if cut else level + 0.0 for level in set(epsilon)}
+    count, total = Counter(), Counter()
+    for level, x in zip(epsilon, values, strict=True):
+        count[label[level]] += 1
+        total[label[level]] += code(x, interval.lo, interval.hi) if label[level] > 0 else 0
+    return {level: (count[level], total[level]) for level in sorted(count)}, cut
+
+
+def seen(table):
+    rows = zip(table.epsilon.tolist(), table.count.tolist(), table.total.tolist(), strict=True)
+    return {level: (count, total) for level, count, total in rows}, table.rounded
+
+
+def forced(*, compiled):
+    """Have every group-by done by the kernels, or none."""
+    people = 0 if compiled else INF
+    return mock.patch.multiple(_groupby, LOADED_FROM=people, COMPILED_FROM=people)
+
+
+def kinds(grouping):
+    return {type(lane) for lane in grouping._lanes.values()}
+
+
+def grouped(epsilon, values, interval, *, compiled, cuts=()):
+    """What a grouping sees that gets its people in pieces."""
+    with forced(compiled=compiled):
+        grouping = Grouping(interval)
+        for part in zip(np.split(epsilon, cuts), np.split(values, cuts), strict=True):
+            grouping.add(*part)
+        assert kinds(grouping) == {_fast.Lane if compiled else _lanes.Lane}
+        return seen(grouping.table())
+
+
+POWERS = [Interval(-0.5, 0.5), Interval(0.1, 0.1 + 2**-40), Interval(0, 2.0**-1000), Interval(-(2.0**999), 2.0**999)]
+"""The width is a power of two: the kernels multiply instead of dividing, unless it is tiny or huge."""
+
+INTERVALS = [
+    *(Interval(0, 1), Interval(-0.1, 0.2), Interval(-3, 1e6), Interval(5e-324, 1e-320), Interval(-1e307, 1e308)),
+    *POWERS,
+]
+
+
+def odd_values(interval):
+    """Values at the ends, outside, between grid points, just beside all of these, and no numbers."""
+    ties = [interval.lo + (k + 0.5) / GRID * interval.width for k in (0, 1, 777, GRID // 2, GRID - 1)]
+    points = [interval.lo, interval.hi, interval.mid, 0.0, *ties]
+    beside = [math.nextafter(x, way) for x in points for way in (-INF, INF)]
+    return [*points, *beside, -0.0, 5e-324, -5e-324, 2.3e-308, 1e308, -1e308, INF, -INF, math.nan, -math.nan]
+
+
+ODD_LEVELS = [0.0, -0.0, INF, 5e-324, 1e-310, TINY, math.nextafter(TINY, 0), 1e-200, HUGE, 1.7e308]
+TWINS = [math.nextafter(x, way) for x in (0.1, 0.5, 1.0) for way in (0, INF)]
+
+some_levels = st.one_of(
+    st.lists(st.sampled_from([0.1, 0.5, 1.0, 4.0, *ODD_LEVELS, *TWINS]), min_size=1, max_size=20),
+    st.builds(lambda a, b: (np.arange(a, a + b) / 100).tolist(), st.integers(0, 50), st.integers(1, 3000)),
+    st.builds(
+        lambda seed, n, wide: np.exp(np.random.default_rng(seed).uniform(-wide, wide, n)).tolist(),
+        st.integers(0, 2**32),
+        st.integers(1, 9000),
+        st.sampled_from([0.001, 1, 600]),
+    ),
+)
+
+
+@st.composite
+def crowds(draw):
+    """Arrays of thousands of people: levels few or many, near or far, and values of every sort."""
+    interval = draw(st.sampled_from(INTERVALS))
+    rng = np.random.default_rng(draw(st.integers(0, 2**32)))
+    levels = np.array(draw(some_levels) + draw(st.lists(st.sampled_from(ODD_LEVELS), max_size=4)))
+    n = draw(st.sampled_from([1, 1023, 1024, 1025, 3000, 9000]))
+    epsilon = levels[rng.integers(0, levels.size, n)]
+    values = rng.uniform(interval.lo, interval.hi, n)
+    odd = rng.random(n) < 0.3
+    values[odd] = rng.choice(odd_values(interval), odd.sum())
+    if draw(st.booleans()):
+        epsilon = np.sort(epsilon)
+    return epsilon, values, interval
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    crowd=crowds(),
+    limit=st.sampled_from([3, 13, 700, 4000, 65_536]),
+    chunk=st.sampled_from([1024, 1500, 2**20]),
+    cuts=st.lists(st.integers(0, 9000), max_size=3).map(sorted),
+    threads=st.sampled_from([1, 2]),
+)
+def test_python_numpy_and_the_kernels_give_the_same_integers(crowd, limit, chunk, cuts, threads):
+    epsilon, values, interval = crowd
+    with (
+        mock.patch.multiple(_groupby, LIMIT=limit, CHUNK=chunk),
+        mock.patch.object(_fast, "CHUNK", chunk),
+        mock.patch("os.cpu_count", return_value=threads),
+    ):
+        want = by_python(epsilon.tolist(), values.tolist(), interval, limit)
+        assert grouped(epsilon, values, interval, compiled=True, cuts=cuts) == want
+        assert grouped(epsilon, values, interval, compiled=False, cuts=cuts) == want
+
+
+def test_widths_that_are_powers_of_two_are_multiplied_by_and_others_divided():
+    assert [_fast._times(interval.width) for interval in POWERS] == [GRID, GRID * 2.0**40, 0, 0]
+    assert [_fast._times(width) for width in (3.0, 0.1, math.nextafter(1, 2), 5e-324)] == [0] * 4
+    assert _fast._times(2.0**899) == GRID / 2.0**899
+
+
+@pytest.mark.parametrize("compiled", [True, False])
+def test_a_table_may_be_asked_for_at_any_time(compiled):
+    """Lanes that round are put together for a table; who was put together once is not counted again."""
+    rng = np.random.default_rng(7)
+    parts = [(rng.uniform(low, 2 * low, 6000), rng.random(6000)) for low in (1.0, 0.01, 30.0)]
+    for epsilon, _ in parts:
+        epsilon[rng.integers(0, 6000, 600)] = rng.choice([0, INF], 600)
+    with (
+        forced(compiled=compiled),
+        mock.patch.multiple(_groupby, LIMIT=50, CHUNK=1024),
+        mock.patch("os.cpu_count", return_value=3),
+    ):
+        grouping = Grouping(Interval(0, 1))
+        for i, part in enumerate(parts):
+            grouping.add(*part)
+            epsilon, values = (np.concatenate(column).tolist() for column in zip(*parts[: i + 1], strict=True))
+            for _ in range(2):
+                assert seen(grouping.table()) == by_python(epsilon, values, Interval(0, 1), 50)
+        assert len(grouping._lanes) == 3
+        assert kinds(grouping) == {_fast.Lane if compiled else _lanes.Lane}
+
+
+@pytest.mark.parametrize("compiled", [True, False])
+def test_both_zeros_are_one_level_at_the_limit(compiled):
+    levels = np.array([0.0, -0.0, *np.arange(1, 600) / 7])
+    epsilon, values = np.tile(levels, 4), np.zeros(4 * levels.size)
+    with mock.patch.object(_groupby, "LIMIT", 600):
+        assert not grouped(epsilon, values, Interval(0, 1), compiled=compiled)[1]
+    with mock.patch.object(_groupby, "LIMIT", 599):
+        assert grouped(epsilon, values, Interval(0, 1), compiled=compiled)[1]
+
+
+@pytest.mark.parametrize("compiled", [True, False])
+@pytest.mark.parametrize("limit", [4000, 65_536])
+@pytest.mark.parametrize(
+    "shape", [lambda i: (i + 1) / 7, lambda i: 1.001 ** (i / 9), lambda i: 1 / (i + 1)], ids=["even", "grow", "fall"]
+)
+def test_a_look_at_the_first_people_never_rounds_levels_that_fit(compiled, limit, shape):
+    """The look counts slots of a table, which are at most as many as levels: at the limit nothing may be rounded."""
+    levels = np.append(shape(np.arange(limit - 1)), 0.0)
+    assert np.unique(levels).size == limit
+    with mock.patch.object(_groupby, "LIMIT", limit):
+        for more, rounded in ([], False), ([-0.0], False), ([12345.5], True), (12345.5 + np.arange(limit), True):
+            epsilon = np.tile(np.concatenate([levels, more]), 2)
+            assert grouped(epsilon, np.zeros(epsilon.size), Interval(0, 1), compiled=compiled)[1] is rounded
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_signalling_nan_among_the_first_people_is_refused_without_a_warning():
+    epsilon = np.arange(1.0, 100_001.0)
+    epsilon[7] = np.array([0x7FF0000000000001]).view(np.float64)[0]
+    with pytest.raises(InputError, match="NaN"):
+        grouped(epsilon, np.zeros(epsilon.size), Interval(0, 1), compiled=True)
+
+
+def test_many_people_pass_the_limit_late_in_both_lanes():
+    """Few levels first, then thousands, then more than the limit, in arrays longer than a chunk of the kernels."""
+    rng = np.random.default_rng(5)
+    epsilon = np.concatenate(
+        [rng.choice([0.5, 0.0], 600_000), rng.integers(1, 5000, 700_000) / 500, rng.uniform(0.01, 5, 200_000), [INF]]
+    )
+    values = rng.normal(0.5, 1, epsilon.size)
+    for part in (slice(None, 1_300_000), slice(None)):
+        fast = grouped(epsilon[part], values[part], Interval(0, 1), compiled=True)
+        assert fast == grouped(epsilon[part], values[part], Interval(0, 1), compiled=False)
+    assert fast[1]
+
+
+@pytest.mark.parametrize(("chunk", "fits"), [(2**21, True), (2**22, False)], ids=["a chunk", "control: two chunks"])
+def test_a_chunk_of_people_at_one_level_with_the_largest_code_fits_what_they_are_packed_in(chunk, fits):
+    people = np.ones(chunk)
+    with mock.patch.object(_fast, "CHUNK", chunk):
+        lane = _fast.Lane(Interval(0, 1), many=np.array([0.5, 2.0]))
+        lane.add(people, people)
+        table = lane.table()
+    assert (table.count.tolist() == [chunk] and table.total.tolist() == [chunk * GRID]) is fits
+
+
+@pytest.mark.parametrize("bits", [-1, -2, -(2**63) + 1, 2**63 - 1, 0x7FF0000000000001], ids=hex)
+@pytest.mark.parametrize("levels", [4, 1000, 5000], ids=["few", "many", "rounded"])
+@pytest.mark.parametrize("compiled", [True, False], ids=["compiled", "numpy"])
+def test_no_pattern_of_bits_that_is_no_epsilon_passes_for_one(compiled, levels, bits):
+    epsilon = np.tile(np.arange(1, levels + 1) / 100, 12_000 // levels)
+    epsilon[-1] = np.array([bits]).view(np.float64)[0]
+    with mock.patch.object(_groupby, "LIMIT", 2000), pytest.raises(InputError):
+        grouped(epsilon, np.zeros(epsilon.size), Interval(0, 1), compiled=compiled)
+
+
+def read_only(array):
+    copy = array.copy()
+    copy.flags.writeable = False  # the kernels are compiled for such arrays
+    return copy
+
+
+def nan_is_low(kernel):
+    return lambda epsilon, values, *rest: kernel(epsilon, read_only(np.where(np.isnan(values), -INF, values)), *rest)
+
+
+def values_a_hair_low(kernel):
+    return lambda epsilon, values, *rest: kernel(epsilon, read_only(np.nextafter(values, -INF)), *rest)
+
+
+def the_neighbours_level(kernel):
+    return lambda epsilon, values, *rest: kernel(read_only(np.roll(epsilon, 1)), values, *rest)
+
+
+@pytest.mark.parametrize("bug", [nan_is_low, values_a_hair_low, the_neighbours_level], ids=lambda bug: bug.__name__)
+@pytest.mark.parametrize(
+    ("kernel", "levels", "limit"),
+    [("few", 4, 100), ("many", 50, 100), ("rounded", 600, 100)],
+    ids=["few", "many", "rounded"],
+)
+def test_control_the_comparison_notices_a_planted_bug(kernel, levels, limit, bug):
+    rng = np.random.default_rng(2)
+    epsilon = rng.uniform(0.1, 1, levels)[np.arange(3000) % levels]
+    values = np.resize(odd_values(Interval(0, 1)), 3000)
+    with mock.patch.object(_groupby, "LIMIT", limit):
+        want = by_python(epsilon.tolist(), values.tolist(), Interval(0, 1), limit)
+        assert grouped(epsilon, values, Interval(0, 1), compiled=True) == want
+        with mock.patch.object(_kernels, kernel, bug(getattr(_kernels, kernel))):
+            assert grouped(epsilon, values, Interval(0, 1), compiled=True) != want
+
+
+# ---------------------------------------------------------------------------------------------------------
+# What is refused, and what is not
+
+
+BAD = [-1.0, -5e-324, -INF, math.nan, -math.nan, float(np.array(-1).view(np.float64))]
+
+
+@pytest.mark.parametrize("compiled", [False, True], ids=["numpy", "compiled"])
+@pytest.mark.parametrize("levels", [1, 50, 4000])
+@pytest.mark.parametrize("bad", BAD, ids=[f"{i}: {bad}" for i, bad in enumerate(BAD)])
+def test_a_bad_epsilon_is_found_with_the_same_message_and_place(bad, levels, compiled):
+    """The last of them has the bits of an empty slot in the kernels' table."""
+    epsilon = np.resize(np.linspace(0.1, 3, levels), 9000)
+    epsilon[[5000, 8000]] = bad
+    got = "NaN" if math.isnan(bad) else f"{bad:g}"
+    message = f"epsilon must be 0, positive or inf (got {got} in row 5007); use 0 to leave people out"
+    with mock.patch.object(_groupby, "LIMIT", 100), forced(compiled=compiled), pytest.raises(hetdp.InputError) as error:
+        tabulate(epsilon, np.zeros(9000), Interval(0, 1), place="in row", start=7)
+    assert str(error.value) == message
+
+
+def as_column(array):
+    return np.stack([array, array], axis=1)[:, 0]
+
+
+def unaligned(array):
+    raw = np.frombuffer(b"\0" + array.tobytes(), np.uint8)[1:]
+    return raw.view(array.dtype)
+
+
+FORMS = {
+    "float32": lambda x: x.astype(np.float32),
+    "int16": lambda x: np.nan_to_num(x, posinf=9, neginf=-9).astype(np.int16),
+    "longdouble": lambda x: np.where(np.isnan(x), np.longdouble("1e4000"), x.astype(np.longdouble)),
+    "big-endian": lambda x: x.astype(">f8"),
+    "strided": as_column,
+    "backwards": lambda x: x[::-1],
+    "unaligned": unaligned,
+    "read-only": read_only,
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("levels", [3, 60, 2000])
+def test_arrays_of_every_form_give_the_same_table(form, levels):
+    rng = np.random.default_rng(levels)
+    values = FORMS[form](rng.choice([math.nan, INF, -2.0, 0.1, 0.30000001, 0.9999999, 40.0], 5000))
+    epsilon = rng.uniform(0.1, 3, levels)[rng.integers(0, levels, 5000)]
+    epsilon = FORMS[form](epsilon) if form in ("strided", "backwards", "unaligned", "read-only") else epsilon
+    with mock.patch.object(_groupby, "LIMIT", 100):
+        doubles = [float(x) for x in values]
+        want = by_python(epsilon.tolist(), doubles, Interval(-1, 1), 100)
+        assert grouped(epsilon, values, Interval(-1, 1), compiled=True) == want
+        assert grouped(epsilon, values, Interval(-1, 1), compiled=False) == want
+
+
+@pytest.mark.parametrize("compiled", [False, True], ids=["numpy", "compiled"])
+def test_one_epsilon_for_everybody_needs_no_array_of_its_own(compiled):
+    epsilon, values = np.broadcast_to(0.5, 300_000), np.linspace(-1, 2, 300_000)
+    found = grouped(epsilon, values, Interval(0, 1), compiled=compiled)
+    assert found == grouped(np.full(300_000, 0.5), values, Interval(0, 1), compiled=compiled)
+    assert found[0][0.5][0] == 300_000
+
+
+@pytest.mark.parametrize("compiled", [False, True], ids=["numpy", "compiled"])
+def test_without_values_or_an_interval_people_are_counted_and_sums_are_zero(compiled):
+    epsilon = np.resize([0.1, 0.2, 0.0, INF], 4001)
+    want = {0.0: (1000, 0), 0.1: (1001, 0), 0.2: (1000, 0), INF: (1000, 0)}
+    with forced(compiled=compiled):
+        for interval, values in ((None, None), (Interval(0, 1), None), (None, np.ones(4001))):
+            grouping = Grouping(interval)
+            grouping.add(epsilon, values)
+            assert seen(grouping.table()) == (want, False)
+        assert seen(Grouping().table()) == ({}, False)
+
+
+def test_numpy_and_compiled_lanes_of_one_grouping_add_up():
+    """A reader does not know how many people will come: the first batches go to numpy, later ones to the kernels."""
+    rng = np.random.default_rng(3)
+    epsilon, values = rng.choice([0.1, 0.2, 0.3], 3000), rng.random(3000)
+    grouping = Grouping(Interval(0, 1))
+    with mock.patch.multiple(_groupby, LOADED_FROM=INF, COMPILED_FROM=2000):
+        for part in np.split(np.arange(3000), 3):
+            grouping.add(epsilon[part], values[part])
+    assert kinds(grouping) == {_lanes.Lane, _fast.Lane}
+    assert seen(grouping.table()) == by_python(epsilon.tolist(), values.tolist(), Interval(0, 1), 9)
+
+
+# ---------------------------------------------------------------------------------------------------------
+# When the kernels are there
+
+
+def printed(code):
+    command = [sys.executable, "-W", "error", "-c", code]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
+
+
+PROLOGUE = """
+import sys
+import numpy as np
+from hetdp import _groupby
+from hetdp.core.domain import Interval
+def loaded(n):
+    _groupby.tabulate(np.full(n, 0.5), np.full(n, 0.25), Interval(0, 1))
+    return "hetdp.tally.fast" in sys.modules
+"""
+
+
+def test_numba_is_loaded_for_large_arrays_only():
+    code = "print(loaded(10**6), 'numba' in sys.modules); _groupby.LOADED_FROM = 10**6; print(loaded(10**6))"
+    assert printed(PROLOGUE + code) == ["False", "False", "True"]
+
+
+def test_without_numba_large_arrays_are_grouped_by_numpy():
+    code = "_groupby.LOADED_FROM = 0; print(loaded(10**6))"
+    assert printed("import sys; sys.modules['numba'] = None" + PROLOGUE + code) == ["False"]
+
+
+def test_a_kernel_that_cannot_be_kept_on_disk_is_compiled_all_the_same():
+    space = {}
+    exec("def double(x):\n    return 2 * x", space)  # noqa: S102  a function without a file cannot be kept
+    assert _kernels.kernel(space["double"])(21) == 42
