@@ -250,11 +250,11 @@ MUTANTS = [
            "tests/cli/test_cli.py::test_an_unforeseen_error_withholds_its_message",
            "please report it (the message is withheld)",
            "please report it: {error}"),
-    Mutant("a tally can be read by everybody", "tally/tally.py",
+    Mutant("a tally can be read by everybody", "files.py",
            "tests/privacy/test_metamorphic.py::test_a_saved_tally_is_for_its_owner_alone_and_says_so",
-           "            Path(name).replace(target)",
-           "            Path(name).chmod(0o644)\n"
-           "            Path(name).replace(target)"),
+           "        Path(name).replace(target)",
+           "        Path(name).chmod(0o644)\n"
+           "        Path(name).replace(target)"),
     Mutant("a tally shows its sums", "tally/tally.py", REPLAY + "[tally]",
            "{self.levels!r}, sums=<private>)",
            "{self.levels!r}, sums={self.table.total.tolist()})"),

@@ -71,6 +71,6 @@ def test_there_are_many_and_no_two_are_the_same():
 
 
 def test_a_mutant_whose_text_has_gone_fails():
-    gone = Mutant("gone", "_exact.py", PLAN, old="no such text", new="")
+    gone = Mutant("gone", "privacy/exact.py", PLAN, old="no such text", new="")
     with pytest.raises(LookupError, match="0 times"):
         gone.applied((ROOT / "src" / "hetdp" / gone.file).read_text(encoding="utf-8"))
