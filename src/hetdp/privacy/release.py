@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
@@ -10,16 +9,18 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from hetdp.core.accuracy import IntervalKind
 from hetdp.core.domain import GRID
 from hetdp.core.levels import Levels
-from hetdp.core.plan import IntervalKind, Plan
+from hetdp.core.plan import Plan
 from hetdp.errors import InputError, PrivacyError
+from hetdp.files import to_json
 from hetdp.tally.groupby import round_down, tabulate
 from hetdp.tally.tally import Tally
 
 from .exact import NoiseTerm, weigh
 from .noise import coins, loss, noisy
-from .sampling import KEEP_ONE
+from .sampling import KEEP_ONE, SamplingPlan
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -82,7 +83,14 @@ class Release:
 
     def to_json(self) -> str:
         """Return the release as JSON; infinities are written "inf"."""
-        return json.dumps(self.to_dict(), indent=2, ensure_ascii=False, allow_nan=False)
+        return to_json(self.to_dict())
+
+    def __float__(self) -> float:
+        return self.estimate
+
+    def __format__(self, spec: str) -> str:
+        """Return the estimate in this format, as in f"{release:.2f}"; without one, the report."""
+        return format(self.estimate, spec) if spec else str(self)
 
     def __repr__(self) -> str:
         return f"Release(estimate={self.estimate:.6g}, n={self.plan.n}, method={self.plan.method!r})"
@@ -114,7 +122,7 @@ def release(tally: Tally, plan: Plan) -> Release:
         raise InputError(f"the tally is on {tally.interval}, the plan on {plan.interval}; use the same bounds for both")
     if tally.levels != plan.levels:
         raise InputError("the plan was made for other people than the tally has; use plan(tally.levels, …)")
-    if plan.keep is not None:
+    if isinstance(plan, SamplingPlan):
         raise InputError(
             f"{plan.method} keeps people one by one, which sums per level cannot tell; "
             f"give arrays: hetdp.mean(values, epsilon=…, bounds=…, method={plan.method!r})"
@@ -142,14 +150,14 @@ def release_records(values: NDArray[Any], epsilon: NDArray[np.float64], plan: Pl
     values, epsilon
         One entry a person, as the array source gives them.
     plan
-        A plan for these people with `keep`.
+        A plan for these people that samples.
     """
     levels = round_down(epsilon) if plan.levels.rounded else epsilon
     if Levels.of(levels) != plan.levels:
         raise InputError("the plan was made for other people; plan again for these")
     if plan.abstains:
         return Release(plan, plan.interval.mid)
-    if plan.keep is None:
+    if not isinstance(plan, SamplingPlan):
         raise InputError(f"{plan.method} does not keep people one by one; use release(tally, plan)")
     plan.check()
     for term in plan.noise:
@@ -179,14 +187,11 @@ def floored_sum(tally: Tally, plan: Plan, part: slice | NDArray[np.bool_]) -> in
 
 def _sampler_agrees(plan: Plan, term: NoiseTerm) -> None:
     """Raise if OpenDP's privacy map claims more loss than somebody allows, at the levels that come nearest to it."""
-    units, epsilon = plan.units[term.first : term.last], plan.levels.epsilon[term.first : term.last]
-    surely = units > 0
-    if plan.keep is not None:  # others spend less than the sampler's map knows
-        surely &= plan.keep[term.first : term.last] == KEEP_ONE
-    units, epsilon = units[surely], epsilon[surely]
+    costs, epsilon = plan.costs[term.first : term.last], plan.levels.epsilon[term.first : term.last]
+    costs, epsilon = costs[costs > 0], epsilon[costs > 0]
     with np.errstate(over="ignore"):
-        share = units / epsilon
+        share = costs / epsilon
     tightest = np.argpartition(-share, _ASKED)[:_ASKED] if share.size > _ASKED else np.arange(share.size)
-    for w, limit in zip(units[tightest].tolist(), epsilon[tightest].tolist(), strict=True):
-        if loss(w, term.scale) > limit:
+    for cost, limit in zip(costs[tightest].tolist(), epsilon[tightest].tolist(), strict=True):
+        if loss(cost, term.scale) > limit:
             raise PrivacyError("the noise sampler's own privacy map does not agree with the plan; nothing was released")

@@ -13,6 +13,7 @@ from hetdp.core.domain import GRID
 from hetdp.core.plan import Plan, plan
 from hetdp.estimators import find
 from hetdp.files import jsonable
+from hetdp.privacy.sampling import SamplingPlan
 from hetdp.theory.certificate import certificate
 
 if TYPE_CHECKING:
@@ -138,7 +139,7 @@ def plan_facts(p: Plan) -> dict[str, Any]:
             "exact": {
                 "grid": GRID,
                 "weights": p.units.tolist(),
-                "keep": None if p.keep is None else p.keep.tolist(),
+                "keep": p.keep.tolist() if isinstance(p, SamplingPlan) else None,
                 "noise": [{"scale": t.scale.hex(), "first": t.first, "last": t.last} for t in p.noise],
                 "shrink": p.shrink,
             },
