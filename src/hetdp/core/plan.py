@@ -16,6 +16,7 @@ from hetdp.errors import InputError
 from hetdp.estimators import Shape, find
 from hetdp.files import to_json
 from hetdp.privacy.exact import LARGEST_SCALE, SMALLEST_SCALE, NoiseTerm, check, lattice, scale_for, scales_apart
+from hetdp.statistics.statistic import NOISE, Mean, Statistic
 from hetdp.tally.groupby import round_down
 
 from .accuracy import MIDPOINT, IntervalKind, Predictions, affine_errors, unit_variance
@@ -56,8 +57,8 @@ class Plan:
         The name of the estimator.
     levels
         The ε and how many people have each.
-    interval
-        The public interval of the values.
+    statistic
+        What is released, with the public interval of the values.
     units
         One person's integer weight at each level.
     noise
@@ -74,7 +75,7 @@ class Plan:
 
     method: str
     levels: Levels
-    interval: Interval
+    statistic: Statistic
     units: NDArray[np.int64]
     noise: tuple[NoiseTerm, ...]
     threshold: float | None
@@ -92,8 +93,13 @@ class Plan:
 
     @property
     def costs(self) -> NDArray[np.int64]:
-        """How far one person at each level can move the noisy sum, in weight units: what the exact check is about."""
-        return self.units
+        """How far one person at each level can move the noisy sum: what the exact check is about."""
+        return self.statistic.cost(self.units)
+
+    @property
+    def interval(self) -> Interval:
+        """The public interval of the values."""
+        return self.statistic.interval
 
     @property
     def n(self) -> int:
@@ -252,38 +258,39 @@ def plan(
     (0.214286, 3.989362)
     """
     levels = Levels.given(levels)
-    interval = Interval.of(bounds)
-    bound = 0.25 if variance is None else unit_variance(variance, interval)
+    statistic = Mean(Interval.of(bounds))
+    bound = NOISE / statistic.rho if variance is None else unit_variance(variance, statistic.interval)
     if bound == 0:
         raise InputError("the bound on the variance must be positive; leave it out if none is known")
     rule = find(method)
     shape = rule.shape(levels, bound)
-    drawn = _drawn(rule.name, levels, interval, shape, bound)
+    drawn = _drawn(rule.name, levels, statistic, shape, bound)
     if drawn is not None and not (rule.abstains and drawn.predicted.errors.worst(bound) > MIDPOINT.worst(bound)):
         return drawn
     nothing = np.zeros(len(levels), np.int64)
-    return Plan(rule.name, levels, interval, nothing, (), shape.threshold, abstains=True, variance_bound=bound)
+    return Plan(rule.name, levels, statistic, nothing, (), shape.threshold, abstains=True, variance_bound=bound)
 
 
-def _drawn(method: str, levels: Levels, interval: Interval, shape: Shape, bound: float) -> Plan | None:
+def _drawn(method: str, levels: Levels, statistic: Statistic, shape: Shape, bound: float) -> Plan | None:
     """Return the plan with its noise; None if nobody has weight or the noise could not be drawn."""
     if shape.kept:
         from hetdp.privacy.sampling import sampling_plan  # it builds on this module
 
-        return sampling_plan(method, levels, interval, shape, bound)
+        return sampling_plan(method, levels, statistic, shape, bound)
     largest = float(shape.weight.max())
     if not 0 < largest < math.inf:
         return None
     units = lattice(shape.weight, math.ceil(float((levels.count * (shape.weight / largest)).sum())))
     least = shape.noise / largest * int(units.max())
+    costs = statistic.cost(units)
     if shape.apart:
-        scales, edges = scales_apart(units, levels.epsilon), list(range(len(levels) + 1))
+        scales, edges = scales_apart(costs, levels.epsilon), list(range(len(levels) + 1))
     else:
-        scales, edges = [scale_for(units, levels.epsilon)], [0, len(levels)]
+        scales, edges = [scale_for(costs, levels.epsilon)], [0, len(levels)]
     scales = [max(scale, least) for scale in scales]
     if max(scales) > LARGEST_SCALE:
         return None
     spans = zip(scales, pairwise(edges), strict=True)
     noise = tuple(NoiseTerm(max(scale, SMALLEST_SCALE), first, last) for scale, (first, last) in spans if scale)
-    made = (method, levels, interval, units, noise, shape.threshold)
+    made = (method, levels, statistic, units, noise, shape.threshold)
     return Plan(*made, abstains=False, variance_bound=bound, shrink=shape.shrink)

@@ -15,7 +15,7 @@ from hetdp.core.levels import Levels
 from hetdp.core.plan import Plan
 from hetdp.errors import InputError, PrivacyError
 from hetdp.files import to_json
-from hetdp.tally.groupby import round_down, tabulate
+from hetdp.tally.groupby import round_down
 from hetdp.tally.tally import Tally
 
 from .exact import NoiseTerm, weigh
@@ -118,6 +118,8 @@ def release(tally: Tally, plan: Plan) -> Release:
     """
     if not isinstance(tally, Tally) or not isinstance(plan, Plan):
         raise InputError("release takes a Tally from hetdp.read and a Plan from hetdp.plan, in this order")
+    if tally.statistic != plan.statistic.name:
+        raise InputError(f"the tally is for a {tally.statistic}, the plan for a {plan.statistic.name}; plan again")
     if tally.interval != plan.interval:
         raise InputError(f"the tally is on {tally.interval}, the plan on {plan.interval}; use the same bounds for both")
     if tally.levels != plan.levels:
@@ -139,7 +141,7 @@ def release(tally: Tally, plan: Plan) -> Release:
         answer += noisy(floored_sum(tally, plan, slice(term.first, term.last)), term.scale)
     answer += floored_sum(tally, plan, bare)
     share = Fraction(1, 2) + Fraction(plan.shrink) * (Fraction(answer, plan.total) - Fraction(1, 2))
-    return Release(plan, plan.interval.at(share), tally.notes)
+    return Release(plan, plan.statistic.read(share), tally.notes)
 
 
 def release_records(values: NDArray[Any], epsilon: NDArray[np.float64], plan: Plan) -> Release:
@@ -163,13 +165,13 @@ def release_records(values: NDArray[Any], epsilon: NDArray[np.float64], plan: Pl
     for term in plan.noise:
         _sampler_agrees(plan, term)
     kept = coins(plan.keep[np.searchsorted(plan.levels.epsilon, levels)])
-    total = sum(tabulate(levels[kept], values[kept], plan.interval).total.tolist())
+    total = int(plan.statistic.encode(values[kept]).sum(dtype=np.int64))
     unit = int(plan.units.max())
     answer = unit * (2 * total - int(np.count_nonzero(kept)) * GRID) // (2 * GRID)
     for term in plan.noise:
         answer = noisy(answer, term.scale)
     expected = Fraction(weigh(plan.keep, plan.levels.count), KEEP_ONE)
-    return Release(plan, plan.interval.at(Fraction(1, 2) + answer / (unit * expected)))
+    return Release(plan, plan.statistic.read(Fraction(1, 2) + answer / (unit * expected)))
 
 
 def floored_sum(tally: Tally, plan: Plan, part: slice | NDArray[np.bool_]) -> int:

@@ -24,11 +24,11 @@ from functools import cached_property, lru_cache
 import numpy as np
 
 from hetdp.core.accuracy import Predictions, sampling_errors
-from hetdp.core.domain import Interval
 from hetdp.core.levels import Levels
 from hetdp.core.plan import Plan
 from hetdp.errors import PrivacyError
 from hetdp.estimators import Shape
+from hetdp.statistics.statistic import Statistic
 
 from .exact import LARGEST_SCALE, Floats, Ints, NoiseTerm, below, lattice, scale_for, weigh
 
@@ -73,7 +73,7 @@ class SamplingPlan(Plan):
     @property
     def costs(self) -> Ints:
         """The weights of people who are surely kept; where a coin decides, `check` looks at the probability."""
-        return np.where(self.keep == KEEP_ONE, self.units, 0)
+        return np.where(self.keep == KEEP_ONE, super().costs, 0)
 
     @cached_property
     def total(self) -> int:
@@ -104,7 +104,7 @@ class SamplingPlan(Plan):
         return Predictions(self, sampling_errors(self.levels, self.keep / KEEP_ONE, scale))
 
 
-def sampling_plan(method: str, levels: Levels, interval: Interval, shape: Shape, bound: float) -> SamplingPlan | None:
+def sampling_plan(method: str, levels: Levels, statistic: Statistic, shape: Shape, bound: float) -> SamplingPlan | None:
     """Return the plan that keeps people with the probabilities `shape.weight`; None if the noise could not be drawn.
 
     At its noise scale a person who is surely kept spends the largest ε; if somebody is public there is no noise.
@@ -117,7 +117,7 @@ def sampling_plan(method: str, levels: Levels, interval: Interval, shape: Shape,
     if scale > LARGEST_SCALE:
         return None
     noise = (NoiseTerm(scale, 0, len(levels)),) if scale else ()
-    made = (method, levels, interval, units, noise, None)
+    made = (method, levels, statistic, units, noise, None)
     return SamplingPlan(*made, abstains=False, variance_bound=bound, keep=keep_for(units, levels.epsilon, noise))
 
 
