@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +22,9 @@ from hetdp.tally.groupby import round_down
 from .accuracy import MIDPOINT, IntervalKind, Predictions, affine_errors, unit_variance
 from .domain import Interval
 from .levels import Levels, epsilon_array
+
+if TYPE_CHECKING:
+    from hetdp.report.facts import Facts
 
 
 @dataclass(frozen=True)
@@ -197,11 +200,16 @@ class Plan:
         """
         return self.predicted.frontier(tolerance)
 
+    @cached_property
+    def facts(self) -> Facts:
+        """What reports say about this plan, computed once."""
+        from hetdp.report.facts import Facts  # it builds on this module
+
+        return Facts(self)
+
     def to_dict(self) -> dict[str, Any]:
         """Return the plan as plain data, as JSON has it."""
-        from hetdp.report.facts import plan_facts
-
-        return plan_facts(self)
+        return self.facts.to_dict()
 
     def to_json(self) -> str:
         """Return the plan as JSON; infinities are written "inf"."""
@@ -209,14 +217,14 @@ class Plan:
 
     def report(self) -> str:
         """Return the plan as text."""
-        from hetdp.report.text import plan_text
+        from hetdp.report.text import body, plan_parts, text
 
-        return plan_text(self)
+        return text(body(plan_parts(self)))
 
     def _repr_html_(self) -> str:
-        from hetdp.report.text import plan_html
+        from hetdp.report.text import plan_parts, to_html
 
-        return plan_html(self)
+        return to_html(plan_parts(self))
 
     __str__ = report
 

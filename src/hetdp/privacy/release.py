@@ -15,6 +15,8 @@ from hetdp.core.levels import Levels
 from hetdp.core.plan import Plan
 from hetdp.errors import InputError, PrivacyError
 from hetdp.files import to_json
+from hetdp.report.facts import release_facts
+from hetdp.report.text import body, release_parts, text, to_html
 from hetdp.tally.groupby import round_down
 from hetdp.tally.tally import Tally
 
@@ -59,26 +61,18 @@ class Release:
 
     def report(self, level: float = 0.95) -> str:
         """Return the release as text."""
-        from hetdp.report.text import text
-
         return text(self.body(level))
 
     def body(self, level: float = 0.95) -> RenderableType:
         """Return the release for a rich console."""
-        from hetdp.report.text import release_body
-
-        return release_body(self, level)
+        return body(release_parts(self, level))
 
     def html(self, level: float = 0.95) -> str:
         """Return the release as a piece of HTML."""
-        from hetdp.report.text import release_html
-
-        return release_html(self, level)
+        return to_html(release_parts(self, level))
 
     def to_dict(self, level: float = 0.95) -> dict[str, Any]:
         """Return the release as plain data."""
-        from hetdp.report.facts import release_facts
-
         return release_facts(self, level)
 
     def to_json(self) -> str:
