@@ -120,3 +120,13 @@ def test_a_table_of_groups_says_what_holds_for_it_as_a_whole():
     assert report.count("Each person's value is protected") == 1
     assert "parallel composition" in html.unescape(found._repr_html_())
     assert json.loads(found.to_json())["groups"]["a"] == groups["a"].to_dict()
+
+
+def test_json_says_what_it_is_about_and_how_to_read_it(release):
+    """The old fields stay; what a program needs to know before it reads the others is beside them."""
+    named = {"schema": 1, "version": hetdp.__version__, "statistic": "mean", "measure": "pure-epsilon"}
+    for facts in (release.to_dict(), release.plan.to_dict()):
+        assert {name: facts[name] for name in named} == named
+        assert {"method", "n", "bounds", "tiers", "certificate", "frontier", "exact", "assumptions"} <= set(facts)
+    assert {"estimate", "unclamped", "interval"} <= set(release.to_dict())
+    assert [set(offer) for offer in release.to_dict()["frontier"]] == [{"more_mse", "cap", "people"}] * 3

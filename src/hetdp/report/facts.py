@@ -16,9 +16,13 @@ from hetdp.estimators import find
 from hetdp.files import jsonable
 from hetdp.privacy.sampling import SamplingPlan
 from hetdp.theory.certificate import certificate
+from hetdp.version import __version__
 
 if TYPE_CHECKING:
     from hetdp.privacy.release import Release
+
+SCHEMA = 1
+"""Counts up when a field of the JSON changes its meaning or goes; new fields may come without it."""
 
 ASSUMPTIONS = (
     "ε is public and must not depend on the value. The number of people, the bounds, the weights and the noise scale "
@@ -128,6 +132,10 @@ class Facts:
         """Return the plan as plain data for JSON."""
         p = self.plan
         facts: dict[str, Any] = {
+            "schema": SCHEMA,
+            "version": __version__,
+            "statistic": p.statistic.name,
+            "measure": "pure-epsilon",
             "method": p.method,
             "title": find(p.method).title,
             "n": p.n,
