@@ -20,7 +20,9 @@ import pytest
 
 import hetdp
 
-PURE = re.compile(r"hetdp\.(core|estimators|theory)(\..+)?|hetdp\.privacy\.(exact|sampling)|hetdp\.paper\.bounds")
+PURE = re.compile(
+    r"hetdp\.(core|estimators|theory)(\..+)?|hetdp\.(privacy\.(exact|sampling)|paper\.bounds|statistics\.statistic)"
+)
 """Modules that decide from public facts alone."""
 
 PRIVATE = re.compile(r"hetdp\.(tally\.tally|privacy\.(release|noise)|sources(\..+)?)")

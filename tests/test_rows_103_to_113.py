@@ -149,7 +149,7 @@ def test_row_104_only_a_column_of_ids_makes_parallel_composition_a_claim(ids, tm
         assert ("protects everybody at their own ε" in text or "protects everybody at their own \\u03b5" in text) == (
             ids != "no ids"
         )
-        assert ("Assumed: each row is another person" in text) == (ids == "no ids")
+        assert ("Assumed: every row is another person" in text) == (ids == "no ids")
 
 
 # ---------------------------------------------------------------------------------------------------------

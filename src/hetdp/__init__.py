@@ -22,6 +22,7 @@ from .report.groups import Groups
 from .sources import read
 from .statistics.mean import mean
 from .tally.tally import Tally
+from .version import __version__ as __version__
 
 if TYPE_CHECKING:
     from . import paper
@@ -31,8 +32,6 @@ if TYPE_CHECKING:
     from .report.compare import Comparison, compare
     from .theory.certificate import Certificate, certificate
     from .theory.optimal import Optimum, optimal
-
-__version__ = "0.1.0"
 
 __all__ = [
     "Audit",

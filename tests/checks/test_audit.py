@@ -24,6 +24,7 @@ from hetdp.cli.audit import audit as command
 from hetdp.core import plan as _plan
 from hetdp.privacy import noise as _noise
 from hetdp.privacy import release as _release
+from hetdp.privacy import sampling as _sampling
 from hetdp.tally.groupby import Grouping
 
 INF = math.inf
@@ -275,9 +276,9 @@ def test_the_exact_check_finds_a_planted_fault(fault, monkeypatch):
 
 
 def test_keeping_people_too_often_is_found(monkeypatch):
-    real = _plan.keep_for
-    monkeypatch.setattr("hetdp.core.plan.keep_for", lambda *public: np.minimum(real(*public) * 2, 2**53))
-    monkeypatch.setattr("hetdp.core.plan.check_sampled", lambda *_: None)
+    real = _sampling.keep_for
+    monkeypatch.setattr("hetdp.privacy.sampling.keep_for", lambda *public: np.minimum(real(*public) * 2, 2**53))
+    monkeypatch.setattr("hetdp.privacy.sampling.SamplingPlan.check", lambda *_: None)
     found = audit({0.5: 20, 1.0: 20}, methods=["sampling"], **ARRAYS)
     assert [f.holds for f in found.findings] == [False, True]
 

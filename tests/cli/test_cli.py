@@ -244,7 +244,7 @@ def test_the_target_is_what_it_takes(hetdp_command):
 def test_a_target_that_is_met_or_out_of_reach_is_said(hetdp_command):
     tiers = ("--tier", "strict=0.1:700", "--tier", "open=inf:300")
     assert "already" in hetdp_command("plan", *tiers, "--target-error", "0.1")[1]
-    assert "no ε can do it" in hetdp_command("plan", *tiers, "--target-error", "0.001")[1]
+    assert "no ε is enough" in hetdp_command("plan", *tiers, "--target-error", "0.001")[1]
     assert "no number of people" in hetdp_command("plan", "--tier", "a=0:10", "--target-error", "0.001")[1]
 
 

@@ -18,7 +18,6 @@ import hetdp
 from hetdp import InputError, Levels, PrivacyError
 from hetdp.estimators.adpm import saturation
 from hetdp.privacy.exact import LARGEST_SCALE, SMALLEST_SCALE, NoiseTerm, below, check, lattice, scale_for
-from hetdp.report.facts import bands
 from hetdp.report.text import cells
 from hetdp.tally.groupby import round_down
 from hetdp.theory.target import target
@@ -750,7 +749,7 @@ def test_a_target_is_answered_whatever_its_number(error):
 
 @given(st.floats(1e-300, 1e300), st.integers(2, 2000))
 def test_what_is_printed_as_spent_is_never_above_what_is_printed_as_asked(epsilon, people):
-    _, asked, _, spent, *_ = cells(bands(hetdp.plan({epsilon: people}, bounds=UNIT))[0], people)
+    _, asked, _, spent, *_ = cells(hetdp.plan({epsilon: people}, bounds=UNIT).facts.bands[0], people)
     assert float(spent) <= float(asked)
 
 

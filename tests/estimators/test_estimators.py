@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize
 
 import hetdp
-from hetdp.core.accuracy import objective, worst_spread
+from hetdp.core.accuracy import objective, worst_corner
 from hetdp.estimators import find
 from hetdp.estimators.adpm import saturation
 from hetdp.estimators.minimax import least_favourable
@@ -307,7 +307,7 @@ def capped_objective(levels, t, s, variance):
     x = np.minimum(levels.epsilon, t)
     u = x / np.sum(levels.count * x)
     eta = s / np.sum(levels.count * x)
-    return 2 * eta**2 + worst_spread(np.sum(levels.count * u**2) * s**2, s, variance)
+    return 2 * eta**2 + worst_corner(np.sum(levels.count * u**2) * s**2, (1 - s) ** 2, variance)
 
 
 @pytest.mark.parametrize("seed", range(24))

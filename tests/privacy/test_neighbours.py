@@ -27,6 +27,7 @@ from hetdp import estimators
 from hetdp.core import plan as _plan
 from hetdp.estimators import sampling
 from hetdp.privacy import release as _release
+from hetdp.privacy import sampling as _sampling
 from hetdp.tally.groupby import Grouping
 from support import UNIT
 
@@ -457,12 +458,12 @@ def test_keeping_people_at_random_costs_nobody_more_than_their_epsilon(mix, reco
 
 def test_keeping_people_a_little_too_often_is_found_and_refused(recorder, coins, monkeypatch):
     """Control: p a millionth too large."""
-    real = _plan.keep_for
+    real = _sampling.keep_for
     more = lambda keep: np.where(keep > 0, np.minimum(keep + keep // 10**6 + 1, 2**53), 0)  # noqa: E731  a planted bug
-    monkeypatch.setattr("hetdp.core.plan.keep_for", lambda *public: more(real(*public)))
+    monkeypatch.setattr("hetdp.privacy.sampling.keep_for", lambda *public: more(real(*public)))
     with pytest.raises(hetdp.PrivacyError):
         hetdp.plan(MIXES["all private"], method="sampling", bounds=UNIT)
-    monkeypatch.setattr("hetdp.core.plan.check_sampled", lambda *_: None)
+    monkeypatch.setattr("hetdp.privacy.sampling.SamplingPlan.check", lambda *_: None)
     assert sampling_faults(MIXES["all private"], (0, 1), recorder, coins) == {"spent"}
 
 

@@ -17,6 +17,7 @@ from hetdp.errors import InputError
 from hetdp.estimators import find
 from hetdp.estimators import methods as every_method
 from hetdp.privacy.release import release, release_records
+from hetdp.privacy.sampling import SamplingPlan
 
 from .audit_bound import draws_needed, lower_bound
 from .audit_exact import Neighbours, everybody_low, exact_check, extremes, neighbours
@@ -265,7 +266,7 @@ def _results(planned: Plan, level: int | None, draws: int, step: Callable[[int],
 
 def _releasing(planned: Plan, level: int | None) -> Callable[[], float]:
     levels, interval = planned.levels, planned.interval
-    if planned.keep is not None:
+    if isinstance(planned, SamplingPlan):
         epsilon = np.repeat(levels.epsilon, levels.count)
         values = np.full(epsilon.size, interval.lo)
         if level is not None:

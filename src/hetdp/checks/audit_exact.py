@@ -26,7 +26,7 @@ from hetdp.core.domain import GRID, Interval
 from hetdp.core.levels import Levels
 from hetdp.core.plan import Plan
 from hetdp.privacy.release import floored_sum
-from hetdp.privacy.sampling import KEEP_ONE
+from hetdp.privacy.sampling import KEEP_ONE, SamplingPlan
 from hetdp.sources import read
 from hetdp.tally.groupby import Table
 from hetdp.tally.tally import Tally
@@ -109,7 +109,7 @@ def exact_check(plan: Plan, around: Neighbours) -> Exact:
         faults.append(f"{around.engine}: a value made the reading fail")
     if any(tally.levels != plan.levels for tally in around.tallies):
         return Exact(math.inf, 0, (*faults, f"{around.engine}: a value changed who is counted"))
-    loss, pairs = _kept_or_not(plan, around) if plan.keep is not None else _moved(plan, around)
+    loss, pairs = _kept_or_not(plan, around) if isinstance(plan, SamplingPlan) else _moved(plan, around)
     level, claimed = around.level, float(plan.spent[around.level])
     epsilon = float(plan.levels.epsilon[level])
     held = math.nextafter(epsilon, 0) if epsilon < math.inf else math.inf  # ε⁻, see `privacy.exact`
@@ -140,13 +140,13 @@ def _moved(plan: Plan, around: Neighbours) -> tuple[Fraction | float, int]:
     return largest, math.comb(len(given), 2)
 
 
-def _kept_or_not(plan: Plan, around: Neighbours) -> tuple[Decimal | float, int]:
+def _kept_or_not(plan: SamplingPlan, around: Neighbours) -> tuple[Decimal | float, int]:
     """ln(1 + p·(e^t − 1)), t the largest |T − T′|/s between any two values kept, or one kept and the person left out.
 
     The argument is in `privacy.sampling`, and so are the digits: 400, less a hair for what rounding may add.
     """
-    keep, unit = plan.keep, int(plan.units.max())
-    if keep is None or not keep[around.level]:
+    keep, unit = int(plan.keep[around.level]), int(plan.units.max())
+    if not keep:
         return Decimal(0), math.comb(len(around.tallies), 2)
     if not plan.noise:
         return math.inf, 0
@@ -154,5 +154,5 @@ def _kept_or_not(plan: Plan, around: Neighbours) -> tuple[Decimal | float, int]:
     given = {0, *(unit * (2 * (total - min(totals)) - GRID) // (2 * GRID) for total in totals)}
     with localcontext(prec=400):
         t = Decimal(max(given) - min(given)) / Decimal(plan.noise[0].scale)
-        loss = (1 + Decimal(int(keep[around.level])) / KEEP_ONE * (t.exp() - 1)).ln()
+        loss = (1 + Decimal(keep) / KEEP_ONE * (t.exp() - 1)).ln()
         return loss * (1 - Decimal("1e-60")), math.comb(len(totals) + 1, 2)

@@ -67,30 +67,29 @@ def plan(  # noqa: PLR0913  one parameter an option
     writable(output, source or [], force=force)
     from hetdp.core.domain import Interval
     from hetdp.core.plan import plan as make_plan
-    from hetdp.report import facts as report_facts
     from hetdp.report import text
 
     interval = Interval.of(bounds).ordinary()
     columns = {"epsilon": epsilon, "value": value, "person": person, "rows": rows}
     people, notes = _levels(source, columns, tier, tiers, query, (delimiter, decimal, thousands))
     planned = make_plan(people, bounds=interval, method=method, variance=variance)
-    facts = {**report_facts.plan_facts(planned), "assumptions": [*report_facts.assumptions(planned), *notes]}
+    facts = {**planned.to_dict(), "assumptions": [*planned.facts.assumptions, *notes]}
     answer = None
     if target_error is not None:
         from hetdp.theory.target import target
 
         answer = target(planned, target_error)
         facts["target"] = answer.to_dict()
-    body = text.plan_body(planned, answer, notes)
+    report = text.plan_parts(planned, answer, notes)
     if output is None:
-        show(facts if as_json else body)
+        show(facts if as_json else text.body(report))
         return
     write(
         output,
         facts,
         as_json=as_json,
-        html=lambda: text.page("What a private mean would cost", text.plan_html(planned, answer, notes)),
-        text=lambda: text.text(body),
+        html=lambda: text.page("What a private mean would cost", text.to_html(report)),
+        text=lambda: text.text(text.body(report)),
     )
 
 

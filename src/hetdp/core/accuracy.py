@@ -1,37 +1,32 @@
-"""How good an affine estimator is: noise variance, intervals, the frontier. For an interval of length 1.
-
-Nothing here bears on privacy; floats are fine.
-"""
+"""What a plan predicts: its error, its intervals, the frontier. Nothing here bears on privacy; floats are fine."""
 
 from __future__ import annotations
 
 import math
+import numbers
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hetdp.estimators import Shape
+from hetdp.errors import InputError
+from hetdp.estimators import Shape, find
 
-from .domain import GRID
+from .domain import GRID, Interval
 from .levels import Levels
 
+if TYPE_CHECKING:
+    from .plan import Plan
 
-def noise_variance(scale: float) -> float:
-    """Return the variance of discrete Laplace noise, 1/(2·sinh²(1/(2·scale))); just below the continuous 2·scale².
-
-    >>> round(noise_variance(1e6) / 1e12, 9)
-    2.0
-    """
-    half = 1 / (2 * scale)
-    return 0.5 / math.sinh(half) ** 2 if half < 350 else 0.0
+IntervalKind = Literal["guaranteed", "normal"]
 
 
 @dataclass(frozen=True)
 class Errors:
-    """What the mean squared error of an estimator is made of.
+    """What the mean squared error of an estimator is made of, for an interval of length 1.
 
     For data of variance v whose mean lies d from the midpoint it is spread·v + pull·d² + noise.
 
@@ -44,7 +39,7 @@ class Errors:
     scales
         The scales of the noise terms.
     bias
-        The largest possible bias.
+        The largest possible bias. Of `pull`, (2·bias)² is squared bias and the rest is variance.
     """
 
     spread: float
@@ -63,33 +58,17 @@ MIDPOINT = Errors(spread=0, pull=1, noise=0, ranges=0, scales=(), bias=0.5)
 """The answer that uses no data."""
 
 
-def worst_spread(squares: float, shrink: float, variance: float) -> float:
-    """Return the worst sum of sampling error and bias for weights with Σw² = squares and Σw = shrink."""
-    return worst_corner(squares, (1 - shrink) ** 2, variance)
-
-
-def worst_corner(spread: float, pull: float, variance: float) -> float:
-    """Return the largest of v·spread + d²·pull over 0 ≤ v ≤ variance, v + d² ≤ 1/4.
-
-    A distribution on an interval of length 1 with variance v has its mean at most √(1/4 − v) from the midpoint.
-    The maximum of a linear function sits at a corner.
-    """
-    return max(variance * spread + (0.25 - variance) * pull, 0.25 * pull)
-
-
-def objective(levels: Levels, shape: Shape, variance: float) -> float:
-    """Return the worst-case error of a shape in floats, before it becomes integers; inf if nobody has weight."""
-    total = float(np.sum(levels.count * shape.weight))
-    if not total > 0:
-        return math.inf
-    if shape.kept:
-        largest = float(levels.epsilon.max())
-        return sampling_errors(levels, shape.weight, 1 / (total * largest)).worst(variance)
-    w, used = shape.weight * (shape.shrink / total), shape.weight > 0
-    with np.errstate(over="ignore"):
-        eta = np.maximum(w[used] / levels.epsilon[used], shape.noise * shape.shrink / total)
-        noise = 2 * float(np.sum(eta**2) if shape.apart else np.max(eta) ** 2)
-        return worst_spread(float(np.sum(levels.count * w**2)), shape.shrink, variance) + noise
+def affine_errors(plan: Plan) -> Errors:
+    """Return the errors of Σ w·x plus noise, w the weights of a plan."""
+    squares = float(np.sum(plan.levels.count * plan.person_weight**2))
+    return Errors(
+        spread=squares,
+        pull=(1 - plan.shrink) ** 2,
+        noise=sum(noise_variance(term.scale) * (plan.shrink / plan.total) ** 2 for term in plan.noise),
+        ranges=squares,
+        scales=tuple(plan.shrink * term.scale / plan.total for term in plan.noise),
+        bias=(1 - plan.shrink) / 2,
+    )
 
 
 def sampling_errors(levels: Levels, keep: NDArray[np.float64], scale: float) -> Errors:
@@ -105,9 +84,122 @@ def sampling_errors(levels: Levels, keep: NDArray[np.float64], scale: float) -> 
     return Errors(1 / expected, pull, 2 * scale**2, people / expected**2, scales, bias=0.0)
 
 
-def normal_radius(mse: float, level: float) -> float:
-    """Return the half-width of the normal interval."""
-    return NormalDist().inv_cdf((1 + level) / 2) * math.sqrt(mse)
+@dataclass(frozen=True, eq=False)
+class Predictions:
+    """What follows from a plan for its estimate, in units of the values. `Plan` offers the same names."""
+
+    plan: Plan
+    errors: Errors
+
+    @property
+    def noise_scale(self) -> float:
+        """The scale of the Laplace noise (of several: the root of their squares)."""
+        return math.hypot(*self.errors.scales) * self.plan.interval.width
+
+    @property
+    def worst_case_error(self) -> float:
+        """The root of the worst-case mean squared error."""
+        return math.sqrt(self.errors.worst(self.plan.variance_bound)) * self.plan.interval.width
+
+    @property
+    def worst_case_mse(self) -> float:
+        """The mean squared error for the worst distribution on the interval.
+
+        Rounding values to the grid can add a bias of (hi − lo)/2²¹, which is left out: it matters beyond 10¹⁰ people.
+        """
+        return self.errors.worst(self.plan.variance_bound) * self.plan.interval.width * self.plan.interval.width
+
+    def mse(self, variance: float, mean: float | None = None) -> float:
+        """Return the mean squared error at a variance and a mean, by default the mean that is worst for it."""
+        interval, errors = self.plan.interval, self.errors
+        v = unit_variance(variance, interval)
+        offset = 0.25 - v if mean is None else ((mean - interval.mid) / interval.width) ** 2
+        return (errors.spread * v + errors.pull * offset + errors.noise) * interval.width * interval.width
+
+    def radius(self, level: float, kind: IntervalKind) -> float:
+        """Return r: the unclamped estimate is within r of μ with probability at least `level`."""
+        if not 0 < level < 1:
+            raise InputError(f"the confidence level must be between 0 and 1 (got {level:g}); 0.95 is usual")
+        if kind not in ("guaranteed", "normal"):
+            raise InputError(f"the kind of an interval is 'guaranteed' or 'normal' (got {kind!r})")
+        plan, errors = self.plan, self.errors
+        if plan.abstains:
+            return plan.interval.width / 2
+        if kind == "guaranteed":
+            radius = guaranteed_radius(errors.ranges, errors.scales, level)
+        else:
+            variance = worst_corner(errors.spread, errors.pull - (2 * errors.bias) ** 2, plan.variance_bound)
+            radius = NormalDist().inv_cdf((1 + level) / 2) * math.sqrt(errors.noise + variance)
+        radius += errors.bias + rounding(plan.total, len(plan.noise) + 1)
+        precision = math.ulp(max(map(abs, plan.bounds)))  # the estimate and the ends of an interval are doubles
+        return radius * plan.interval.width + 2 * precision
+
+    def frontier(self, tolerance: float) -> float:
+        """Return the smallest cap on everybody's ε that keeps the worst-case error within the tolerance."""
+        if not tolerance > 0:
+            raise InputError(f"the tolerance must be positive (got {tolerance:g}); 0.01 is one per cent")
+        if self.plan.abstains:
+            return 0.0
+        levels, bound, rule = self.plan.levels, self.plan.variance_bound, find(self.plan.method)
+
+        def error(cap: float) -> float:
+            capped = levels.capped(cap)
+            return objective(capped, rule.shape(capped, bound), bound)
+
+        goal = error(math.inf) * (1 + tolerance)
+        if rule.abstains and goal >= MIDPOINT.worst(bound):  # the midpoint is as good
+            return 0.0
+        spent = float(self.plan.spent.max())
+        start = spent if math.isfinite(spent) else 1.0
+        if rule.shape(levels, bound).apart:  # a cap at a level merges groups: the error jumps there
+            private = levels.epsilon[(levels.epsilon > 0) & (levels.epsilon < math.inf)].tolist()
+            start = next((level for level in private if error(level) <= goal), start)
+        return least(lambda cap: error(cap) <= goal, start)
+
+
+def objective(levels: Levels, shape: Shape, variance: float) -> float:
+    """Return the worst-case error of a shape in floats, before it becomes integers; inf if nobody has weight."""
+    total = float(np.sum(levels.count * shape.weight))
+    if not total > 0:
+        return math.inf
+    if shape.kept:
+        largest = float(levels.epsilon.max())
+        return sampling_errors(levels, shape.weight, 1 / (total * largest)).worst(variance)
+    w, used = shape.weight * (shape.shrink / total), shape.weight > 0
+    with np.errstate(over="ignore"):
+        eta = np.maximum(w[used] / levels.epsilon[used], shape.noise * shape.shrink / total)
+        noise = 2 * float(np.sum(eta**2) if shape.apart else np.max(eta) ** 2)
+        return worst_corner(float(np.sum(levels.count * w**2)), (1 - shape.shrink) ** 2, variance) + noise
+
+
+def worst_corner(spread: float, pull: float, variance: float) -> float:
+    """Return the largest of v·spread + d²·pull over 0 ≤ v ≤ variance, v + d² ≤ 1/4.
+
+    A distribution on an interval of length 1 with variance v has its mean at most √(1/4 − v) from the midpoint.
+    The maximum of a linear function sits at a corner.
+    """
+    return max(variance * spread + (0.25 - variance) * pull, 0.25 * pull)
+
+
+def unit_variance(variance: Any, interval: Interval) -> float:
+    """Return a variance as it would be on an interval of length 1, where it is at most 1/4."""
+    try:
+        bound = math.nan if isinstance(variance, bool) or not isinstance(variance, numbers.Real) else float(variance)
+    except OverflowError:
+        bound = math.inf
+    if not bound >= 0:
+        raise InputError(f"a variance must be a number, 0 or more (got {variance!r}), in squared units of the values")
+    return min(bound / interval.width / interval.width, 0.25)
+
+
+def noise_variance(scale: float) -> float:
+    """Return the variance of discrete Laplace noise, 1/(2·sinh²(1/(2·scale))); just below the continuous 2·scale².
+
+    >>> round(noise_variance(1e6) / 1e12, 9)
+    2.0
+    """
+    half = 1 / (2 * scale)
+    return 0.5 / math.sinh(half) ** 2 if half < 350 else 0.0
 
 
 def guaranteed_radius(squares: float, scales: Sequence[float], level: float) -> float:
@@ -122,19 +214,17 @@ def guaranteed_radius(squares: float, scales: Sequence[float], level: float) -> 
     """
     from scipy.optimize import minimize_scalar
 
-    alpha = 1 - level
-    log = math.log(2 / alpha)
-    most = math.sqrt(8 * log / squares)  # the best λ without noise; noise only lowers it
+    log = math.log(2 / (1 - level))
     if not scales:
         return math.sqrt(log * squares / 2)
+    most = math.sqrt(8 * log / squares)  # the best λ without noise; noise only lowers it
 
     def bound(lam: float) -> float:
         return (log + lam * lam * squares / 8 - sum(math.log1p(-((lam * eta) ** 2)) for eta in scales)) / lam
 
     limit = min(most, (1 - 1e-9) / max(scales))
-    return float(
-        minimize_scalar(bound, bounds=(limit * 1e-6, limit), method="bounded", options={"xatol": 1e-9 * limit}).fun
-    )
+    found = minimize_scalar(bound, bounds=(limit * 1e-6, limit), method="bounded", options={"xatol": 1e-9 * limit})
+    return float(found.fun)
 
 
 def rounding(total: int, floors: int) -> float:

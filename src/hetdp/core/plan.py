@@ -3,36 +3,28 @@
 from __future__ import annotations
 
 import math
-import numbers
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hetdp.errors import InputError
 from hetdp.estimators import Shape, find
-from hetdp.privacy.exact import (
-    LARGEST_SCALE,
-    SMALLEST_SCALE,
-    NoiseTerm,
-    check,
-    lattice,
-    scale_for,
-    scales_apart,
-    weigh,
-)
-from hetdp.privacy.sampling import KEEP_ONE, check_sampled, keep_for, sampling_scale, spent_sampled
+from hetdp.files import to_json
+from hetdp.privacy.exact import LARGEST_SCALE, SMALLEST_SCALE, NoiseTerm, check, lattice, scale_for, scales_apart
+from hetdp.statistics.statistic import NOISE, Mean, Statistic
 from hetdp.tally.groupby import round_down
 
-from . import accuracy
+from .accuracy import MIDPOINT, IntervalKind, Predictions, affine_errors, unit_variance
 from .domain import Interval
 from .levels import Levels, epsilon_array
 
-IntervalKind = Literal["guaranteed", "normal"]
+if TYPE_CHECKING:
+    from hetdp.report.facts import Facts
 
 
 @dataclass(frozen=True)
@@ -58,7 +50,7 @@ class Row:
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """Integer weights per level, the noise, and everything that follows from them. No value was seen.
+    """Integer weights per level and the noise. No value was seen. What follows for the estimate is in `predicted`.
 
     A plan that exists has passed the exact check of `privacy.exact`: making one that would overspend raises.
 
@@ -68,8 +60,8 @@ class Plan:
         The name of the estimator.
     levels
         The ε and how many people have each.
-    interval
-        The public interval of the values.
+    statistic
+        What is released, with the public interval of the values.
     units
         One person's integer weight at each level.
     noise
@@ -82,34 +74,35 @@ class Plan:
         The bound on the variance of one value, for an interval of length 1; 1/4 always holds.
     shrink
         The factor by which the estimate is drawn towards the midpoint, after the noise; 1 is unbiased.
-    keep
-        For a method that samples: the probability, in units of 2⁻⁵³, with which one person at each level is kept.
     """
 
     method: str
     levels: Levels
-    interval: Interval
+    statistic: Statistic
     units: NDArray[np.int64]
     noise: tuple[NoiseTerm, ...]
     threshold: float | None
     abstains: bool
     variance_bound: float = 0.25
     shrink: float = 1.0
-    keep: NDArray[np.int64] | None = None
 
     def __post_init__(self) -> None:
         self.check()
-        for array in (self.units, self.keep):
-            if array is not None:
-                array.flags.writeable = False
+        self.units.flags.writeable = False
 
     def check(self) -> None:
         """Raise unless nobody's ε is exceeded; run when a plan is made, and again when it is carried out."""
-        people = (self.units, self.levels.epsilon, self.levels.count, self.noise)
-        if self.keep is None:
-            check(*people)
-        else:
-            check_sampled(*people, self.keep)
+        check(self.costs, self.levels.epsilon, self.levels.count, self.noise)
+
+    @property
+    def costs(self) -> NDArray[np.int64]:
+        """How far one person at each level can move the noisy sum: what the exact check is about."""
+        return self.statistic.cost(self.units)
+
+    @property
+    def interval(self) -> Interval:
+        """The public interval of the values."""
+        return self.statistic.interval
 
     @property
     def n(self) -> int:
@@ -121,88 +114,29 @@ class Plan:
         """The interval as a pair."""
         return self.interval.lo, self.interval.hi
 
-    @cached_property
-    def total(self) -> int:
-        """The weight of all people together, in weight units; with sampling, of those expected to be kept."""
-        if self.keep is not None:
-            return weigh(self.keep, self.levels.count) * int(self.units.max()) // KEEP_ONE
-        return int(np.dot(self.units, self.levels.count))  # fits 62 bits: `check` has seen to it
-
     @property
     def noiseless(self) -> bool:
         """Whether only public people have weight, so that no noise is needed."""
         return not self.abstains and not self.noise
 
     @cached_property
-    def table(self) -> tuple[Row, ...]:
-        """One row per level: ε, people, one person's weight and what they really spend."""
-        names = self.levels.names
-        columns = (self.levels.epsilon, self.levels.count, self.person_weight, self.spent)
-        return tuple(Row(e, c, w, s, names.get(e)) for e, c, w, s in zip(*(x.tolist() for x in columns), strict=True))
+    def total(self) -> int:
+        """The weight of all people together, in weight units."""
+        return int(np.dot(self.units, self.levels.count))  # fits 62 bits: `check` has seen to it
 
     @cached_property
     def spent(self) -> NDArray[np.float64]:
         """What one person at each level spends, W/scale, rounded up to the next double; never above ε."""
-        if self.keep is not None:
-            return np.minimum(spent_sampled(self.units, self.keep, self.noise), self.levels.epsilon)
-        spent = np.where(self.units > 0, np.inf, 0.0)
+        spent = np.where(self.costs > 0, np.inf, 0.0)
         for term in self.noise:
             part = slice(term.first, term.last)
-            spent[part] = np.where(self.units[part] > 0, np.nextafter(self.units[part] / term.scale, np.inf), 0.0)
+            spent[part] = np.where(self.costs[part] > 0, np.nextafter(self.costs[part] / term.scale, np.inf), 0.0)
         return spent
 
     @cached_property
     def person_weight(self) -> NDArray[np.float64]:
         """The weight of one person at each level; over all people the weights sum to `shrink`."""
-        units = self.units if self.keep is None else self.units * (self.keep / KEEP_ONE)
-        return np.asarray(units * (self.shrink / max(self.total, 1)), dtype=np.float64)
-
-    @property
-    def noise_scale(self) -> float:
-        """The scale of the Laplace noise in units of the values (of several: the root of their squares)."""
-        return math.hypot(*self.errors.scales) * self.interval.width
-
-    @cached_property
-    def errors(self) -> accuracy.Errors:
-        """What the mean squared error is made of, for an interval of length 1."""
-        if self.abstains:
-            return accuracy.MIDPOINT
-        scales = tuple(self.shrink * term.scale / self.total for term in self.noise)
-        if self.keep is not None:
-            return accuracy.sampling_errors(self.levels, self.keep / KEEP_ONE, sum(scales))
-        squares = float(np.sum(self.levels.count * self.person_weight**2))
-        return accuracy.Errors(
-            spread=squares,
-            pull=(1 - self.shrink) ** 2,
-            noise=sum(accuracy.noise_variance(term.scale) * (self.shrink / self.total) ** 2 for term in self.noise),
-            ranges=squares,
-            scales=scales,
-            bias=(1 - self.shrink) / 2,
-        )
-
-    @property
-    def worst_case_mse(self) -> float:
-        """The mean squared error for the worst distribution on the interval, in squared units of the values.
-
-        Rounding values to the grid can add a bias of (hi − lo)/2²¹, which is left out: it matters beyond 10¹⁰ people.
-        """
-        return self.errors.worst(self.variance_bound) * self.interval.width * self.interval.width
-
-    @property
-    def worst_case_error(self) -> float:
-        """The root of `worst_case_mse`, in units of the values."""
-        return math.sqrt(self.errors.worst(self.variance_bound)) * self.interval.width
-
-    def mse(self, variance: float, mean: float | None = None) -> float:
-        """Return the mean squared error for data of this variance, both in squared units of the values.
-
-        Where the error also depends on the mean of the data (a method that shrinks or samples, a plan that
-        abstains) the mean that is worst for this variance is taken unless `mean` says which it is.
-        """
-        v = unit_variance(variance, self.interval)
-        offset = 0.25 - v if mean is None else ((mean - self.interval.mid) / self.interval.width) ** 2
-        errors = self.errors
-        return (errors.spread * v + errors.pull * offset + errors.noise) * self.interval.width * self.interval.width
+        return np.asarray(self.units * (self.shrink / max(self.total, 1)), dtype=np.float64)
 
     def weights(self, epsilons: Any) -> NDArray[np.float64]:
         """Return the weight of each person of a sequence of ε; every ε must be a level of this plan."""
@@ -213,28 +147,48 @@ class Plan:
             raise InputError("an epsilon is not among the levels of this plan; plan again with all people")
         return np.asarray(self.person_weight[place])
 
+    @cached_property
+    def table(self) -> tuple[Row, ...]:
+        """One row per level: ε, people, one person's weight and what they really spend."""
+        names = self.levels.names
+        columns = (self.levels.epsilon, self.levels.count, self.person_weight, self.spent)
+        return tuple(Row(e, c, w, s, names.get(e)) for e, c, w, s in zip(*(x.tolist() for x in columns), strict=True))
+
+    @cached_property
+    def predicted(self) -> Predictions:
+        """What this plan predicts, computed once."""
+        return Predictions(self, MIDPOINT if self.abstains else affine_errors(self))
+
+    @property
+    def noise_scale(self) -> float:
+        """The scale of the Laplace noise in units of the values (of several: the root of their squares)."""
+        return self.predicted.noise_scale
+
+    @property
+    def worst_case_mse(self) -> float:
+        """The mean squared error for the worst distribution on the interval, in squared units of the values."""
+        return self.predicted.worst_case_mse
+
+    @property
+    def worst_case_error(self) -> float:
+        """The root of `worst_case_mse`, in units of the values."""
+        return self.predicted.worst_case_error
+
+    def mse(self, variance: float, mean: float | None = None) -> float:
+        """Return the mean squared error for data of this variance, both in squared units of the values.
+
+        Where the error also depends on the mean of the data (a method that shrinks or samples, a plan that
+        abstains) the mean that is worst for this variance is taken unless `mean` says which it is.
+        """
+        return self.predicted.mse(variance, mean)
+
     def radius(self, level: float = 0.95, kind: IntervalKind = "guaranteed") -> float:
         """Return r: the unclamped estimate is within r of μ with probability at least `level`, in units of the values.
 
         "guaranteed" holds for every distribution on the interval and every n; "normal" is the
         narrower normal approximation at the worst-case variance and promises nothing for small n.
         """
-        if not 0 < level < 1:
-            raise InputError(f"the confidence level must be between 0 and 1 (got {level:g}); 0.95 is usual")
-        if kind not in ("guaranteed", "normal"):
-            raise InputError(f"the kind of an interval is 'guaranteed' or 'normal' (got {kind!r})")
-        if self.abstains:
-            return self.interval.width / 2
-        errors = self.errors
-        if kind == "normal":
-            pull = 0.0 if self.keep is None else errors.pull  # variance where people are sampled, bias elsewhere
-            variance = errors.noise + accuracy.worst_corner(errors.spread, pull, self.variance_bound)
-            radius = accuracy.normal_radius(variance, level)
-        else:
-            radius = accuracy.guaranteed_radius(errors.ranges, errors.scales, level)
-        radius += errors.bias + accuracy.rounding(self.total, len(self.noise) + 1)
-        precision = math.ulp(max(map(abs, self.bounds)))  # the estimate and the ends of an interval are doubles
-        return radius * self.interval.width + 2 * precision
+        return self.predicted.radius(level, kind)
 
     def frontier(self, tolerance: float = 0.01) -> float:
         """Return the smallest cap τ: giving everybody min(ε, τ) keeps the worst-case MSE within (1 + tolerance) times.
@@ -244,55 +198,41 @@ class Plan:
         >>> round(plan({0.1: 700, float("inf"): 300}, bounds=(0, 1)).frontier(0.01), 3)
         0.175
         """
-        if not tolerance > 0:
-            raise InputError(f"the tolerance must be positive (got {tolerance:g}); 0.01 is one per cent")
-        if self.abstains:
-            return 0.0
-        rule = find(self.method)
+        return self.predicted.frontier(tolerance)
 
-        def error(cap: float) -> float:
-            capped = self.levels.capped(cap)
-            return accuracy.objective(capped, rule.shape(capped, self.variance_bound), self.variance_bound)
+    @cached_property
+    def facts(self) -> Facts:
+        """What reports say about this plan, computed once."""
+        from hetdp.report.facts import Facts  # it builds on this module
 
-        goal = error(math.inf) * (1 + tolerance)
-        if rule.abstains and goal >= 0.25:  # the midpoint is as good
-            return 0.0
-        start = self._largest_spent()
-        if rule.shape(self.levels, self.variance_bound).apart:  # a cap at a level merges groups: the error jumps there
-            private = self.levels.epsilon[self.levels.epsilon > 0].tolist()
-            start = next((level for level in private if level < math.inf and error(level) <= goal), start)
-        return accuracy.least(lambda cap: error(cap) <= goal, start)
+        return Facts(self)
 
-    def _largest_spent(self) -> float:
-        spent = float(self.spent.max())
-        return spent if math.isfinite(spent) else 1.0
+    def to_dict(self) -> dict[str, Any]:
+        """Return the plan as plain data, as JSON has it."""
+        return self.facts.to_dict()
+
+    def to_json(self) -> str:
+        """Return the plan as JSON; infinities are written "inf"."""
+        return to_json(self.to_dict())
+
+    def report(self) -> str:
+        """Return the plan as text."""
+        from hetdp.report.text import body, plan_parts, text
+
+        return text(body(plan_parts(self)))
+
+    def _repr_html_(self) -> str:
+        from hetdp.report.text import plan_parts, to_html
+
+        return to_html(plan_parts(self))
+
+    __str__ = report
 
     def __repr__(self) -> str:
         return (
             f"Plan(method={self.method!r}, n={self.n}, threshold={self.threshold}, "
             f"noise_scale={self.noise_scale:.6g}, worst_case_mse={self.worst_case_mse:.6g}, abstains={self.abstains})"
         )
-
-    def __str__(self) -> str:
-        return self.report()
-
-    def report(self) -> str:
-        """Return the plan as text."""
-        from hetdp.report.text import plan_text
-
-        return plan_text(self)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the plan as plain data, as JSON has it."""
-        from hetdp.report.facts import plan_facts
-
-        facts: dict[str, Any] = plan_facts(self)
-        return facts
-
-    def _repr_html_(self) -> str:
-        from hetdp.report.text import plan_html
-
-        return plan_html(self)
 
 
 def plan(
@@ -326,67 +266,39 @@ def plan(
     (0.214286, 3.989362)
     """
     levels = Levels.given(levels)
-    interval = Interval.of(bounds)
-    bound = 0.25 if variance is None else unit_variance(variance, interval)
+    statistic = Mean(Interval.of(bounds))
+    bound = NOISE / statistic.rho if variance is None else unit_variance(variance, statistic.interval)
     if bound == 0:
         raise InputError("the bound on the variance must be positive; leave it out if none is known")
     rule = find(method)
     shape = rule.shape(levels, bound)
-    drawn = _drawn(rule.name, levels, interval, shape, bound)
-    if drawn is not None and not (rule.abstains and drawn.errors.worst(bound) > 0.25):
+    drawn = _drawn(rule.name, levels, statistic, shape, bound)
+    if drawn is not None and not (rule.abstains and drawn.predicted.errors.worst(bound) > MIDPOINT.worst(bound)):
         return drawn
     nothing = np.zeros(len(levels), np.int64)
-    return Plan(rule.name, levels, interval, nothing, (), shape.threshold, abstains=True, variance_bound=bound)
+    return Plan(rule.name, levels, statistic, nothing, (), shape.threshold, abstains=True, variance_bound=bound)
 
 
-def _drawn(method: str, levels: Levels, interval: Interval, shape: Shape, bound: float) -> Plan | None:
+def _drawn(method: str, levels: Levels, statistic: Statistic, shape: Shape, bound: float) -> Plan | None:
     """Return the plan with its noise; None if nobody has weight or the noise could not be drawn."""
     if shape.kept:
-        return _sampled(method, levels, interval, shape, bound)
+        from hetdp.privacy.sampling import sampling_plan  # it builds on this module
+
+        return sampling_plan(method, levels, statistic, shape, bound)
     largest = float(shape.weight.max())
     if not 0 < largest < math.inf:
         return None
     units = lattice(shape.weight, math.ceil(float((levels.count * (shape.weight / largest)).sum())))
     least = shape.noise / largest * int(units.max())
+    costs = statistic.cost(units)
     if shape.apart:
-        scales, edges = scales_apart(units, levels.epsilon), list(range(len(levels) + 1))
+        scales, edges = scales_apart(costs, levels.epsilon), list(range(len(levels) + 1))
     else:
-        scales, edges = [scale_for(units, levels.epsilon)], [0, len(levels)]
+        scales, edges = [scale_for(costs, levels.epsilon)], [0, len(levels)]
     scales = [max(scale, least) for scale in scales]
     if max(scales) > LARGEST_SCALE:
         return None
     spans = zip(scales, pairwise(edges), strict=True)
-    noise = [NoiseTerm(max(scale, SMALLEST_SCALE), first, last) for scale, (first, last) in spans if scale]
-    return Plan(
-        method,
-        levels,
-        interval,
-        units,
-        tuple(noise),
-        shape.threshold,
-        abstains=False,
-        variance_bound=bound,
-        shrink=shape.shrink,
-    )
-
-
-def _sampled(method: str, levels: Levels, interval: Interval, shape: Shape, bound: float) -> Plan | None:
-    """Return the plan of a plain mean of people kept with the probabilities `shape.weight`."""
-    units = lattice((shape.weight > 0).astype(np.float64), levels.active)
-    scale = sampling_scale(units, levels.epsilon)
-    if not units.any() or scale > LARGEST_SCALE:
-        return None
-    noise = (NoiseTerm(scale, 0, len(levels)),) if scale else ()
-    keep = keep_for(units, levels.epsilon, noise)
-    return Plan(method, levels, interval, units, noise, None, abstains=False, variance_bound=bound, keep=keep)
-
-
-def unit_variance(variance: Any, interval: Interval) -> float:
-    """Return a variance as it would be on an interval of length 1, where it is at most 1/4."""
-    try:
-        bound = math.nan if isinstance(variance, bool) or not isinstance(variance, numbers.Real) else float(variance)
-    except OverflowError:
-        bound = math.inf
-    if not bound >= 0:
-        raise InputError(f"a variance must be a number, 0 or more (got {variance!r}), in squared units of the values")
-    return min(bound / interval.width / interval.width, 0.25)
+    noise = tuple(NoiseTerm(max(scale, SMALLEST_SCALE), first, last) for scale, (first, last) in spans if scale)
+    made = (method, levels, statistic, units, noise, shape.threshold)
+    return Plan(*made, abstains=False, variance_bound=bound, shrink=shape.shrink)

@@ -15,8 +15,8 @@ import weakref
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from hetdp.core.accuracy import unit_variance
 from hetdp.core.domain import Interval
-from hetdp.core.plan import unit_variance
 from hetdp.errors import InputError
 from hetdp.estimators import find as find_method
 from hetdp.sources import Form

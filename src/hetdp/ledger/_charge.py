@@ -19,6 +19,7 @@ from hetdp.core.levels import Levels
 from hetdp.core.plan import Plan, plan
 from hetdp.errors import PrivacyError
 from hetdp.privacy.exact import NoiseTerm
+from hetdp.statistics.statistic import Mean
 from hetdp.tally.groupby import Table, merge, round_down
 
 from ._amounts import UNLIMITED, Rule, charges, levels
@@ -163,7 +164,7 @@ def plan_of(facts: Mapping[str, Any]) -> Plan:
     return Plan(
         facts["method"],
         Levels.from_table(table, {real(e): name for e, name in facts["names"].items()}),
-        Interval.of([real(bound) for bound in facts["bounds"]]),
+        Mean(Interval.of([real(bound) for bound in facts["bounds"]])),
         integers(facts["units"]),
         tuple(NoiseTerm(real(scale), first, last) for scale, first, last in facts["noise"]),
         None if facts["threshold"] is None else real(facts["threshold"]),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
@@ -10,16 +9,20 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from hetdp.core.accuracy import IntervalKind
 from hetdp.core.domain import GRID
 from hetdp.core.levels import Levels
-from hetdp.core.plan import IntervalKind, Plan
+from hetdp.core.plan import Plan
 from hetdp.errors import InputError, PrivacyError
-from hetdp.tally.groupby import round_down, tabulate
+from hetdp.files import to_json
+from hetdp.report.facts import release_facts
+from hetdp.report.text import body, release_parts, text, to_html
+from hetdp.tally.groupby import round_down
 from hetdp.tally.tally import Tally
 
 from .exact import NoiseTerm, weigh
 from .noise import coins, loss, noisy
-from .sampling import KEEP_ONE
+from .sampling import KEEP_ONE, SamplingPlan
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -58,31 +61,30 @@ class Release:
 
     def report(self, level: float = 0.95) -> str:
         """Return the release as text."""
-        from hetdp.report.text import text
-
         return text(self.body(level))
 
     def body(self, level: float = 0.95) -> RenderableType:
         """Return the release for a rich console."""
-        from hetdp.report.text import release_body
-
-        return release_body(self, level)
+        return body(release_parts(self, level))
 
     def html(self, level: float = 0.95) -> str:
         """Return the release as a piece of HTML."""
-        from hetdp.report.text import release_html
-
-        return release_html(self, level)
+        return to_html(release_parts(self, level))
 
     def to_dict(self, level: float = 0.95) -> dict[str, Any]:
         """Return the release as plain data."""
-        from hetdp.report.facts import release_facts
-
         return release_facts(self, level)
 
     def to_json(self) -> str:
         """Return the release as JSON; infinities are written "inf"."""
-        return json.dumps(self.to_dict(), indent=2, ensure_ascii=False, allow_nan=False)
+        return to_json(self.to_dict())
+
+    def __float__(self) -> float:
+        return self.estimate
+
+    def __format__(self, spec: str) -> str:
+        """Return the estimate in this format, as in f"{release:.2f}"; without one, the report."""
+        return format(self.estimate, spec) if spec else str(self)
 
     def __repr__(self) -> str:
         return f"Release(estimate={self.estimate:.6g}, n={self.plan.n}, method={self.plan.method!r})"
@@ -110,11 +112,13 @@ def release(tally: Tally, plan: Plan) -> Release:
     """
     if not isinstance(tally, Tally) or not isinstance(plan, Plan):
         raise InputError("release takes a Tally from hetdp.read and a Plan from hetdp.plan, in this order")
+    if tally.statistic != plan.statistic.name:
+        raise InputError(f"the tally is for a {tally.statistic}, the plan for a {plan.statistic.name}; plan again")
     if tally.interval != plan.interval:
         raise InputError(f"the tally is on {tally.interval}, the plan on {plan.interval}; use the same bounds for both")
     if tally.levels != plan.levels:
         raise InputError("the plan was made for other people than the tally has; use plan(tally.levels, …)")
-    if plan.keep is not None:
+    if isinstance(plan, SamplingPlan):
         raise InputError(
             f"{plan.method} keeps people one by one, which sums per level cannot tell; "
             f"give arrays: hetdp.mean(values, epsilon=…, bounds=…, method={plan.method!r})"
@@ -131,7 +135,7 @@ def release(tally: Tally, plan: Plan) -> Release:
         answer += noisy(floored_sum(tally, plan, slice(term.first, term.last)), term.scale)
     answer += floored_sum(tally, plan, bare)
     share = Fraction(1, 2) + Fraction(plan.shrink) * (Fraction(answer, plan.total) - Fraction(1, 2))
-    return Release(plan, plan.interval.at(share), tally.notes)
+    return Release(plan, plan.statistic.read(share), tally.notes)
 
 
 def release_records(values: NDArray[Any], epsilon: NDArray[np.float64], plan: Plan) -> Release:
@@ -142,26 +146,26 @@ def release_records(values: NDArray[Any], epsilon: NDArray[np.float64], plan: Pl
     values, epsilon
         One entry a person, as the array source gives them.
     plan
-        A plan for these people with `keep`.
+        A plan for these people that samples.
     """
     levels = round_down(epsilon) if plan.levels.rounded else epsilon
     if Levels.of(levels) != plan.levels:
         raise InputError("the plan was made for other people; plan again for these")
     if plan.abstains:
         return Release(plan, plan.interval.mid)
-    if plan.keep is None:
+    if not isinstance(plan, SamplingPlan):
         raise InputError(f"{plan.method} does not keep people one by one; use release(tally, plan)")
     plan.check()
     for term in plan.noise:
         _sampler_agrees(plan, term)
     kept = coins(plan.keep[np.searchsorted(plan.levels.epsilon, levels)])
-    total = sum(tabulate(levels[kept], values[kept], plan.interval).total.tolist())
+    total = int(plan.statistic.encode(values[kept]).sum(dtype=np.int64))
     unit = int(plan.units.max())
     answer = unit * (2 * total - int(np.count_nonzero(kept)) * GRID) // (2 * GRID)
     for term in plan.noise:
         answer = noisy(answer, term.scale)
     expected = Fraction(weigh(plan.keep, plan.levels.count), KEEP_ONE)
-    return Release(plan, plan.interval.at(Fraction(1, 2) + answer / (unit * expected)))
+    return Release(plan, plan.statistic.read(Fraction(1, 2) + answer / (unit * expected)))
 
 
 def floored_sum(tally: Tally, plan: Plan, part: slice | NDArray[np.bool_]) -> int:
@@ -179,14 +183,11 @@ def floored_sum(tally: Tally, plan: Plan, part: slice | NDArray[np.bool_]) -> in
 
 def _sampler_agrees(plan: Plan, term: NoiseTerm) -> None:
     """Raise if OpenDP's privacy map claims more loss than somebody allows, at the levels that come nearest to it."""
-    units, epsilon = plan.units[term.first : term.last], plan.levels.epsilon[term.first : term.last]
-    surely = units > 0
-    if plan.keep is not None:  # others spend less than the sampler's map knows
-        surely &= plan.keep[term.first : term.last] == KEEP_ONE
-    units, epsilon = units[surely], epsilon[surely]
+    costs, epsilon = plan.costs[term.first : term.last], plan.levels.epsilon[term.first : term.last]
+    costs, epsilon = costs[costs > 0], epsilon[costs > 0]
     with np.errstate(over="ignore"):
-        share = units / epsilon
+        share = costs / epsilon
     tightest = np.argpartition(-share, _ASKED)[:_ASKED] if share.size > _ASKED else np.arange(share.size)
-    for w, limit in zip(units[tightest].tolist(), epsilon[tightest].tolist(), strict=True):
-        if loss(w, term.scale) > limit:
+    for cost, limit in zip(costs[tightest].tolist(), epsilon[tightest].tolist(), strict=True):
+        if loss(cost, term.scale) > limit:
             raise PrivacyError("the noise sampler's own privacy map does not agree with the plan; nothing was released")

@@ -1,4 +1,4 @@
-"""The exact check for a method that keeps people one by one with a probability each.
+"""The plan of a method that keeps people one by one, each with a probability, and its exact check.
 
 Claim. Keep person i with probability p, independently of everything, and publish T + Z, where T =
 ⌊W·Σ(2q − Q)/(2Q)⌋ over the kept and Z is discrete Laplace noise of scale s. With t = W/s this is ε-DP for person i if
@@ -15,16 +15,22 @@ The divisor is where the published mechanism fails: with the realised sample siz
 
 from __future__ import annotations
 
-import decimal
 import math
+from dataclasses import dataclass, field
+from decimal import ROUND_HALF_EVEN, Context, Decimal, localcontext
 from fractions import Fraction
-from functools import lru_cache
+from functools import cached_property, lru_cache
 
 import numpy as np
 
+from hetdp.core.accuracy import Predictions, sampling_errors
+from hetdp.core.levels import Levels
+from hetdp.core.plan import Plan
 from hetdp.errors import PrivacyError
+from hetdp.estimators import Shape
+from hetdp.statistics.statistic import Statistic
 
-from .exact import Floats, Ints, NoiseTerm, below, check, scale_for
+from .exact import LARGEST_SCALE, Floats, Ints, NoiseTerm, below, lattice, scale_for, weigh
 
 KEEP_ONE = 2**53
 """Probabilities are whole multiples of 2⁻⁵³: a uniform draw of 53 bits is compared with them."""
@@ -33,19 +39,90 @@ LARGEST = 500.0
 """A finite ε above this counts as this: e⁵⁰⁰ is as good as certain, and exp stays within the doubles."""
 
 _MARGIN = 1 - 2.0**-40
-_CONTEXT = decimal.Context(prec=400, rounding=decimal.ROUND_HALF_EVEN, Emin=-999999, Emax=999999)
+_CONTEXT = Context(prec=400, rounding=ROUND_HALF_EVEN, Emin=-999999, Emax=999999)
+
+
+@dataclass(frozen=True, eq=False)
+class SamplingPlan(Plan):
+    """The plan of a plain mean of people who are kept one by one, each with a probability.
+
+    Attributes
+    ----------
+    keep
+        The probability, in units of 2⁻⁵³, with which one person at each level is kept.
+    """
+
+    keep: Ints = field(kw_only=True)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.keep.flags.writeable = False
+
+    def check(self) -> None:
+        """Raise unless 1 + p·(eᵗ − 1) ≤ e^(ε⁻) at every level; p = 1 falls back on the exact check of W/scale ≤ ε⁻."""
+        keep, units = self.keep, self.units
+        whole = keep.shape == units.shape and keep.dtype == np.int64
+        if not whole or ((keep < 0) | (keep > KEEP_ONE) | ((keep > 0) & (units != units.max()))).any():
+            raise PrivacyError("the sampling probabilities of this plan are not probabilities; nothing was released")
+        super().check()
+        columns = (units.tolist(), keep.tolist(), _allowed(self.levels.epsilon).tolist())
+        for w, p, level in zip(*columns, strict=True):
+            if 0 < p < KEEP_ONE and not (self.noise and _respected(w, p, level, self.noise[0].scale)):
+                raise PrivacyError("this plan would keep somebody more often than allowed; nothing was released")
+
+    @property
+    def costs(self) -> Ints:
+        """The weights of people who are surely kept; where a coin decides, `check` looks at the probability."""
+        return np.where(self.keep == KEEP_ONE, super().costs, 0)
+
+    @cached_property
+    def total(self) -> int:
+        """The weight of all people who are expected to be kept, in weight units."""
+        return weigh(self.keep, self.levels.count) * int(self.units.max()) // KEEP_ONE
+
+    @cached_property
+    def spent(self) -> Floats:
+        """What one person at each level spends, ln(1 + p·(eᵗ − 1)), rounded up by a hair; never above ε."""
+        if not self.noise:
+            return np.where(self.keep > 0, np.inf, 0.0)
+        t, p = int(self.units.max()) / self.noise[0].scale, self.keep / KEEP_ONE
+        if t < 30:
+            spent = np.log1p(p * math.expm1(t))
+        else:
+            spent = t + np.log(p + (1 - p) * math.exp(-t), out=np.full(p.shape, -t), where=p > 0)
+        return np.minimum(np.where(self.keep > 0, spent * (1 + 2.0**-50), 0.0), self.levels.epsilon)
+
+    @cached_property
+    def person_weight(self) -> Floats:
+        """The expected weight of one person at each level; over all people the weights sum to 1."""
+        return np.asarray(self.units * (self.keep / KEEP_ONE) / self.total, dtype=np.float64)
+
+    @cached_property
+    def predicted(self) -> Predictions:
+        """What this plan predicts, computed once."""
+        scale = sum(term.scale for term in self.noise) / self.total
+        return Predictions(self, sampling_errors(self.levels, self.keep / KEEP_ONE, scale))
+
+
+def sampling_plan(method: str, levels: Levels, statistic: Statistic, shape: Shape, bound: float) -> SamplingPlan | None:
+    """Return the plan that keeps people with the probabilities `shape.weight`; None if the noise could not be drawn.
+
+    At its noise scale a person who is surely kept spends the largest ε; if somebody is public there is no noise.
+    """
+    units = lattice((shape.weight > 0).astype(np.float64), levels.active)
+    if not units.any():
+        return None
+    public = np.isinf(levels.epsilon[-1])
+    scale = 0.0 if public else scale_for(units[-1:], np.minimum(levels.epsilon[-1:], LARGEST))
+    if scale > LARGEST_SCALE:
+        return None
+    noise = (NoiseTerm(scale, 0, len(levels)),) if scale else ()
+    made = (method, levels, statistic, units, noise, None)
+    return SamplingPlan(*made, abstains=False, variance_bound=bound, keep=keep_for(units, levels.epsilon, noise))
 
 
 def _allowed(epsilon: Floats) -> Floats:
     return np.where(np.isinf(epsilon), np.inf, np.minimum(below(epsilon), LARGEST))
-
-
-def sampling_scale(units: Ints, epsilon: Floats) -> float:
-    """Return the noise scale at which a person who is surely kept spends the largest ε; 0 if somebody is public."""
-    used = units > 0
-    if not used.any() or np.isinf(epsilon.max()):
-        return 0.0
-    return scale_for(units[used][-1:], np.minimum(epsilon[used][-1:], LARGEST))
 
 
 def keep_for(units: Ints, epsilon: Floats, noise: tuple[NoiseTerm, ...]) -> Ints:
@@ -63,25 +140,6 @@ def keep_for(units: Ints, epsilon: Floats, noise: tuple[NoiseTerm, ...]) -> Ints
     return np.where(surely & (units > 0), KEEP_ONE, np.where(units > 0, keep, 0))
 
 
-def check_sampled(units: Ints, epsilon: Floats, count: Ints, noise: tuple[NoiseTerm, ...], keep: Ints) -> None:
-    """Raise unless 1 + p·(eᵗ − 1) ≤ e^(ε⁻) at every level; p = 1 falls back on the exact check of W/scale ≤ ε⁻."""
-    if (
-        keep.shape != units.shape
-        or keep.dtype != np.int64
-        or (keep < 0).any()
-        or (keep > KEEP_ONE).any()
-        or ((keep > 0) & (units != units.max())).any()
-    ):
-        raise PrivacyError("the sampling probabilities of this plan are not probabilities; nothing was released")
-    surely = keep == KEEP_ONE
-    check(np.where(surely, units, 0), epsilon, count, noise)
-    for w, p, level in zip(units.tolist(), keep.tolist(), _allowed(epsilon).tolist(), strict=True):
-        if 0 < p < KEEP_ONE and not (noise and _respected(w, p, level, noise[0].scale)):
-            raise PrivacyError(
-                "this plan would keep somebody more often than their epsilon allows; nothing was released"
-            )
-
-
 @lru_cache(maxsize=4096)
 def _respected(w: int, p: int, level: float, scale: float) -> bool:
     """Decide p·(eᵗ − 1) ≤ e^level − 1 with 400 digits.
@@ -89,21 +147,6 @@ def _respected(w: int, p: int, level: float, scale: float) -> bool:
     `decimal` rounds exp correctly, so e^x − 1 errs by at most 10⁻³⁹⁹·e^x: less than 10⁻⁷⁰ of it even for the smallest
     double x. The left side must lie below the right one by 10⁻⁶⁰ of itself.
     """
-    exact = decimal.Decimal
-    t = _CONTEXT.divide(exact(w), exact(scale))
-    gain = _CONTEXT.multiply(_CONTEXT.divide(exact(p), exact(KEEP_ONE)), _CONTEXT.subtract(_CONTEXT.exp(t), exact(1)))
-    room = _CONTEXT.subtract(_CONTEXT.exp(exact(level)), exact(1))
-    return _CONTEXT.multiply(gain, _CONTEXT.add(exact(1), exact("1e-60"))) <= room
-
-
-def spent_sampled(units: Ints, keep: Ints, noise: tuple[NoiseTerm, ...]) -> Floats:
-    """Return what one person at each level spends, ln(1 + p·(eᵗ − 1)), rounded up by a hair."""
-    if not noise:
-        return np.where(keep > 0, np.inf, 0.0)
-    t = int(units.max()) / noise[0].scale
-    p = keep / KEEP_ONE
-    if t < 30:
-        spent = np.log1p(p * math.expm1(t))
-    else:
-        spent = t + np.log(p + (1 - p) * math.exp(-t), out=np.full(p.shape, -t), where=p > 0)
-    return np.where(keep > 0, spent * (1 + 2.0**-50), 0.0)
+    with localcontext(_CONTEXT):
+        gain = Decimal(p) / KEEP_ONE * ((Decimal(w) / Decimal(scale)).exp() - 1)
+        return gain * (1 + Decimal("1e-60")) <= Decimal(level).exp() - 1

@@ -13,10 +13,15 @@ from hetdp.core.levels import Levels
 from hetdp.core.plan import Plan, plan
 from hetdp.errors import InputError
 from hetdp.estimators import methods
+from hetdp.files import jsonable
 from hetdp.theory.certificate import Certificate, certificate
+
+from .text import Grid, assumed_lines, body, epsilon, number, text
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
+
+_HEADINGS = ("Method", "Worst ±", "× best", "Data ±", "ε least", "ε most", "ε mean")
 
 
 @dataclass(frozen=True)
@@ -37,6 +42,38 @@ class Entry:
     refusal: str | None
     worst_case_error: float
     data_error: float
+
+    @property
+    def spends(self) -> dict[str, float]:
+        """What people with weight spend: the least, the most, the mean over them."""
+        if self.plan is None or self.plan.abstains:
+            return {"least": 0.0, "most": 0.0, "mean": 0.0}
+        used = self.plan.units > 0
+        spent, count = self.plan.spent[used], self.plan.levels.count[used]
+        mean = (spent * count).sum() / count.sum()
+        return {"least": float(spent.min()), "most": float(spent.max()), "mean": float(mean)}
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the entry as plain data."""
+        named = {"method": self.method, "label": self.label}
+        if self.plan is None:
+            return {**named, "refusal": self.refusal}
+        return {
+            **named,
+            "abstains": self.plan.abstains,
+            "worst_case_mse": self.plan.worst_case_mse,
+            "worst_case_error": self.worst_case_error,
+            "error_at_variance": self.data_error,
+            "spent": jsonable(self.spends),
+        }
+
+    def row(self, best: float) -> tuple[str, ...]:
+        """Return the entry as a row of the table; `best` is the smallest worst-case error of all."""
+        if self.plan is None:
+            return (self.method, *["–"] * 6)
+        name = self.method + (" (midpoint)" if self.plan.abstains else "")
+        worst, times = number(self.worst_case_error, best), f"{self.worst_case_error / best:.2f}"
+        return (name, worst, times, number(self.data_error, best), *map(epsilon, self.spends.values()))
 
 
 @dataclass(frozen=True)
@@ -61,31 +98,21 @@ class Comparison:
         return {
             "variance": self.variance,
             "data": self.data,
-            "methods": [_entry_dict(entry) for entry in self.entries],
+            "methods": [entry.to_dict() for entry in self.entries],
             "certificate": self.certificate.to_dict(),
         }
 
     def report(self) -> str:
         """Return the comparison as text."""
-        from .text import text
-
         return text(self.body())
 
-    def body(self, more: Sequence[str] = ()) -> RenderableType:
-        """Return the comparison for a rich console, and more sentences below it."""
-        from rich.console import Group
-        from rich.table import Table
-
-        table = Table(box=None, header_style="bold", padding=(0, 2, 0, 0))
-        headings = ("Method", "Worst ±", "× best", "Data ±", "ε least", "ε most", "ε mean")
-        for i, heading in enumerate(headings):
-            table.add_column(heading, justify="left" if i == 0 else "right", no_wrap=True)
-        best = self.entries[0].worst_case_error
-        for entry in self.entries:
-            table.add_row(*_cells(entry, best))
-        notes = [f"\nWorst: for any distribution. Data: {self.data}. ε: what people with weight spend."]
-        notes += [f"{entry.method} refuses: {entry.refusal}" for entry in self.entries if entry.refusal]
-        return Group(table, "\n".join([*notes, f"Of ADPM: {self.certificate.sentence()}.", *more]))
+    def body(self, notes: Sequence[str] = ()) -> RenderableType:
+        """Return the comparison for a rich console, and what is assumed about the people below it."""
+        rows = [entry.row(self.entries[0].worst_case_error) for entry in self.entries]
+        lines = [("Worst", "the error in the worst case, for any distribution"), ("Data", f"the error for {self.data}")]
+        lines.append(("ε", "what people with weight spend"))
+        lines += [("Refused", f"{entry.method} refuses: {entry.refusal}") for entry in self.entries if entry.refusal]
+        return body([Grid(_HEADINGS, rows), [*lines, ("ADPM", self.certificate.sentence()), *assumed_lines(notes)]])
 
     def plot(self, path: str | Path) -> None:
         """Write a picture: errors beside the floor, and who spends what."""
@@ -93,8 +120,7 @@ class Comparison:
 
         plots.save(plots.comparison(self), Path(path))
 
-    def __str__(self) -> str:
-        return self.report()
+    __str__ = report
 
 
 def compare(levels: Levels | Mapping[Any, int] | Any, *, bounds: Any, variance: float | None = None) -> Comparison:
@@ -115,14 +141,11 @@ def compare(levels: Levels | Mapping[Any, int] | Any, *, bounds: Any, variance: 
     """
     levels = Levels.given(levels)
     interval = Interval.of(bounds).ordinary()
-    if variance is None:
-        at, centre, data = interval.width * interval.width / 12, interval.mid, "values spread evenly over the interval"
-    else:
-        at, centre, data = (
-            variance,
-            None,
-            f"standard deviation {math.sqrt(variance):,.4g}, at the least favourable mean",
-        )
+    centre = interval.mid if variance is None else None
+    at = interval.width * interval.width / 12 if variance is None else variance
+    data = "values spread evenly over the interval"
+    if variance is not None:
+        data = f"values of standard deviation {math.sqrt(variance):,.4g}, at the least favourable mean"
     entries = [_entry(levels, interval, name, at, centre) for name in methods()]
     entries.sort(key=lambda entry: entry.worst_case_error)
     return Comparison(tuple(entries), certificate(levels, bounds=interval), at, data)
@@ -135,40 +158,3 @@ def _entry(levels: Levels, interval: Interval, name: str, variance: float, mean:
     except InputError as refusal:
         return Entry(name, label, None, str(refusal), math.inf, math.inf)
     return Entry(name, label, planned, None, planned.worst_case_error, math.sqrt(planned.mse(variance, mean)))
-
-
-def _spends(planned: Plan) -> tuple[float, float, float]:
-    used = planned.units > 0
-    if not used.any():
-        return 0.0, 0.0, 0.0
-    spent, count = planned.spent[used], planned.levels.count[used]
-    return float(spent.min()), float(spent.max()), float((spent * count).sum() / count.sum())
-
-
-def _cells(entry: Entry, best: float) -> tuple[str, ...]:
-    from .text import epsilon, number
-
-    if entry.plan is None:
-        return (entry.method, *["–"] * 6)
-    errors = (
-        number(entry.worst_case_error, best),
-        f"{entry.worst_case_error / best:.2f}",
-        number(entry.data_error, best),
-    )
-    note = " (midpoint)" if entry.plan.abstains else ""
-    return (entry.method + note, *errors, *map(epsilon, _spends(entry.plan)))
-
-
-def _entry_dict(entry: Entry) -> dict[str, Any]:
-    if entry.plan is None:
-        return {"method": entry.method, "label": entry.label, "refusal": entry.refusal}
-    least, most, mean = ("inf" if math.isinf(x) else x for x in _spends(entry.plan))
-    return {
-        "method": entry.method,
-        "label": entry.label,
-        "abstains": entry.plan.abstains,
-        "worst_case_mse": entry.plan.worst_case_mse,
-        "worst_case_error": entry.worst_case_error,
-        "error_at_variance": entry.data_error,
-        "spent": {"least": least, "most": most, "mean": mean},
-    }

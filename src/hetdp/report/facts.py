@@ -1,9 +1,10 @@
-"""Everything public about a plan or a release as plain data: what JSON shows and other reports are made from."""
+"""Everything public about a plan or a release, computed once: JSON, text and HTML are made from these facts."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -13,18 +14,23 @@ from hetdp.core.domain import GRID
 from hetdp.core.plan import Plan, plan
 from hetdp.estimators import find
 from hetdp.files import jsonable
+from hetdp.privacy.sampling import SamplingPlan
 from hetdp.theory.certificate import certificate
+from hetdp.version import __version__
 
 if TYPE_CHECKING:
     from hetdp.privacy.release import Release
 
+SCHEMA = 1
+"""Counts up when a field of the JSON changes its meaning or goes; new fields may come without it."""
+
 ASSUMPTIONS = (
-    "ε is treated as public and must not depend on the value; so are the number of people, the bounds, "
-    "the weights and the noise scale.",
-    "Protected is each person's value: replacing it changes the probability of any result by at most a factor "
+    "ε is public and must not depend on the value. The number of people, the bounds, the weights and the noise scale "
+    "are public too.",
+    "Each person's value is protected: replacing it changes the probability of any result by at most a factor "
     "e^(ε spent). Who takes part is not protected.",
-    "The target is the mean μ of the distribution from which these people are drawn independently, with values "
-    "clamped to the bounds and missing ones counted as the midpoint; not the average of these particular rows.",
+    "The estimate is of the mean μ of the distribution from which these people are drawn independently, not of the "
+    "average of these particular rows. Values are clamped to the bounds; a missing one counts as the midpoint.",
 )
 STATED = (
     "The variance of a value is at most what was stated; if not, the error is larger. Privacy does not depend on it."
@@ -51,74 +57,96 @@ class Band:
         return self.epsilon[1] - self.spent[1] if self.spent[1] < math.inf else 0.0
 
 
-def bands(p: Plan) -> list[Band]:
-    """Return the rows of the table of tiers: every level, or at most twelve bands of them."""
-    size = len(p.levels)
-    if size <= _MOST_BANDS:
-        edges = list(range(size + 1))
-    else:
-        people = np.cumsum(p.levels.count)
-        shares = people[-1] * np.arange(1, _MOST_BANDS - 1) / (_MOST_BANDS - 2)
-        inner = np.searchsorted(people, shares) + 1
-        special = [int(np.searchsorted(p.levels.epsilon, 0, "right")), int(np.searchsorted(p.levels.epsilon, np.inf))]
-        edges = sorted({0, size, *special, *inner.tolist()})
-    return [_band(p, slice(a, b)) for a, b in pairwise(edges)]
+@dataclass(frozen=True, eq=False)
+class Facts:
+    """The public facts about a plan that cost something to compute. `plan.facts` keeps them."""
 
+    plan: Plan
 
-def _band(p: Plan, part: slice) -> Band:
-    epsilon, count, spent = p.levels.epsilon[part], p.levels.count[part], p.spent[part]
-    people = int(count.sum())
-    share = float(np.sum(count * p.person_weight[part]))
-    name = p.levels.names.get(float(epsilon[0]), "") if epsilon.size == 1 else ""
-    ends = (float(epsilon[0]), float(epsilon[-1]))
-    return Band(name, ends, people, (float(spent.min()), float(spent.max())), share / max(people, 1), share)
+    @cached_property
+    def bands(self) -> list[Band]:
+        """The rows of the table of tiers: every level, or at most twelve bands of them."""
+        levels = self.plan.levels
+        edges = list(range(len(levels) + 1))
+        if len(levels) > _MOST_BANDS:
+            people = np.cumsum(levels.count)
+            shares = people[-1] * np.arange(1, _MOST_BANDS - 1) / (_MOST_BANDS - 2)
+            special = np.searchsorted(levels.epsilon, [math.ulp(0), math.inf])  # never use me, public
+            inner = np.searchsorted(people, shares) + 1
+            edges = sorted({0, len(levels), *special.tolist(), *inner.tolist()})
+        return [self._band(slice(a, b)) for a, b in pairwise(edges)]
 
+    def _band(self, part: slice) -> Band:
+        p = self.plan
+        epsilon, count, spent = p.levels.epsilon[part], p.levels.count[part], p.spent[part]
+        people = int(count.sum())
+        share = float(np.sum(count * p.person_weight[part]))
+        name = p.levels.names.get(float(epsilon[0]), "") if epsilon.size == 1 else ""
+        ends = (float(epsilon[0]), float(epsilon[-1]))
+        return Band(name, ends, people, (float(spent.min()), float(spent.max())), share / max(people, 1), share)
 
-def alternatives(p: Plan) -> dict[str, dict[str, float]]:
-    """Return the worst-case error of the plain methods, in units of the values and as a multiple of this plan's."""
-    found = {}
-    for name in PLAIN:
-        if name != p.method:
-            bound = p.variance_bound * p.interval.width * p.interval.width
-            other = plan(p.levels, bounds=p.interval, method=name, variance=bound).worst_case_error
-            times = other / p.worst_case_error if p.worst_case_error else math.inf
-            found[name] = {"worst_case_error": other, "times": times}
-    return found
+    @cached_property
+    def even_spread_error(self) -> float:
+        """The predicted error when values are spread evenly over the interval (variance (hi − lo)²/12)."""
+        interval = self.plan.interval
+        return math.sqrt(self.plan.mse(interval.width * interval.width / 12, mean=interval.mid))
 
+    @cached_property
+    def alternatives(self) -> dict[str, dict[str, float]]:
+        """The worst-case error of the plain methods, in units of the values and as a multiple of this plan's."""
+        p, found = self.plan, {}
+        bound = p.variance_bound * p.interval.width * p.interval.width
+        for name in PLAIN:
+            if name != p.method:
+                other = plan(p.levels, bounds=p.interval, method=name, variance=bound).worst_case_error
+                times = other / p.worst_case_error if p.worst_case_error else math.inf
+                found[name] = {"worst_case_error": other, "times": times}
+        return found
 
-def assumptions(p: Plan) -> tuple[str, ...]:
-    """Return what the reader has to accept."""
-    return ASSUMPTIONS if p.variance_bound == 0.25 else (*ASSUMPTIONS, STATED)
+    @cached_property
+    def certificate(self) -> dict[str, Any] | None:
+        """How far the plan's worst case is from the best possible; None if a bound on the variance was assumed."""
+        p = self.plan
+        if p.variance_bound < 0.25:
+            return None
+        found = certificate(p.levels, bounds=p.interval)
+        sentence = found.sentence(p.worst_case_mse)
+        return {**found.to_dict(), "ratio": p.worst_case_mse / found.lower, "sentence": sentence}
 
+    @cached_property
+    def frontier(self) -> list[dict[str, Any]]:
+        """What could be promised everyone for a little more error, and how many people allow more than that."""
+        levels = self.plan.levels
+        caps = [(tolerance, self.plan.frontier(tolerance)) for tolerance in TOLERANCES]
+        return [
+            {"more_mse": more, "cap": cap, "people": int(levels.count[levels.epsilon > cap].sum())}
+            for more, cap in caps
+        ]
 
-def certified(p: Plan) -> dict[str, Any] | None:
-    """Return how far the plan's worst case is from the best possible; None if a bound on the variance was assumed."""
-    if p.variance_bound < 0.25:
-        return None
-    found = certificate(p.levels, bounds=p.interval)
-    return {**found.to_dict(), "ratio": p.worst_case_mse / found.lower, "sentence": found.sentence(p.worst_case_mse)}
+    @property
+    def assumptions(self) -> tuple[str, ...]:
+        """What the reader has to accept."""
+        return ASSUMPTIONS if self.plan.variance_bound == 0.25 else (*ASSUMPTIONS, STATED)
 
-
-def even_spread_error(p: Plan) -> float:
-    """Return the predicted error when values are spread evenly over the interval (variance (hi − lo)²/12)."""
-    return math.sqrt(p.mse(p.interval.width * p.interval.width / 12, mean=p.interval.mid))
-
-
-def plan_facts(p: Plan) -> dict[str, Any]:
-    """Return a plan as plain data for JSON."""
-    facts: dict[str, Any] = jsonable(
-        {
+    def to_dict(self) -> dict[str, Any]:
+        """Return the plan as plain data for JSON."""
+        p = self.plan
+        facts: dict[str, Any] = {
+            "schema": SCHEMA,
+            "version": __version__,
+            "statistic": p.statistic.name,
+            "measure": "pure-epsilon",
             "method": p.method,
             "title": find(p.method).title,
             "n": p.n,
-            "bounds": list(p.bounds),
+            "bounds": p.bounds,
             "threshold": p.threshold,
             "abstains": p.abstains,
             "noiseless": p.noiseless,
             "noise_scale": p.noise_scale,
             "worst_case_mse": p.worst_case_mse,
             "worst_case_error": p.worst_case_error,
-            "even_spread_error": even_spread_error(p),
+            "even_spread_error": self.even_spread_error,
             "tiers": [
                 {
                     "name": row.name,
@@ -132,32 +160,30 @@ def plan_facts(p: Plan) -> dict[str, Any]:
                 for row in p.table
             ],
             "levels_rounded_down": p.levels.rounded,
-            "alternatives": alternatives(p),
-            "certificate": certified(p),
-            "frontier": [{"more_mse": tolerance, "cap": p.frontier(tolerance)} for tolerance in TOLERANCES],
+            "alternatives": self.alternatives,
+            "certificate": self.certificate,
+            "frontier": self.frontier,
             "exact": {
                 "grid": GRID,
                 "weights": p.units.tolist(),
-                "keep": None if p.keep is None else p.keep.tolist(),
+                "keep": p.keep.tolist() if isinstance(p, SamplingPlan) else None,
                 "noise": [{"scale": t.scale.hex(), "first": t.first, "last": t.last} for t in p.noise],
                 "shrink": p.shrink,
             },
-            "assumptions": list(assumptions(p)),
+            "assumptions": self.assumptions,
         }
-    )
-    return facts
+        plain: dict[str, Any] = jsonable(facts)
+        return plain
 
 
-def release_facts(r: Release, level: float = 0.95) -> dict[str, Any]:
+def release_facts(r: Release, level: float) -> dict[str, Any]:
     """Return a release as plain data for JSON."""
+    guaranteed, normal = r.confidence_interval(level), r.confidence_interval(level, "normal")
+    facts = r.plan.to_dict()
     return {
         "estimate": r.estimate,
         "unclamped": r.unclamped,
-        "interval": {
-            "level": level,
-            "guaranteed": list(r.confidence_interval(level)),
-            "normal": list(r.confidence_interval(level, "normal")),
-        },
-        **plan_facts(r.plan),
-        "assumptions": [*assumptions(r.plan), *r.notes],
+        "interval": {"level": level, "guaranteed": list(guaranteed), "normal": list(normal)},
+        **facts,
+        "assumptions": [*facts["assumptions"], *r.notes],
     }

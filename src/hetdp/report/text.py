@@ -6,19 +6,20 @@ import decimal
 import html
 import io
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hetdp.core.plan import Plan
 from hetdp.estimators import find
 
-from .facts import TOLERANCES, Band, alternatives, assumptions, bands, certified, even_spread_error
+from .facts import Band
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
+    from hetdp.core.plan import Plan
     from hetdp.privacy.release import Release
     from hetdp.theory.target import Target
 
@@ -27,6 +28,36 @@ _BAR = 28
 _LONGEST_NAME = 24
 _HEADINGS = ("Tier", "ε asked", "People", "ε spent", "ε free", "Weight each", "Share")
 _PLAIN = {"uniform": "everybody at the smallest ε", "proportional": "weights proportional to ε"}
+
+Lines = Sequence[tuple[str, str]]
+"""Pairs of a heading, or nothing, and a sentence."""
+
+
+@dataclass(frozen=True)
+class Grid:
+    """A table: the first column to the left, numbers to the right.
+
+    Attributes
+    ----------
+    bars
+        For each row the ε that is spent and the ε that was asked for, to be drawn.
+    """
+
+    headings: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    bars: Sequence[tuple[float, float]] = ()
+
+    @property
+    def top(self) -> float:
+        """The ε at which bars end: three times what is spent at most."""
+        return 3 * max((spent for spent, _ in self.bars if math.isfinite(spent)), default=0.0) or 1.0
+
+
+Parts = Sequence[Lines | Grid | str]
+"""What a report consists of, in its order; text alone is a chart, which HTML shows as the bars of its table."""
+
+
+# How numbers are printed
 
 
 def number(x: float, error: float) -> str:
@@ -89,25 +120,58 @@ def odds(x: float) -> str:
     return f"{up.normalize():f}" if up < 10**6 else f"{float(up):.2e}"
 
 
-def plan_lines(p: Plan) -> list[tuple[str, str]]:
+def shorten(name: str) -> str:
+    """Return a name that leaves room for the numbers."""
+    return name if len(name) <= _LONGEST_NAME else name[: _LONGEST_NAME - 1] + "…"
+
+
+# What is said
+
+
+def people(count: int) -> str:
+    """Return a number of people in words.
+
+    >>> people(1), people(2000)
+    ('1 person', '2,000 people')
+    """
+    return "1 person" if count == 1 else f"{count:,} people"
+
+
+def plan_lines(p: Plan) -> Lines:
     """Return what a plan says besides its table, as pairs of heading and sentence."""
     lines = [("Saturation", _saturation(p))]
     if p.abstains:
         return [*lines, ("Error", f"at most ± {number(p.interval.width / 2, p.worst_case_error)}: half the range")]
-    lines += [("Noise", _noise(p)), ("Error", _error(p))]
-    others = (f"{_PLAIN[name]}: {fact['times']:.2f} × this error" for name, fact in alternatives(p).items())
-    lines += [("Instead", "; ".join(others)), *zip(("Frontier", "", ""), _frontier(p), strict=True)]
+    others = (f"{_PLAIN[name]}: {fact['times']:.2f} × this error" for name, fact in p.facts.alternatives.items())
+    lines += [("Noise", _noise(p)), ("Error", _error(p)), ("Instead", "; ".join(others))]
+    for heading, offer in zip(("Frontier", "", ""), p.facts.frontier, strict=True):
+        promise = f"you could promise everyone ε = {epsilon(offer['cap'])} at most ({offer['people']:,} gain)"
+        lines.append((heading, f"for {offer['more_mse']:.0%} more squared error {promise}"))
     most = float(p.spent[np.isfinite(p.spent)].max(initial=0))
     if 0 < most < 20:
         guess = f"the odds of any guess about a person's value by at most a factor of {odds(most)}"
         lines.append(("Meaning", f"spending ε = {spent_epsilon(most)} changes {guess}"))
-    if any(b.people and b.epsilon[1] > 0 and not b.share for b in bands(p)):
+    if any(band.people and band.epsilon[1] > 0 and not band.share for band in p.facts.bands):
         lines.append(("Left out", "people whose ε is too small to count beside the others have weight 0"))
     if p.levels.rounded:
         lines.append(("Levels", "more than 65,536 different ε: each was rounded down to 12 significant bits"))
     if any(20 < level < math.inf for level in p.levels.epsilon[-4:].tolist()):
         lines.append(("Remark", "an ε above 20 allows odds to change by a factor of 10⁸ and more: it protects little"))
     return lines
+
+
+def _saturation(p: Plan) -> str:
+    if p.abstains:
+        return "too few people or too little ε: the answer is the midpoint, no data is used and nothing is spent"
+    if p.threshold is None:
+        return "this method has no saturation level"
+    if math.isinf(p.threshold):
+        return "none: only public people count" if p.noiseless else "none: everybody spends all they allow"
+    above = int(p.levels.count[p.levels.epsilon > p.threshold].sum())
+    if not above:
+        return f"t = {epsilon(p.threshold)}: nobody is above it, so everybody's ε is used in full"
+    verbs = "allows more, spends about t, and gets" if above == 1 else "allow more, spend about t, and get"
+    return f"t = {epsilon(p.threshold)}: {people(above)} ({above / p.n:.1%}) {verbs} the rest free"
 
 
 def _noise(p: Plan) -> str:
@@ -120,66 +184,57 @@ def _noise(p: Plan) -> str:
 def _error(p: Plan) -> str:
     """Errors are root mean squares. Under a stated bound on the variance the worst case is over fewer distributions."""
     width, worst = p.interval.width, p.worst_case_error
-    size = f"± {number(worst, worst)} ({percent(worst / width)} of the range)"
+    size = f"root mean square ± {number(worst, worst)} ({percent(worst / width)} of the range) in the worst case"
     if p.variance_bound < 0.25:
         deviation = math.sqrt(p.variance_bound) * width
-        limit = f"if the standard deviation of a value is at most {deviation:,.4g}"
-        return f"root mean square {size} in the worst case, {limit}"
-    spread = even_spread_error(p)
-    return (
-        f"root mean square {size} in the worst case, for any distribution; "
-        f"± {number(spread, worst)} ({percent(spread / width)}) if values are spread evenly"
-    )
+        return f"{size}, if the standard deviation of a value is at most {deviation:,.4g}"
+    spread = p.facts.even_spread_error
+    even = f"± {number(spread, worst)} ({percent(spread / width)}) if values are spread evenly"
+    return f"{size}, for any distribution; {even}"
 
 
-def _saturation(p: Plan) -> str:
-    if p.abstains:
-        return "so few people or so little ε that the answer is the midpoint: no data is used, nothing is spent"
-    if p.threshold is None:
-        return "this method has no saturation level"
-    if math.isinf(p.threshold):
-        return "none: only public people count" if p.noiseless else "none: everybody spends all they allow"
-    above = int(p.levels.count[p.levels.epsilon > p.threshold].sum())
-    if not above:
-        return f"t = {epsilon(p.threshold)}: nobody is above it, so everybody's ε is used in full"
-    share = above / p.n
-    who = f"{above:,} people ({share:.1%}) allow more, spend about t, and get the rest free"
-    return f"t = {epsilon(p.threshold)}: {who}"
+def _setting(p: Plan) -> Lines:
+    low, high = (f"{bound:,.10g}" for bound in p.bounds)
+    return [("People", f"{p.n:,}   values in [{low}, {high}]"), ("Method", find(p.method).title)]
 
 
-def _frontier(p: Plan) -> list[str]:
-    lines = []
-    for tolerance in TOLERANCES:
-        cap = p.frontier(tolerance)
-        people = int(p.levels.count[p.levels.epsilon > cap].sum())
-        offer = f"ε = {epsilon(cap)} to everyone above it ({people:,} people)"
-        lines.append(f"for {tolerance:.0%} more squared error you can offer {offer}")
-    return lines
-
-
-def release_lines(r: Release, level: float = 0.95) -> list[tuple[str, str]]:
-    """Return what a release says besides its table."""
-    p = r.plan
-    error = p.worst_case_error
-    if p.abstains:
+def _estimate(r: Release, level: float) -> Lines:
+    error = r.plan.worst_case_error
+    estimate = number(r.estimate, error)
+    if r.plan.abstains:
         why = "the midpoint of the bounds, NOT from the data (too few people or too little ε)"
-        return [("Estimate", f"{number(r.estimate, error)}: {why}"), *_setting(p)]
+        return [("Estimate", f"{estimate}: {why}")]
     low, high = (number(x, error) for x in r.confidence_interval(level))
     narrow = [number(x, error) for x in r.confidence_interval(level, "normal")]
-    first = []
-    if p.noiseless:
-        first = [("Note", "no noise was needed: every person with weight said that their value is public")]
+    note = [("Note", "no noise was needed: every person with weight said that their value is public")]
     return [
-        *first,
-        ("Estimate", f"{number(r.estimate, error)}   {level:.0%} interval {low} to {high}, for any distribution"),
+        *(note if r.plan.noiseless else []),
+        ("Estimate", f"{estimate}   {level:.0%} interval {low} to {high}, for any distribution"),
         ("", f"(normal approximation, narrower, no guarantee: {narrow[0]} to {narrow[1]})"),
-        *_setting(p),
     ]
 
 
-def _setting(p: Plan) -> list[tuple[str, str]]:
-    low, high = (f"{bound:,.10g}" for bound in p.bounds)
-    return [("People", f"{p.n:,}   values in [{low}, {high}]"), ("Method", find(p.method).title)]
+def _target(p: Plan, answer: Target) -> Lines:
+    """Return the answer to `--target-error`."""
+    goal = number(answer.error, answer.error)
+    if answer.reached:
+        return [("Target", f"the worst-case error is already below {goal}")]
+    lines = [("Target", f"a worst-case error of {goal} needs one of these:")]
+    if answer.people is None:
+        lines.append(("", "no number of people at this mix of ε is enough"))
+    else:
+        lines.append(("", f"{people(answer.people)} at this mix of ε ({answer.people / p.n:.2f} × as many)"))
+    if answer.epsilon and not any(answer.epsilon.values()):
+        return [*lines, ("", "raising the ε of one tier: no ε is enough, for any tier")]
+    for level, needs in answer.epsilon.items():
+        name = p.levels.names.get(level, f"people at ε = {epsilon(level)}")
+        lines.append(("", f"{name}: " + (f"ε = {epsilon(needs)}" if needs is not None else "no ε is enough")))
+    return lines
+
+
+def assumed_lines(sentences: Sequence[str]) -> Lines:
+    """Return what is assumed, under one heading."""
+    return [("" if i else "Assumed", sentence) for i, sentence in enumerate(sentences)]
 
 
 def cells(band: Band, n: int) -> tuple[str, ...]:
@@ -195,70 +250,62 @@ def cells(band: Band, n: int) -> tuple[str, ...]:
     return name, asked, f"{band.people:,}", spent, free, f"{band.weight * n:.3g}/n", f"{band.share:.1%}"
 
 
-def shorten(name: str) -> str:
-    """Return a name that leaves room for the numbers."""
-    return name if len(name) <= _LONGEST_NAME else name[: _LONGEST_NAME - 1] + "…"
+def _parts(first: Lines, p: Plan, more: Lines = (), notes: Sequence[str] = (), *, chart: bool = False) -> Parts:
+    """Return a report: what is special about it, the tiers, the plan, what is assumed."""
+    bands, certificate = p.facts.bands, p.facts.certificate
+    tiers = Grid(_HEADINGS, [cells(band, p.n) for band in bands], [(b.spent[1], b.epsilon[1]) for b in bands])
+    best = "how far this is from the best possible is not certified when a bound on the variance is assumed"
+    last = ("Best", certificate["sentence"] if certificate else best)
+    bars = [_chart(tiers)] if chart and not p.abstains else []
+    return [first, tiers, [*plan_lines(p), *more], *bars, [*assumed_lines([*p.facts.assumptions, *notes]), last]]
 
 
-def renderable(
-    lines: list[tuple[str, str]],
-    p: Plan,
-    *,
-    chart: bool,
-    more: Sequence[tuple[str, str]] = (),
-    notes: Sequence[str] = (),
-) -> RenderableType:
-    """Return the report for a rich console: facts, table, chart, assumptions."""
+def _chart(tiers: Grid) -> str:
+    """Return bars: the dark part of what people allow is spent, the light part is free."""
+    named = [(row[0] or row[1], *bar) for row, bar in zip(tiers.rows, tiers.bars, strict=True) if bar[1] > 0]
+    width, top = max(len(name) for name, *_ in named), tiers.top
+    lines = [f"{'':{width}}  █ spent  ░ free  (up to ε = {epsilon(top)})"]
+    for name, spent, asked in named:
+        dark, full = max(round(_BAR * min(spent / top, 1)), 1), round(_BAR * min(asked / top, 1))
+        lines.append(f"{name:>{width}}  {'█' * dark}{'░' * (full - dark)}{'▶' if asked > top else ''}")
+    return "\n".join(lines)
+
+
+def plan_parts(p: Plan, answer: Target | None = None, notes: Sequence[str] = ()) -> Parts:
+    """Return the report on a plan, with the answer to `--target-error` if there is one."""
+    return _parts(_setting(p), p, _target(p, answer) if answer else (), notes, chart=True)
+
+
+def release_parts(r: Release, level: float) -> Parts:
+    """Return the report on a release."""
+    return _parts([*_estimate(r, level), *_setting(r.plan)], r.plan, notes=r.notes)
+
+
+# How it is laid out
+
+
+def body(parts: Parts) -> RenderableType:
+    """Return a report for a rich console, a blank line between its parts."""
     from rich.console import Group
-    from rich.padding import Padding
+
+    laid = [part if isinstance(part, str) else _table(part) for part in parts]
+    return Group(laid[0], *(piece for part in laid[1:] for piece in ("", part)))
+
+
+def _table(part: Lines | Grid) -> RenderableType:
     from rich.table import Table
 
-    def facts(pairs: Iterable[tuple[str, str]]) -> Table:
-        grid = Table.grid(padding=(0, 2))
-        grid.add_column(style="bold", no_wrap=True, min_width=10)
-        grid.add_column()
-        for pair in pairs:
-            grid.add_row(*pair)
-        return grid
-
-    tiers = Table(box=None, header_style="bold", padding=(0, 2, 0, 0))
-    for i, heading in enumerate(_HEADINGS):
-        tiers.add_column(heading, justify="left" if i == 0 else "right", no_wrap=True)
-    for band in bands(p):
-        tiers.add_row(*cells(band, p.n))
-    parts: list[RenderableType] = [facts(lines), Padding(tiers, (1, 0)), facts([*plan_lines(p), *more])]
-    if chart and not p.abstains:
-        parts.append(Padding(_chart(p), (1, 0, 0, 0)))
-    said = [*assumptions(p), *notes]
-    last = [*zip(["Assumed", *[""] * (len(said) - 1)], said, strict=True), ("Best", _best(p))]
-    parts.append(Padding(facts(last), (1, 0, 0, 0)))
-    return Group(*parts)
-
-
-def _best(p: Plan) -> str:
-    found = certified(p)
-    if found is None:
-        return "how far this is from the best possible is not certified when a bound on the variance is assumed"
-    return str(found["sentence"])
-
-
-def _chart_top(rows: list[Band]) -> float:
-    return 3 * max((band.spent[1] for band in rows if math.isfinite(band.spent[1])), default=0.0) or 1.0
-
-
-def _chart(p: Plan) -> str:
-    """Return bars: the dark part of what people allow is spent, the light part is free."""
-    rows = [band for band in bands(p) if band.epsilon[1] > 0]
-    top = _chart_top(rows)
-    named = [cells(band, p.n)[0] or cells(band, p.n)[1] for band in rows]
-    width = max(map(len, named))
-    lines = [f"{'':{width}}  █ spent  ░ free  (up to ε = {epsilon(top)})"]
-    for name, band in zip(named, rows, strict=True):
-        spent = round(_BAR * min(band.spent[1] / top, 1))
-        asked = round(_BAR * min(band.epsilon[1] / top, 1))
-        more = "▶" if band.epsilon[1] > top else ""
-        lines.append(f"{name:>{width}}  {'█' * max(spent, 1)}{'░' * (asked - max(spent, 1))}{more}")
-    return "\n".join(lines)
+    if isinstance(part, Grid):
+        table = Table(box=None, header_style="bold", padding=(0, 2, 0, 0))
+        for i, heading in enumerate(part.headings):
+            table.add_column(heading, justify="right" if i else "left", overflow="fold")
+    else:
+        table = Table.grid(padding=(0, 2))
+        table.add_column(style="bold", no_wrap=True, min_width=10)
+        table.add_column()
+    for row in part.rows if isinstance(part, Grid) else part:
+        table.add_row(*row)
+    return table
 
 
 def text(body: RenderableType) -> str:
@@ -271,47 +318,40 @@ def text(body: RenderableType) -> str:
     return "\n".join(line.rstrip() for line in printed.splitlines())
 
 
-def target_lines(p: Plan, answer: Target) -> list[tuple[str, str]]:
-    """Return the answer to `--target-error`."""
-    goal = number(answer.error, answer.error)
-    if answer.reached:
-        return [("Target", f"the worst-case error is below {goal} already")]
-    lines = [("Target", f"a worst-case error of {goal} needs one of these:")]
-    if answer.people is None:
-        lines.append(("", "no number of people at this mix of ε can do it"))
-    else:
-        lines.append(("", f"{answer.people:,} people at this mix of ε ({answer.people / p.n:.2f} × as many)"))
-    if answer.epsilon and not any(answer.epsilon.values()):
-        return [*lines, ("", "raising the ε of one tier: no ε can do it, for any tier")]
-    for level, needs in answer.epsilon.items():
-        name = p.levels.names.get(level, f"people at ε = {epsilon(level)}")
-        lines.append(("", f"{name}: " + (f"ε = {epsilon(needs)}" if needs is not None else "no ε can do it")))
-    return lines
+def to_html(parts: Parts) -> str:
+    """Return a report as a piece of HTML."""
+    laid = [_html_table(part) if isinstance(part, Grid) else _html_lines(part) for part in parts]
+    return f'<div class="hetdp">{"".join(laid)}</div>'
 
 
-def plan_body(p: Plan, answer: Target | None = None, notes: Sequence[str] = ()) -> RenderableType:
-    """Return the report on a plan for a rich console, with the answer to `--target-error` if there is one."""
-    return renderable(_setting(p), p, chart=True, more=target_lines(p, answer) if answer else [], notes=notes)
+def _html_lines(lines: Lines | str) -> str:
+    if isinstance(lines, str):  # a chart: HTML has its bars in the table
+        return ""
+    cell = '<b>{}</b><span style="white-space:pre-wrap">{}</span>'  # blanks keep numbers apart
+    rows = (cell.format(html.escape(name), html.escape(sentence)) for name, sentence in lines)
+    return f'<div style="display:grid;grid-template-columns:6.5em 1fr;gap:2px 8px">{"".join(rows)}</div>'
 
 
-def release_body(r: Release, level: float = 0.95) -> RenderableType:
-    """Return the report on a release for a rich console."""
-    return renderable(release_lines(r, level), r.plan, chart=False, notes=r.notes)
+def _html_table(grid: Grid) -> str:
+    rows = [[html.escape(cell) for cell in row] for row in (grid.headings, *grid.rows)]
+    if grid.bars:
+        bars = [f"spent | free, up to ε = {epsilon(grid.top)}", *(_bar(*bar, grid.top) for bar in grid.bars)]
+        rows = [[*row, bar] for row, bar in zip(rows, bars, strict=True)]
+    cell = '<{0} style="text-align:{1};padding:2px 12px 2px 0">{2}</{0}>'
+    sides = ["left", *["right"] * (len(grid.headings) - 1), "left"]
+    made = ""
+    for i, row in enumerate(rows):
+        shown = (cell.format("td" if i else "th", side, entry) for side, entry in zip(sides, row, strict=False))
+        made += f"<tr>{''.join(shown)}</tr>"
+    return f'<div style="overflow-x:auto;margin:10px 0"><table style="border-collapse:collapse">{made}</table></div>'
 
 
-def plan_text(p: Plan) -> str:
-    """Return the report on a plan as text."""
-    return text(plan_body(p))
-
-
-def plan_html(p: Plan, answer: Target | None = None, notes: Sequence[str] = ()) -> str:
-    """Return the report on a plan as a piece of HTML."""
-    return _html(_setting(p), p, target_lines(p, answer) if answer else [], notes)
-
-
-def release_html(r: Release, level: float = 0.95) -> str:
-    """Return the report on a release as a piece of HTML."""
-    return _html(release_lines(r, level), r.plan, notes=r.notes)
+def _bar(spent: float, asked: float, top: float) -> str:
+    """Return a bar of HTML: what is spent, then what is free."""
+    dark, full = (round(100 * min(x / top, 1)) for x in (spent, asked))
+    part = '<span style="display:inline-block;height:.7em;width:{}px;background:{}"></span>'
+    more = " ▶" if asked > top else ""  # it goes on
+    return part.format(dark, "#0072B2") + part.format(max(full - dark, 0), "#9ecae1") + more
 
 
 def page(title: str, body: str) -> str:
@@ -322,38 +362,3 @@ def page(title: str, body: str) -> str:
         f"<title>{html.escape(title)}</title><style>:root{{color-scheme:light dark}}{style}</style></head>"
         f"<body><h1>{html.escape(title)}</h1>{body}</body></html>"
     )
-
-
-def _html(
-    lines: list[tuple[str, str]], p: Plan, more: Sequence[tuple[str, str]] = (), notes: Sequence[str] = ()
-) -> str:
-    def facts(pairs: Iterable[tuple[str, str]]) -> str:
-        cell = '<b>{}</b><span style="white-space:pre-wrap">{}</span>'  # blanks keep numbers apart
-        rows = (cell.format(html.escape(name), html.escape(sentence)) for name, sentence in pairs)
-        grid = "display:grid;grid-template-columns:6.5em 1fr;gap:2px 8px"
-        return f'<div style="{grid}">{"".join(rows)}</div>'
-
-    def row(entries: Iterable[str], tag: str, bar: str) -> str:
-        cell = '<{0} style="text-align:{1};padding:2px 12px 2px 0">{2}</{0}>'
-        sides = ["left"] + ["right"] * (len(_HEADINGS) - 1)
-        shown = (cell.format(tag, side, html.escape(entry)) for side, entry in zip(sides, entries, strict=True))
-        return f"<tr>{''.join(shown)}<{tag}>{bar}</{tag}></tr>"
-
-    top = _chart_top(bands(p))
-    head = row(_HEADINGS, "th", f"spent | free, up to ε = {epsilon(top)}")
-    table = head + "".join(row(cells(b, p.n), "td", _bar(b, top)) for b in bands(p))
-    assumed = "".join(f"<li>{html.escape(sentence)}</li>" for sentence in [*assumptions(p), *notes])
-    return (
-        f'<div class="hetdp">{facts(lines)}<div style="overflow-x:auto">'
-        f'<table style="margin:10px 0;border-collapse:collapse">{table}</table></div>'
-        f"{facts([*plan_lines(p), *more, ('Best', _best(p))])}"
-        f'<details open style="margin-top:8px"><summary>What is assumed</summary><ul>{assumed}</ul></details></div>'
-    )
-
-
-def _bar(band: Band, top: float) -> str:
-    """Return a bar of HTML: what is spent, then what is free."""
-    spent, asked = (round(100 * min(x / top, 1)) for x in (band.spent[1], band.epsilon[1]))
-    part = '<span style="display:inline-block;height:.7em;width:{}px;background:{}"></span>'
-    more = " ▶" if band.epsilon[1] > top else ""  # it goes on
-    return part.format(spent, "#0072B2") + part.format(max(asked - spent, 0), "#9ecae1") + more

@@ -14,7 +14,7 @@ from pydantic import Field
 from hetdp.core.levels import Levels
 from hetdp.core.plan import plan
 from hetdp.estimators import methods
-from hetdp.report import compare, facts
+from hetdp.report import compare
 
 from .errors import RefusedError
 from .strict import StrictRoute
@@ -73,7 +73,7 @@ def _traced(text: str) -> dict[str, Any]:
         "n": p.n,
         "threshold": None if p.threshold is None or math.isinf(p.threshold) else p.threshold,
         "abstains": p.abstains,
-        "tiers": facts.plan_facts(p)["tiers"],
+        "tiers": p.to_dict()["tiers"],
         "frontier": p.frontier(0.01),
         "comparison": compare.compare(levels, bounds=(0, 1)).to_dict(),
         "over_n": _over_n(mix),

@@ -14,7 +14,7 @@ from hetdp.core.levels import Levels
 from hetdp.core.plan import Plan, plan
 from hetdp.ledger._amounts import Rule, budget_units
 from hetdp.ledger._amounts import level as ledger_level
-from hetdp.report import facts, text
+from hetdp.report import text
 
 from .studies import Study
 
@@ -41,7 +41,7 @@ def _plan(people: tuple[tuple[float, int], ...], names: tuple[tuple[float, str],
 @lru_cache(maxsize=64)
 def _plan_facts(p: Plan) -> dict[str, Any]:
     """Everything public about a plan; `core.plan` returns the same object for the same people: cached."""
-    return facts.plan_facts(p)
+    return p.to_dict()
 
 
 def shared(study: Study, level: float) -> float:
@@ -94,7 +94,7 @@ def table(p: Plan, names: Mapping[float, str]) -> list[dict[str, Any]]:
             "spent": _json(band.spent[1]),
             "share": band.share,
         }
-        for band in facts.bands(p)
+        for band in p.facts.bands
     ]
 
 
@@ -199,6 +199,6 @@ def _figures(p: Plan | None) -> dict[str, Any] | None:
         "n": p.n,
         "threshold": None if p.threshold is None else _json(p.threshold),
         "worst_case_error": p.worst_case_error,
-        "even_spread_error": facts.even_spread_error(p),
+        "even_spread_error": p.facts.even_spread_error,
         "abstains": p.abstains,
     }

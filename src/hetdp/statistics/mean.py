@@ -1,9 +1,9 @@
-"""The one-line form of read → plan → release."""
+"""The mean in one call: read → plan → release. Its `Statistic` is in `statistics.statistic`."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, overload
+from typing import Any, TypedDict, Unpack, overload
 
 from hetdp.core.domain import Interval
 from hetdp.core.plan import plan
@@ -15,49 +15,29 @@ from hetdp.sources import Form, Rows, Source, read_groups, records, tally
 from hetdp.tally.tally import Tally
 
 
+class _Options(TypedDict, total=False):
+    """What every form of `mean` takes."""
+
+    value: str | None
+    method: str
+    variance: float | None
+    person: Any
+    rows: Rows
+    public_columns: Sequence[str]
+    groups: Sequence[str] | None
+    public_rows: Any
+    tiers: Mapping[str, Any] | None
+    query: str | None
+    delimiter: str | None
+    decimal: str
+    thousands: str | None
+
+
 @overload
-def mean(
-    source: Any,
-    *,
-    epsilon: Any,
-    bounds: Any,
-    value: str | None = None,
-    method: str = "adpm",
-    variance: float | None = None,
-    person: Any = None,
-    rows: Rows = "one",
-    by: None = None,
-    public_columns: Sequence[str] = (),
-    groups: Sequence[str] | None = None,
-    public_rows: Any = None,
-    tiers: Mapping[str, Any] | None = None,
-    query: str | None = None,
-    delimiter: str | None = None,
-    decimal: str = ".",
-    thousands: str | None = None,
-) -> Release: ...
+def mean(source: Any, *, epsilon: Any, bounds: Any, by: None = None, **options: Unpack[_Options]) -> Release: ...
 @overload
-def mean(
-    source: Any,
-    *,
-    epsilon: Any,
-    bounds: Any,
-    value: str | None = None,
-    method: str = "adpm",
-    variance: float | None = None,
-    person: Any = None,
-    rows: Rows = "one",
-    by: str,
-    public_columns: Sequence[str] = (),
-    groups: Sequence[str] | None = None,
-    public_rows: Any = None,
-    tiers: Mapping[str, Any] | None = None,
-    query: str | None = None,
-    delimiter: str | None = None,
-    decimal: str = ".",
-    thousands: str | None = None,
-) -> Groups: ...
-def mean(  # noqa: PLR0913  one parameter an aspect of a table
+def mean(source: Any, *, epsilon: Any, bounds: Any, by: str, **options: Unpack[_Options]) -> Groups: ...
+def mean(  # noqa: PLR0913  mirrors the columns of a table
     source: Any,
     *,
     epsilon: Any,

@@ -56,6 +56,7 @@ class Tally:
     """
 
     __slots__ = ("identities", "interval", "levels", "notes", "table")
+    statistic = "mean"
 
     def __init__(
         self,

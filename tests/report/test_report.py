@@ -1,0 +1,132 @@
+"""What readers get of a plan and a release: numbers, text, HTML, JSON."""
+
+from __future__ import annotations
+
+import html
+import json
+import math
+import re
+
+import pytest
+
+import hetdp
+from hetdp.report import facts as _facts
+from hetdp.report import text as _text
+
+LEVELS = {0.1: 700, math.inf: 300}
+
+
+@pytest.fixture(scope="module")
+def release():
+    return hetdp.mean([0.25, 0.75] * 500, epsilon=[0.1] * 700 + [math.inf] * 300, bounds=(0, 1))
+
+
+def test_a_release_is_a_number_where_one_is_needed(release):
+    assert float(release) == release.estimate
+    assert f"{release:.2f}" == f"{release.estimate:.2f}"
+    assert f"{release:>12.3g}" == f"{release.estimate:>12.3g}"
+    assert f"{release}" == str(release) == release.report()
+    with pytest.raises(ValueError, match="format"):
+        format(release, "q")
+
+
+def test_a_plan_and_a_release_give_their_facts_as_json(release):
+    plan = hetdp.plan(LEVELS, bounds=(0, 1))
+    assert json.loads(plan.to_json()) == plan.to_dict()
+    assert json.loads(release.to_json()) == release.to_dict()
+    assert plan.to_dict()["tiers"][1]["epsilon"] == "inf"
+
+
+def test_a_plan_says_the_same_as_what_it_predicts():
+    """Control: the predictions of another plan differ."""
+    plan, other = (hetdp.plan(LEVELS, bounds=(0, 1), method=method) for method in ("adpm", "uniform"))
+    predicted = plan.predicted
+    assert plan.predicted is predicted
+    assert (plan.noise_scale, plan.worst_case_mse, plan.worst_case_error, plan.mse(0.1), plan.frontier(0.05)) == (
+        predicted.noise_scale,
+        predicted.worst_case_mse,
+        predicted.worst_case_error,
+        predicted.mse(0.1),
+        predicted.frontier(0.05),
+    )
+    assert plan.radius(0.9, "normal") == predicted.radius(0.9, "normal") != other.radius(0.9, "normal")
+
+
+@pytest.fixture
+def counted(monkeypatch):
+    """How often the facts that cost something are computed."""
+    calls = {"certificate": 0, "plan": 0, "frontier": 0}
+
+    def counting(name, real):
+        def call(*given, **options):
+            calls[name] += 1
+            return real(*given, **options)
+
+        return call
+
+    monkeypatch.setattr(_facts, "certificate", counting("certificate", _facts.certificate))
+    monkeypatch.setattr(_facts, "plan", counting("plan", _facts.plan))
+    monkeypatch.setattr(hetdp.Plan, "frontier", counting("frontier", hetdp.Plan.frontier))
+    return calls
+
+
+def test_text_html_and_json_share_facts_that_are_computed_once(counted):
+    """Control: another plan for the same people computes its own."""
+    plan = hetdp.plan(LEVELS, bounds=(0, 1))
+    assert all([plan.report(), plan._repr_html_(), plan.to_json()])
+    assert counted == {"certificate": 1, "plan": 2, "frontier": 3}
+    hetdp.plan(LEVELS, bounds=(0, 1)).report()
+    assert counted == {"certificate": 2, "plan": 4, "frontier": 6}
+
+
+def test_text_and_html_say_the_same_in_the_same_order(release):
+    """HTML is read as its cells; text, as it is printed, without the breaks of its lines."""
+    parts = _text.release_parts(release, 0.95)
+    cells = [html.unescape(cell) for cell in re.findall(r">([^<>]+)</(?:b|span|td|th)>", _text.to_html(parts))]
+    printed = " ".join(release.report().split())
+    places, place = [], 0
+    for cell in cells:
+        if not cell.startswith(("spent |", " ▶")):  # the bars
+            place = printed.find(" ".join(cell.split()), place)
+            places.append(place)
+    assert len(places) > 40
+    assert -1 not in places
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_one_person_is_not_people(count):
+    report = " ".join(hetdp.plan({0.1: 1000, 5.0: count}, bounds=(0, 1)).report().split())
+    assert ("1 person (0.1%) allows more, spends about t, and gets" in report) == (count == 1)
+    assert ("2 people (0.2%) allow more, spend about t, and get" in report) == (count == 2)
+
+
+SENTENCES = [
+    "Each person's value is protected",
+    "for 1% more squared error you could promise everyone ε = 0.1751 at most (300 gain)",
+    "ε is public and must not depend on the value.",
+]
+
+
+@pytest.mark.parametrize("sentence", SENTENCES)
+def test_a_report_says_in_plain_words(sentence):
+    assert sentence in " ".join(hetdp.plan(LEVELS, bounds=(0, 1)).report().split())
+
+
+def test_a_table_of_groups_says_what_holds_for_it_as_a_whole():
+    groups = {name: hetdp.mean([0.5] * 90, epsilon=[1.0] * 90, bounds=(0, 1)) for name in ("a", "b")}
+    found = hetdp.Groups(groups, checked=True)
+    report = " ".join(found.report().split())
+    assert "Together Each person is in one group" in report
+    assert report.count("Each person's value is protected") == 1
+    assert "parallel composition" in html.unescape(found._repr_html_())
+    assert json.loads(found.to_json())["groups"]["a"] == groups["a"].to_dict()
+
+
+def test_json_says_what_it_is_about_and_how_to_read_it(release):
+    """The old fields stay; what a program needs to know before it reads the others is beside them."""
+    named = {"schema": 1, "version": hetdp.__version__, "statistic": "mean", "measure": "pure-epsilon"}
+    for facts in (release.to_dict(), release.plan.to_dict()):
+        assert {name: facts[name] for name in named} == named
+        assert {"method", "n", "bounds", "tiers", "certificate", "frontier", "exact", "assumptions"} <= set(facts)
+    assert {"estimate", "unclamped", "interval"} <= set(release.to_dict())
+    assert [set(offer) for offer in release.to_dict()["frontier"]] == [{"more_mse", "cap", "people"}] * 3
