@@ -30,17 +30,10 @@ from hetdp.privacy.exact import LARGEST_SCALE
 
 from .distributions import Distribution, Total, Values, distribution_of
 
-BLOCK = 2**16
-"""Values drawn at a time, people times runs: few enough for a processor's cache."""
-
-SEVERAL = 256
-"""People at one level from whom on their sum is drawn at once, where the distribution can."""
-
-MOST_PEOPLE = 2**24
-"""People who can be drawn one by one."""
-
-PATIENCE = 2.0
-"""Seconds before a progress bar appears."""
+BLOCK = 2**16  # values drawn at a time, people times runs: few enough for a processor's cache
+SEVERAL = 256  # people at one level from whom on their sum is drawn at once, where the distribution can
+MOST_PEOPLE = 2**24  # people who can be drawn one by one
+PATIENCE = 2.0  # seconds before a progress bar appears
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -210,14 +203,10 @@ class Affine:
     spread: float
     pull: float
 
-    def people(self, _: np.random.Generator, x: Values, level: Ints) -> Floats:
-        """Return what these people, one a column of x, add to each run."""
+    def part(self, _: np.random.Generator, x: Values, level: Ints, __: Total | None) -> Floats:
+        """Return what people (or sums of whole levels), one a column of x, add to each run."""
         # not `@`: how BLAS rounds may depend on the number of cores
         return np.asarray(np.einsum("ij,j->i", x, self.weight[level]))
-
-    def groups(self, rng: np.random.Generator, sums: Values, level: Ints, _: Total) -> Floats:
-        """Return what whole levels, one a column of sums, add to each run."""
-        return self.people(rng, sums, level)
 
     def estimate(self, rng: np.random.Generator, part: Floats) -> Floats:
         """Return the estimates from all that was added."""
@@ -246,15 +235,13 @@ class Sampling:
         """D, the expected number of people kept."""
         return float(np.sum(self.levels.count * self.weight))
 
-    def people(self, rng: np.random.Generator, x: Values, level: Ints) -> Floats:
-        """Return how many of these people are kept in each run, and their sum."""
-        kept = rng.random(x.shape) < self.weight[level]
-        return np.stack([kept.sum(axis=1), (kept * x).sum(axis=1)])
-
-    def groups(self, rng: np.random.Generator, sums: Values, level: Ints, total: Total) -> Floats:
-        """Return how many people of whole levels are kept in each run, and their sum."""
-        kept = rng.binomial(self.levels.count[level], self.weight[level], sums.shape).sum(axis=1)
-        return np.stack([kept, total(rng, kept)])
+    def part(self, rng: np.random.Generator, x: Values, level: Ints, total: Total | None) -> Floats:
+        """Return how many of these people are kept in each run, and their sum; with `total` for whole levels."""
+        if total is None:
+            kept = rng.random(x.shape) < self.weight[level]
+            return np.stack([kept.sum(axis=1), (kept * x).sum(axis=1)])
+        m = rng.binomial(self.levels.count[level], self.weight[level], x.shape).sum(axis=1)
+        return np.stack([m, total(rng, m)])
 
     def estimate(self, rng: np.random.Generator, part: Floats) -> Floats:
         """Return (sum of the kept + Laplace(1/t))/m; the midpoint where nobody was kept."""
@@ -337,10 +324,9 @@ class _Study:
 
     Attributes
     ----------
-    people
-        The level of every person who is drawn, at most `BLOCK` at a time.
-    groups
-        The levels whose sums are drawn at once.
+    pieces
+        The level of every person who is drawn, at most `BLOCK` at a time; then the levels whose sums are drawn at
+        once, with the way to draw them.
     columns
         How many values one run draws, at least 1.
     """
@@ -349,8 +335,7 @@ class _Study:
     count: Ints
     mechanisms: Sequence[Mechanism]
     clamp: bool
-    people: Sequence[Ints]
-    groups: Ints
+    pieces: Sequence[tuple[Ints, Total | None]]
     columns: int
 
     @classmethod
@@ -365,9 +350,10 @@ class _Study:
                 f"this distribution is drawn person by person, for at most {MOST_PEOPLE:,} people (got {people:,}); "
                 f"'uniform', 'bernoulli' and 'point' are drawn level by level"
             )
-        blocks = np.array_split(np.repeat(single, count[single]), -(-people // BLOCK)) if people else []
+        blocks = np.array_split(np.repeat(single, count[single]), -(-people // BLOCK) or 1)
+        pieces = [piece for piece in (*((block, None) for block in blocks), (groups, law.total)) if piece[0].size]
         noises = [m.scales.size for m in mechanisms if isinstance(m, Affine)]
-        return cls(law, count, mechanisms, clamp, blocks, groups, max(people + groups.size, *noises, 1))
+        return cls(law, count, mechanisms, clamp, pieces, max(people + groups.size, *noises, 1))
 
     def run(self, runs: int, seed: list[int], *, progress: bool | None) -> tuple[list[float], list[float]]:
         """Return the mean squared error of each method and its standard error."""
@@ -384,13 +370,12 @@ class _Study:
     def block(self, rng: np.random.Generator, runs: int) -> Floats:
         """Return the sums of (estimate − μ)² and of its square over some runs, one column a method."""
         parts = [np.zeros(runs) for _ in self.mechanisms]
-        for level in self.people:
-            x = self.law.draw(rng, (runs, level.size))
-            parts = [part + m.people(rng, x, level) for m, part in zip(self.mechanisms, parts, strict=True)]
-        total, level = self.law.total, self.groups
-        if total is not None and level.size:
-            sums = total(rng, np.broadcast_to(self.count[level], (runs, level.size)))
-            parts = [part + m.groups(rng, sums, level, total) for m, part in zip(self.mechanisms, parts, strict=True)]
+        for level, total in self.pieces:
+            if total is None:
+                x = self.law.draw(rng, (runs, level.size))
+            else:
+                x = total(rng, np.broadcast_to(self.count[level], (runs, level.size)))
+            parts = [part + m.part(rng, x, level, total) for m, part in zip(self.mechanisms, parts, strict=True)]
         found = np.stack([m.estimate(rng, part) for m, part in zip(self.mechanisms, parts, strict=True)])
         errors = (np.clip(found, -0.5, 0.5) if self.clamp else found) - self.law.mean
         errors[np.abs(errors) < 1e-14] = 0  # the rounding of doubles
