@@ -21,11 +21,9 @@ from scipy import stats
 import hetdp
 from hetdp.estimators import sampling
 from hetdp.paper import distributions as _distributions
-from hetdp.paper import mechanisms as _mechanisms
 from hetdp.paper import simulate as _simulate
-from hetdp.paper.distributions import bit_sums, chances, distribution_of, order_statistic
-from hetdp.paper.mechanisms import laplace, mechanism_of, reciprocals
-from hetdp.paper.simulate import Simulation, exact_mse, simulate
+from hetdp.paper.distributions import distribution_of, order_statistic, uniform_sums
+from hetdp.paper.simulate import Simulation, exact_mse, laplace, mechanism_of, reciprocals, simulate
 
 INF = math.inf
 ALPHA = 1e-9
@@ -81,9 +79,9 @@ def test_public_people_and_fixed_divisors_agree_with_the_exact_error(name):
 
 def run_instead(right, wrong, distribution, levels, runs, seed):
     """Simulate one mechanism and compare it with the exact error of another."""
-    law = distribution_of(distribution, UNIT, np.random.SeedSequence(0))
-    study = _simulate._study(law, levels.count, [wrong], clamp=False)
-    (mse,), (error,) = study.run(runs, np.random.SeedSequence(seed), progress=False)
+    law = distribution_of(distribution, UNIT, np.random.default_rng(0))
+    study = _simulate._Study.of(law, levels.count, [wrong], clamp=False)
+    (mse,), (error,) = study.run(runs, [seed], progress=False)
     return Simulation("wrong", runs, mse, error, right.mse(law), 0.0)
 
 
@@ -222,7 +220,7 @@ def direct_sums(rng, m, runs):
 @pytest.mark.parametrize("m", [1, 2, 5, 40])
 def test_sums_of_uniforms_from_bits_have_the_law_of_direct_sums(m):
     rng = np.random.default_rng(19)
-    found = bit_sums(rng, np.full(100_000, m))
+    found = uniform_sums(rng, np.full(100_000, m))
     assert abs(found.mean()) < FAR * math.sqrt(m / 12 / found.size)
     assert abs(found.var() / (m / 12) - 1) < FAR * math.sqrt(2 / found.size)
     assert stats.ks_2samp(found, direct_sums(rng, m, 100_000)).pvalue > ALPHA
@@ -230,22 +228,22 @@ def test_sums_of_uniforms_from_bits_have_the_law_of_direct_sums(m):
 
 def test_sums_of_uniforms_with_one_wrong_bit_are_rejected(monkeypatch):
     rng = np.random.default_rng(20)
-    lost = bit_sums(rng, np.full(100_000, 5)) + 2.0**-5  # as if the fifth bit were a little too often set
+    lost = uniform_sums(rng, np.full(100_000, 5)) + 2.0**-5  # as if the fifth bit were a little too often set
     assert stats.ks_2samp(lost, direct_sums(rng, 5, 100_000)).pvalue < ALPHA
     monkeypatch.setattr(_distributions, "BITS", 2)
-    coarse = bit_sums(rng, np.full(100_000, 2))
+    coarse = uniform_sums(rng, np.full(100_000, 2))
     assert abs(coarse.var() / (2 / 12) - 1) > FAR * math.sqrt(2 / coarse.size)
 
 
 def test_sums_of_uniforms_are_right_for_any_number_of_people():
     count = np.array([0, 1, 1000, 10**12])
-    found = bit_sums(np.random.default_rng(21), np.broadcast_to(count, (20_000, 4)))
+    found = uniform_sums(np.random.default_rng(21), np.broadcast_to(count, (20_000, 4)))
     assert not found[:, 0].any()
     assert np.all(np.abs(found[:, 1:].var(axis=0) / (count[1:] / 12) - 1) < FAR * math.sqrt(2 / 20_000))
 
 
 def drawn_beta(a, b, size=200_000):
-    law = distribution_of(("beta", a, b), UNIT, np.random.SeedSequence(0))
+    law = distribution_of(("beta", a, b), UNIT, np.random.default_rng(0))
     return law, law.draw(np.random.default_rng(22), (1, size)).ravel() + 0.5
 
 
@@ -257,32 +255,10 @@ def test_beta_values_have_the_law_that_scipy_knows_and_not_a_neighbouring_one(a,
     np.testing.assert_allclose([law.mean + 0.5, law.variance], [f(a, b) for f in (stats.beta.mean, stats.beta.var)])
 
 
-def test_the_grid_of_small_whole_betas_moves_mean_and_variance_by_less_than_a_hundred_millionth():
-    edges = np.linspace(0, 1, 2**16 + 1)
-    middle = (edges[1:] + edges[:-1]) / 2
-    for a, b in [(1, 1), (1, 2), (2, 3), (1, 9), (9, 1), (5, 5), (4, 6)]:
-        pmf = np.diff(stats.beta(a, b).cdf(edges))
-        mean, variance = stats.beta(a, b).stats("mv")
-        assert abs(pmf @ middle - mean) < 1e-8 * math.sqrt(variance)
-        assert abs(pmf @ (middle - mean) ** 2 / variance - 1) < 1e-8
-
-
 def test_an_order_statistic_is_the_sorted_one():
     x = order_statistic(np.random.default_rng(23), (3, 1000), 2, 4)
-    bits = _distributions.random_bits(np.random.default_rng(23), (4, 3000), np.int16)
-    np.testing.assert_array_equal(x.ravel(), (np.sort(bits, axis=0)[1] + 0.5) / 2**16)
-
-
-def test_chances_happen_as_often_as_they_should_however_small():
-    p = np.array([0.0, 2.0**-20, 3e-5, 0.1, 1 / 3, 0.5, 1 - 2.0**-20, 1.0])
-    found = chances(np.random.default_rng(24), p, (4_000_000, p.size)).sum(axis=0)
-    tests = [stats.binomtest(int(k), 4_000_000, q).pvalue for k, q in zip(found, p, strict=True)]
-    assert min(tests) > ALPHA
-    assert found[0] == 0
-    assert found[-1] == 4_000_000
-    coarse = np.floor(p * 2**16) / 2**16  # what sixteen bits alone would give
-    tests = [stats.binomtest(int(k), 4_000_000, q).pvalue for k, q in zip(found, coarse, strict=True)]
-    assert min(tests) < ALPHA
+    rng = np.random.default_rng(23)
+    np.testing.assert_array_equal(x, np.sort([rng.random((3, 1000)) for _ in range(4)], axis=0)[1])
 
 
 def test_sums_of_laplace_noises_have_the_law_of_direct_sums_and_not_of_five_per_cent_more():
@@ -304,7 +280,7 @@ def numbers(found):
 
 @pytest.mark.parametrize("distribution", ["uniform", ("beta", 2, 3)])
 def test_the_result_does_not_depend_on_the_number_of_cores(monkeypatch, distribution):
-    monkeypatch.setattr(_simulate, "CHUNK", 2**14)
+    monkeypatch.setattr(_simulate, "BLOCK", 2**14)
 
     def run(cores):
         monkeypatch.setattr(_simulate, "cores", lambda: cores)
@@ -315,32 +291,27 @@ def test_the_result_does_not_depend_on_the_number_of_cores(monkeypatch, distribu
     assert run(1) == run(2) == run(7)
 
 
-@pytest.mark.parametrize("runs", [2, 63, 64, 65, 640, 641])
-def test_every_run_is_simulated_once_and_every_chunk_has_a_stream_of_its_own(monkeypatch, runs):
-    monkeypatch.setattr(_simulate, "LONGEST", 64)
+@pytest.mark.parametrize("runs", [2, 9, 10, 11, 640, 641])
+def test_every_run_is_simulated_once_and_every_block_has_a_stream_of_its_own(monkeypatch, runs):
     monkeypatch.setattr(_simulate, "BLOCK", 30)
     blocks, streams = [], []
-    errors, chunk = _simulate._Study.errors, _simulate._Study.chunk
+    block = _simulate._Study.block
 
-    def counted(self, rng, size):
+    def seen(self, rng, size):
         blocks.append(size)
-        return errors(self, rng, size)
+        streams.append(rng.bit_generator.seed_seq.spawn_key)
+        return block(self, rng, size)
 
-    def seen(self, stream, size):
-        streams.append(stream.spawn_key)
-        return chunk(self, stream, size)
-
-    monkeypatch.setattr(_simulate._Study, "errors", counted)
-    monkeypatch.setattr(_simulate._Study, "chunk", seen)
+    monkeypatch.setattr(_simulate._Study, "block", seen)
     simulate({1.0: 3}, method="proportional", distribution=("beta", 2, 3), runs=runs, rng=27, bounds=UNIT)
     assert sum(blocks) == runs
     assert max(blocks) <= 10
-    assert len(set(streams)) == len(streams) == -(-runs // 64)
+    assert len(set(streams)) == len(streams) == -(-runs // 10)
 
 
 def test_more_people_than_fit_in_a_block_are_all_counted(monkeypatch):
-    monkeypatch.setattr(_simulate, "WIDEST", 7)
-    found = simulate({0.5: 20, 2.0: 11}, method=METHODS, distribution=("beta", 2, 3), runs=20_000, rng=28, bounds=UNIT)
+    monkeypatch.setattr(_simulate, "BLOCK", 7)
+    found = simulate({0.5: 20, 2.0: 11}, method=METHODS, distribution=("beta", 2, 3), runs=4000, rng=28, bounds=UNIT)
     assert {m: s.z for m, s in found.items() if not abs(s.z) < FAR} == {}
 
 
@@ -506,7 +477,7 @@ def test_as_many_people_as_one_likes_where_sums_are_drawn_at_once():
 
 
 def test_simulations_and_releases_share_no_code_for_randomness():
-    for module in (_simulate, _mechanisms, _distributions):
+    for module in (_simulate, _distributions):
         tree = ast.parse(Path(module.__file__).read_text(encoding="utf-8"))
         imported = {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
         assert any(name.startswith("hetdp.") for name in imported if name)

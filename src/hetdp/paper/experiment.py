@@ -6,6 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
+from hetdp.core.plan import Plan, plan
+
 from .simulate import Simulation, simulate
 
 if TYPE_CHECKING:
@@ -13,8 +17,7 @@ if TYPE_CHECKING:
 
 Rows = list[tuple[Any, ...]]
 
-QUICK = 200
-"""A quick run takes this many times fewer simulated runs than the paper did."""
+QUICK = 200  # a quick run makes this many times fewer simulated runs than the paper did
 
 
 @dataclass(frozen=True)
@@ -35,9 +38,16 @@ class Settings:
     quick: bool = False
     seed: int = 2023
 
-    def runs_for(self, paper: int) -> int:
-        """Return the number of runs where the paper took `paper`."""
-        return self.runs or (max(500, paper // QUICK) if self.quick else paper)
+    def simulate(
+        self, levels: Mapping[float, int], methods: Sequence[str], distribution: Any, *, runs: int, key: float
+    ) -> dict[str, Simulation]:
+        """Return the simulations of several methods at one point of a figure, for which the paper made `runs`.
+
+        `key` keeps the random streams of points apart.
+        """
+        wanted = self.runs or (max(500, runs // QUICK) if self.quick else runs)
+        rng = np.random.SeedSequence([self.seed, round(key * 1e6)])
+        return simulate(levels, method=methods, distribution=distribution, bounds=(-0.5, 0.5), runs=wanted, rng=rng)
 
     def thinned(self, grid: Sequence[Any]) -> Sequence[Any]:
         """Return the grid, or some of its points for a quick run."""
@@ -63,6 +73,34 @@ class Result:
     figure: Callable[[], Figure] | None = None
 
 
+class Points(dict[Any, dict[str, Simulation]]):
+    """Simulations of several methods at each point of a figure."""
+
+    def rows(self) -> Rows:
+        """Return the numbers for CSV: where, method, error, its standard error, exact error."""
+        return [
+            (x, name, p.mse, p.standard_error, p.exact_mse) for x, found in self.items() for name, p in found.items()
+        ]
+
+    def exact(self) -> dict[Any, dict[str, float]]:
+        """Return the exact errors of the methods at each point."""
+        return {x: {name: p.exact_mse or p.mse for name, p in found.items()} for x, found in self.items()}
+
+    def agreement(self) -> Verdict:
+        """Say whether all points lie within 4 standard errors of the exact formulas."""
+        scores = [abs(p.z) for found in self.values() for p in found.values() if p.z is not None]
+        return Verdict(
+            "simulated points agree with the exact formulas within 4 standard errors",
+            f"largest distance of {len(scores)} points: {max(scores):.2f} standard errors",
+            max(scores) <= 4,
+        )
+
+    def result(self, column: str, verdicts: list[Verdict], figure: Callable[[], Figure]) -> Result:
+        """Return all numbers with these verdicts and the one on their agreement; `column` says what the points are."""
+        columns = (column, "method", "mse", "standard_error", "exact_mse")
+        return Result(columns, self.rows(), [*verdicts, self.agreement()], figure)
+
+
 @dataclass(frozen=True)
 class Experiment:
     """One figure, table or example. `ours` marks those that the paper does not have; `picture` those with one."""
@@ -75,25 +113,52 @@ class Experiment:
     picture: bool = True
 
 
-def simulated(
-    levels: Mapping[float, int], methods: tuple[str, ...], distribution: Any, settings: Settings, *, runs: int, key: int
-) -> dict[str, Simulation]:
-    """Return the simulations of several methods at one point of a figure; `key` keeps the streams of points apart."""
-    import numpy as np
-
-    rng = np.random.SeedSequence([settings.seed, key])
-    found: dict[str, Simulation] = simulate(
-        levels, method=methods, distribution=distribution, bounds=(-0.5, 0.5), runs=settings.runs_for(runs), rng=rng
-    )
-    return found
+def planned(levels: Mapping[float, int], method: str = "adpm") -> Plan:
+    """Return the plan of a method on the paper's interval."""
+    return plan(levels, method=method, bounds=(-0.5, 0.5))
 
 
-def agreement(points: Sequence[Simulation]) -> Verdict:
-    """Say whether simulated points lie within 4 standard errors of the exact formulas."""
-    scores = [abs(point.z) for point in points if point.z is not None]
-    worst = max(scores, default=0.0)
-    return Verdict(
-        "simulated points agree with the exact formulas within 4 standard errors",
-        f"largest distance of {len(scores)} points: {worst:.2f} standard errors",
-        worst <= 4,
-    )
+def two_weights(eps1: float, eps2: float, n: int, f: float, method: str = "adpm") -> tuple[float, float]:
+    """Return the weights w₁ and w₂ of one person in each of two groups."""
+    first, second = planned({eps1: round(n * f), eps2: n - round(n * f)}, method).table
+    return first.weight, second.weight
+
+
+@dataclass(frozen=True)
+class Curve:
+    """One curve of a picture, in the colour of a method, or dark grey without one.
+
+    With standard errors it is drawn as points, each ± 4 of them; else as a line.
+    """
+
+    method: str | None
+    x: Any
+    y: Any
+    label: str = ""
+    error: Any = None
+    dashed: bool = False
+
+
+def picture(*panels: tuple[Sequence[Curve], str, str, str]) -> Figure:
+    """Return panels side by side: curves, the names of the two axes, and which of them are logarithmic ("xy")."""
+    from hetdp.report.plots import COLOURS, DASHED, MARKERS, beside, figure, plain
+
+    drawn, axes = figure(len(panels))
+    for axis, (curves, x, y, log) in zip(axes, panels, strict=True):
+        for c in curves:
+            colour, marker = (COLOURS[c.method], MARKERS[c.method]) if c.method else (DASHED, "")
+            if c.error is None:
+                axis.plot(c.x, c.y, "--" if c.dashed else "-", color=colour, linewidth=1, label=c.label)
+            else:
+                axis.errorbar(c.x, c.y, yerr=4 * np.asarray(c.error), color=colour, marker=marker, markersize=4,
+                              linewidth=0, elinewidth=1, label=c.label)  # fmt: skip
+                axis.set_title("lines: exact; points: simulated, ± 4 standard errors", fontsize=8)
+        axis.set(xlabel=x, ylabel=y, xscale="log" if "x" in log else "linear", yscale="log" if "y" in log else "linear")
+        low, high = axis.get_ylim()
+        if "y" not in log:
+            axis.set_ylim(bottom=0)
+        elif high < 1000 * low:  # beyond that, powers of ten read better
+            plain(axis.yaxis)
+        if any(c.label for c in curves):
+            beside(axis)
+    return drawn

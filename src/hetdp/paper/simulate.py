@@ -1,48 +1,43 @@
 """Simulate: the mean squared error of a method, by Monte Carlo, beside the exact one.
 
-This imitates the paper's mechanisms in floating point, with continuous Laplace noise from a seeded generator. It is not
-a release, shares no code with the release's randomness and protects nobody.
+This imitates the paper's mechanisms in floating point, on the paper's interval [−1/2, 1/2], with continuous Laplace
+noise from a seeded generator. It is not a release, shares no code with the release's randomness and protects nobody.
 
-Runs are cut into chunks. Each chunk has a random stream of its own, so the result does not depend on how many cores
-share the work. Within a chunk data are drawn once for all methods, block by block, small enough for the cache.
+Runs are cut into blocks. Each block has a random stream of its own, so the result does not depend on how many cores
+share the work, and all methods of a block see the same data.
 """
 
 from __future__ import annotations
 
-import operator
+import math
 import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from time import perf_counter
-from typing import Any, TypedDict, Unpack, overload
+from typing import Any, Literal, TypedDict, Unpack, overload
 
 import numpy as np
+from numpy.typing import NDArray
 
+from hetdp.core.accuracy import sampling_errors
 from hetdp.core.domain import Interval
 from hetdp.core.levels import Levels
+from hetdp.core.plan import plan
 from hetdp.errors import InputError
+from hetdp.estimators import sampling
+from hetdp.privacy.exact import LARGEST_SCALE
 
-from .distributions import Distribution, distribution_of
-from .mechanisms import Affine, Floats, Ints, Mechanism, Variant, mechanism_of
+from .distributions import Distribution, Total, Values, distribution_of
 
-CHUNK = 2**20
-"""Cells, people times runs, of one random stream."""
+BLOCK = 2**16  # values drawn at a time, people times runs: few enough for a processor's cache
+SEVERAL = 256  # people at one level from whom on their sum is drawn at once, where the distribution can
+MOST_PEOPLE = 2**24  # people who can be drawn one by one
+PATIENCE = 2.0  # seconds before a progress bar appears
 
-LONGEST = 2**13
-"""Runs of one random stream, at most."""
-
-BLOCK = 2**17
-"""Cells drawn at a time."""
-
-WIDEST = 2**13
-"""People drawn at a time in one run; a float32 sum over so many is precise enough, and BLAS stays on one core."""
-
-MOST_PEOPLE = 2**24
-"""People who can be drawn one by one."""
-
-PATIENCE = 2.0
-"""Seconds before a progress bar appears."""
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Variant = Literal["realised", "fixed"]
 
 
 @dataclass(frozen=True)
@@ -151,15 +146,19 @@ def simulate(  # noqa: PLR0913  the choices of an experiment
     (3.9894, True)
     """
     start = perf_counter()
-    levels, names, runs = Levels.given(levels), _names(method), _whole(runs)
-    interval, seed = Interval.of(bounds), _seed(rng)
+    levels, interval, seed = Levels.given(levels), Interval.of(bounds), _seed(rng)
+    names = [method] if isinstance(method, str) else method
+    if not isinstance(names, (list, tuple)) or not names or not all(isinstance(name, str) for name in names):
+        raise InputError(f"the method must be a name of hetdp.methods() or a list of them (got {method!r})")
+    if not isinstance(runs, (int, np.integer)) or isinstance(runs, bool) or runs < 2:
+        raise InputError(f"the number of runs must be a whole number, 2 or more (got {runs!r}); 20000 is usual")
     law = distribution_of(distribution, interval, _stream(seed, 0))
     mechanisms = [mechanism_of(name, levels, interval, variance, variant) for name in names]
-    mse, error = _study(law, levels.count, mechanisms, clamp=clamp).run(runs, seed, progress=progress)
+    mse, error = _Study.of(law, levels.count, mechanisms, clamp=clamp).run(int(runs), seed, progress=progress)
     exact = [m.mse(law) if law.known and not clamp else None for m in mechanisms]
     area, seconds = interval.width * interval.width, perf_counter() - start
     found = {
-        name: Simulation(name, runs, mse[i] * area, error[i] * area, None if e is None else e * area, seconds)
+        name: Simulation(name, int(runs), mse[i] * area, error[i] * area, None if e is None else e * area, seconds)
         for i, (name, e) in enumerate(zip(names, exact, strict=True))
     }
     return found[method] if isinstance(method, str) else found
@@ -185,14 +184,138 @@ def exact_mse(
     0.050825
     """
     interval = Interval.of(bounds)
-    law = distribution_of(distribution, interval, np.random.SeedSequence(0))
+    law = distribution_of(distribution, interval, np.random.default_rng(0))
     if not law.known:
         raise InputError("there is no exact error for a function alone; give (function, mean, variance)")
-    return (
-        mechanism_of(method, Levels.given(levels), interval, variance, variant).mse(law)
-        * interval.width
-        * interval.width
-    )
+    mechanism = mechanism_of(method, Levels.given(levels), interval, variance, variant)
+    return mechanism.mse(law) * interval.width * interval.width
+
+
+# How the mechanisms act on simulated data ------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Affine:
+    """Σ w·x plus independent Laplace noises; with all weights 0 the midpoint."""
+
+    weight: Floats
+    scales: Floats
+    spread: float
+    pull: float
+
+    def part(self, _: np.random.Generator, x: Values, level: Ints, __: Total | None) -> Floats:
+        """Return what people (or sums of whole levels), one a column of x, add to each run."""
+        # not `@`: how BLAS rounds may depend on the number of cores
+        return np.asarray(np.einsum("ij,j->i", x, self.weight[level]))
+
+    def estimate(self, rng: np.random.Generator, part: Floats) -> Floats:
+        """Return the estimates from all that was added."""
+        return part + laplace(rng, self.scales, part.size)
+
+    def mse(self, law: Distribution) -> float:
+        """Return v·Σw² + d²·(1 − Σw)² + Σ 2b²."""
+        return self.spread * law.variance + self.pull * law.mean**2 + 2 * float(np.sum(self.scales**2))
+
+
+@dataclass(frozen=True, eq=False)
+class Sampling:
+    """SM (Section IV-A): the mean of people kept with probability `weight` plus Laplace noise 1/(m·t).
+
+    Data are independent of who is kept, so of a whole level only the number kept matters: the sum of m values is
+    drawn anew.
+    """
+
+    weight: Floats
+    levels: Levels
+    t: float
+    fixed: bool
+
+    @property
+    def expected(self) -> float:
+        """D, the expected number of people kept."""
+        return float(np.sum(self.levels.count * self.weight))
+
+    def part(self, rng: np.random.Generator, x: Values, level: Ints, total: Total | None) -> Floats:
+        """Return how many of these people are kept in each run, and their sum; with `total` for whole levels."""
+        if total is None:
+            kept = rng.random(x.shape) < self.weight[level]
+            return np.stack([kept.sum(axis=1), (kept * x).sum(axis=1)])
+        m = rng.binomial(self.levels.count[level], self.weight[level], x.shape).sum(axis=1)
+        return np.stack([m, total(rng, m)])
+
+    def estimate(self, rng: np.random.Generator, part: Floats) -> Floats:
+        """Return (sum of the kept + Laplace(1/t))/m; the midpoint where nobody was kept."""
+        m, total = part
+        noisy: Floats = total + laplace(rng, np.array([1 / self.t]), m.size)
+        divisor = np.full_like(m, self.expected) if self.fixed else m
+        return np.asarray(np.divide(noisy, divisor, out=np.zeros_like(noisy), where=divisor > 0))
+
+    def mse(self, law: Distribution) -> float:
+        """Return v·E[1/m] + 2/t²·E[1/m²], given who is kept; for a fixed divisor see `sampling_errors`."""
+        if self.fixed:
+            errors = sampling_errors(self.levels, self.weight, 1 / (self.expected * self.t))
+            return errors.spread * law.variance + errors.pull * law.mean**2 + errors.noise
+        first, second = reciprocals(self.levels.count, self.weight)
+        return law.variance * first + 2 * (1 / self.t) ** 2 * second
+
+
+Mechanism = Affine | Sampling
+
+
+def mechanism_of(name: str, levels: Levels, interval: Interval, variance: float | None, variant: Variant) -> Mechanism:
+    """Return how a method acts on these people; every one but `sampling` has the weights and the noise of its plan."""
+    if variant not in ("realised", "fixed"):
+        raise InputError(f"the variant of sampling is 'realised' or 'fixed' (got {variant!r})")
+    if name == sampling.METHOD.name:
+        t = float(levels.epsilon.max())
+        if t < 1 / LARGEST_SCALE:  # nobody, or noise that could not be drawn: the midpoint
+            return Affine(np.zeros(len(levels)), np.zeros(0), spread=0.0, pull=1.0)
+        return Sampling(sampling.METHOD.shape(levels, 0.25).weight, levels, t, fixed=variant == "fixed")
+    planned = plan(levels, bounds=interval, method=name, variance=variance)
+    errors = planned.predicted.errors
+    return Affine(planned.person_weight, np.array(errors.scales), errors.spread, errors.pull)
+
+
+def laplace(rng: np.random.Generator, scales: Floats, runs: int) -> Floats:
+    """Return sums of independent Laplace variables, one of each scale, for every run.
+
+    A Laplace variable is the difference of two exponential ones, which numpy draws faster.
+    """
+    shape = runs, scales.size
+    apart = rng.standard_exponential(shape) - rng.standard_exponential(shape)
+    return np.asarray(np.einsum("ij,j->i", apart, scales))
+
+
+def reciprocals(count: Ints, keep: Floats) -> tuple[float, float]:
+    """Return E[1/m] and E[1/m²], m the number of people kept, to about ten digits.
+
+    E[1/m] = ∫ E[exp(−y·m)] dy and E[1/m²] = ∫ y·E[exp(−y·m)] dy over y > 0, where E[exp(−y·m)] is the product of
+    1 − p·(1 − exp(−y)) over all people. Somebody is kept for sure (p = 1 at the largest ε), so m ≥ 1.
+
+    Examples
+    --------
+    One person for sure and one half the time: m is 1 or 2.
+
+    >>> first, second = reciprocals(np.array([1, 1]), np.array([0.5, 1.0]))
+    >>> round(first, 10), round(second, 10)
+    (0.75, 0.625)
+    """
+    from scipy.integrate import quad
+
+    surely = keep == 1
+    always, people, p = int(count[surely].sum()), count[~surely], keep[~surely]
+    expected = float(np.sum(count * keep))
+
+    def transform(y: float) -> float:
+        return math.exp(float(np.sum(people * np.log1p(p * math.expm1(-y)))) - always * y)
+
+    # in units of 1/E[m], where the integrand lives
+    first = quad(lambda x: transform(x / expected), 0, math.inf, epsabs=0, epsrel=1e-10, limit=200)[0]
+    second = quad(lambda x: x * transform(x / expected), 0, math.inf, epsabs=0, epsrel=1e-10, limit=200)[0]
+    return first / expected, second / expected**2
+
+
+# The runs --------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, eq=False)
@@ -201,75 +324,62 @@ class _Study:
 
     Attributes
     ----------
-    people
-        The level of every person who is drawn, in blocks of at most `WIDEST`.
-    groups
-        The levels whose sums are drawn at once.
+    pieces
+        The level of every person who is drawn, at most `BLOCK` at a time; then the levels whose sums are drawn at
+        once, with the way to draw them.
+    columns
+        How many values one run draws, at least 1.
     """
 
     law: Distribution
     count: Ints
     mechanisms: Sequence[Mechanism]
-    people: Sequence[Ints]
-    groups: Ints
-    columns: int
     clamp: bool
+    pieces: Sequence[tuple[Ints, Total | None]]
+    columns: int
 
-    def run(self, runs: int, seed: np.random.SeedSequence, *, progress: bool | None) -> tuple[list[float], list[float]]:
+    @classmethod
+    def of(cls, law: Distribution, count: Ints, mechanisms: Sequence[Mechanism], *, clamp: bool) -> _Study:
+        """Return the study of these methods; raise where too many people had to be drawn one by one."""
+        used = np.any([m.weight > 0 for m in mechanisms], axis=0)
+        grouped = used & (law.total is not None) & ((count >= SEVERAL) | (count.sum() > MOST_PEOPLE))
+        groups, single = np.flatnonzero(grouped), np.flatnonzero(used & ~grouped)
+        people = int(count[single].sum())
+        if people > MOST_PEOPLE:
+            raise InputError(
+                f"this distribution is drawn person by person, for at most {MOST_PEOPLE:,} people (got {people:,}); "
+                f"'uniform', 'bernoulli' and 'point' are drawn level by level"
+            )
+        blocks = np.array_split(np.repeat(single, count[single]), -(-people // BLOCK) or 1)
+        pieces = [piece for piece in (*((block, None) for block in blocks), (groups, law.total)) if piece[0].size]
+        noises = [m.scales.size for m in mechanisms if isinstance(m, Affine)]
+        return cls(law, count, mechanisms, clamp, pieces, max(people + groups.size, *noises, 1))
+
+    def run(self, runs: int, seed: list[int], *, progress: bool | None) -> tuple[list[float], list[float]]:
         """Return the mean squared error of each method and its standard error."""
         from concurrent.futures import ThreadPoolExecutor
 
-        rows = min(max(CHUNK // self.columns, 1), LONGEST)
+        rows = max(BLOCK // self.columns, 1)
         sizes = [min(rows, runs - first) for first in range(0, runs, rows)]
-        np.empty(2**24, np.uint8)  # once it is freed, glibc keeps the memory of a block for the next one
-        pool = ThreadPoolExecutor(cores())
-        try:
-            done = pool.map(lambda i: self.chunk(_stream(seed, i + 1), sizes[i]), range(len(sizes)))
+        np.empty(2**24, np.uint8)  # once it is freed, glibc keeps the memory of a block for the next one: much faster
+        with ThreadPoolExecutor(cores()) as pool:
+            done = pool.map(self.block, (_stream(seed, i + 1) for i in range(len(sizes))), sizes)
             square, fourth = np.sum(list(_watched(done, len(sizes), progress=progress)), axis=0) / runs
-        finally:
-            pool.shutdown(cancel_futures=True)
         return square.tolist(), np.sqrt(np.maximum(fourth - square**2, 0) / runs).tolist()
 
-    def chunk(self, stream: np.random.SeedSequence, runs: int) -> Floats:
-        """Return the sums of (estimate − μ)² and of its square over the runs of one random stream."""
-        rng = np.random.Generator(np.random.SFC64(stream))
-        rows = max(BLOCK // min(self.columns, WIDEST), 1)
-        sums = np.zeros((2, len(self.mechanisms)))
-        for first in range(0, runs, rows):
-            square = self.errors(rng, min(rows, runs - first)) ** 2
-            sums += square.sum(axis=1), (square**2).sum(axis=1)
-        return sums
-
-    def errors(self, rng: np.random.Generator, runs: int) -> Floats:
-        """Return estimate − μ, one row a method and one column a run."""
+    def block(self, rng: np.random.Generator, runs: int) -> Floats:
+        """Return the sums of (estimate − μ)² and of its square over some runs, one column a method."""
         parts = [np.zeros(runs) for _ in self.mechanisms]
-        for level in self.people:
-            x = self.law.draw(rng, (runs, level.size))
-            parts = [part + m.people(rng, x, level) for m, part in zip(self.mechanisms, parts, strict=True)]
-        total, level = self.law.total, self.groups
-        if total is not None and level.size:
-            sums = total(rng, np.broadcast_to(self.count[level], (runs, level.size)))
-            parts = [part + m.groups(rng, sums, level, total) for m, part in zip(self.mechanisms, parts, strict=True)]
+        for level, total in self.pieces:
+            if total is None:
+                x = self.law.draw(rng, (runs, level.size))
+            else:
+                x = total(rng, np.broadcast_to(self.count[level], (runs, level.size)))
+            parts = [part + m.part(rng, x, level, total) for m, part in zip(self.mechanisms, parts, strict=True)]
         found = np.stack([m.estimate(rng, part) for m, part in zip(self.mechanisms, parts, strict=True)])
         errors = (np.clip(found, -0.5, 0.5) if self.clamp else found) - self.law.mean
         errors[np.abs(errors) < 1e-14] = 0  # the rounding of doubles
-        return errors
-
-
-def _study(law: Distribution, count: Ints, mechanisms: Sequence[Mechanism], *, clamp: bool) -> _Study:
-    used = np.any([m.weight > 0 for m in mechanisms], axis=0)
-    grouped = used & (law.total is not None) & ((count >= law.several) | (count.sum() > MOST_PEOPLE))
-    single = np.flatnonzero(used & ~grouped).astype(np.int32)
-    people = int(count[single].sum())
-    if people > MOST_PEOPLE:
-        raise InputError(
-            f"this distribution is drawn person by person, for at most {MOST_PEOPLE:,} people (got {people:,}); "
-            f"'uniform', 'bernoulli' and 'point' are drawn level by level"
-        )
-    blocks = np.array_split(np.repeat(single, count[single]), -(-people // WIDEST)) if people else []
-    groups = np.flatnonzero(grouped)
-    noises = [m.scales.size for m in mechanisms if isinstance(m, Affine)]
-    return _Study(law, count, mechanisms, blocks, groups, max(people + groups.size, *noises, 1), clamp)
+        return np.stack([(errors**2).sum(axis=1), (errors**4).sum(axis=1)])
 
 
 def cores() -> int:
@@ -279,53 +389,32 @@ def cores() -> int:
 
 def _watched(results: Iterable[Floats], total: int, *, progress: bool | None) -> Iterator[Floats]:
     """Yield the results, with a progress bar on stderr where one is wanted."""
-    wanted = sys.stderr.isatty() if progress is None else progress
-    patience = 0.0 if progress else PATIENCE
-    start, bar = perf_counter(), None
-    try:
-        for i, result in enumerate(results):
-            if bar is None and wanted and perf_counter() - start >= patience:
-                from rich.console import Console
-                from rich.progress import Progress
+    if not (sys.stderr.isatty() if progress is None else progress):
+        yield from results
+        return
+    from rich.console import Console
+    from rich.progress import Progress
 
-                bar = Progress(console=Console(stderr=True))
-                task = bar.add_task("simulating", total=total)
-                bar.start()
-            if bar is not None:
-                bar.update(task, completed=i + 1)
+    start = perf_counter()
+    with Progress(console=Console(stderr=True), transient=not progress) as bar:  # nothing stays of one not asked for
+        task = bar.add_task("simulating", total=total, visible=False)
+        for result in results:
+            bar.update(task, advance=1, visible=bool(progress) or perf_counter() - start >= PATIENCE)
             yield result
-    finally:
-        if bar is not None:
-            bar.stop()
 
 
-def _names(method: str | Sequence[str]) -> list[str]:
-    names = [method] if isinstance(method, str) else list(method) if isinstance(method, (list, tuple)) else []
-    if not names or not all(isinstance(name, str) for name in names):
-        raise InputError(f"the method must be a name of hetdp.methods() or a list of them (got {method!r})")
-    return names
-
-
-def _whole(runs: Any) -> int:
-    try:
-        number = operator.index(runs)
-    except TypeError:
-        number = 0
-    if number < 2 or isinstance(runs, bool):
-        raise InputError(f"the number of runs must be a whole number, 2 or more (got {runs!r}); 20000 is usual")
-    return number
-
-
-def _seed(rng: Any) -> np.random.SeedSequence:
-    if isinstance(rng, np.random.SeedSequence):
-        return rng
+def _seed(rng: Any) -> list[int]:
+    """Return the entropy of all streams; a SeedSequence stays as it is, a Generator moves on."""
     if isinstance(rng, np.random.Generator):
-        return np.random.SeedSequence(rng.integers(2**32, size=8).tolist())
-    if rng is None or (isinstance(rng, (int, np.integer)) and not isinstance(rng, bool) and rng >= 0):
-        return np.random.SeedSequence(rng if rng is None else int(rng))
-    raise InputError(f"rng must be a whole number, 0 or more, a SeedSequence or a Generator (got {rng!r})")
+        return [int(word) for word in rng.integers(2**32, size=8)]
+    try:
+        sequence = rng if isinstance(rng, np.random.SeedSequence) else np.random.SeedSequence(rng)
+    except (TypeError, ValueError):
+        raise InputError(
+            f"rng must be a whole number, 0 or more, a SeedSequence or a Generator (got {rng!r})"
+        ) from None
+    return [int(word) for word in sequence.generate_state(8)]
 
 
-def _stream(seed: np.random.SeedSequence, key: int) -> np.random.SeedSequence:
-    """Return a child of the seed that depends on the key alone; the seed itself stays as it is."""
-    return np.random.SeedSequence(seed.entropy, spawn_key=(*seed.spawn_key, key), pool_size=seed.pool_size)
+def _stream(seed: list[int], key: int) -> np.random.Generator:
+    return np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(key,)))

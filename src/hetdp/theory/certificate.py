@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cache
 from typing import Any
 
@@ -23,12 +23,8 @@ from hetdp.errors import InputError
 
 Floats = NDArray[np.float64]
 
-_ROUNDED = 1 + 2.0**-11
-"""Levels that were rounded down to 12 bits stand for an ε below this times theirs."""
-
-_MARGIN = 1 - 1e-6
-"""What a computed bound is multiplied by: rounding and quadrature err by far less."""
-
+_ROUNDED = 1 + 2.0**-11  # levels that were rounded down to 12 bits stand for an ε below this times theirs
+_MARGIN = 1 - 1e-6  # what a computed bound is multiplied by: rounding and quadrature err by far less
 _GOLDEN = (math.sqrt(5) - 1) / 2
 
 
@@ -76,14 +72,7 @@ class Certificate:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the certificate as plain data."""
-        return {
-            "upper": self.upper,
-            "lower": self.lower,
-            "ratio": self.ratio,
-            "technique": self.technique,
-            "bounds": dict(self.bounds),
-            "sentence": self.sentence(),
-        }
+        return {**asdict(self), "sentence": self.sentence()}
 
 
 def certificate(levels: Levels | Mapping[Any, int] | Any, *, bounds: Any) -> Certificate:
@@ -240,12 +229,7 @@ def _beta(b: float, nodes: int) -> tuple[Floats, Floats]:
     return 2 / (1 + np.exp(2 * s)), density / density.sum()
 
 
-@cache
-def _gauss(nodes: int) -> tuple[Floats, Floats]:
-    node, weight = np.polynomial.legendre.leggauss(nodes)
-    return np.asarray(node), np.asarray(weight)
-
-
+_gauss = cache(np.polynomial.legendre.leggauss)  # finding the nodes takes longer than a bound at them
 TECHNIQUES: dict[str, Callable[[Floats, NDArray[np.int64]], float]] = {
     "hodges-lehmann": hodges_lehmann,
     "two-point": two_point,

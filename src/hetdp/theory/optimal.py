@@ -7,7 +7,6 @@ A linear program over all mechanisms. What it computes, and how far its two grid
 from __future__ import annotations
 
 import math
-import operator
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -19,22 +18,18 @@ from hetdp.core.domain import Interval
 from hetdp.core.levels import Levels
 from hetdp.errors import HetdpError, InputError
 
-LARGEST = 300
-"""The most states, Π (people at a level + 1), that the linear program is asked to hold."""
-
+LARGEST = 300  # the most states, Π (people at a level + 1), that the linear program is asked to hold
+# a level with people × ε up to this counts as ε = 0: the optimum changes by a factor of e^{people × ε} at most
 NEGLIGIBLE = 1e-4
-"""A level with people × ε up to this counts as ε = 0: the optimum changes by a factor of e^{people × ε} at most."""
-
-SLACK = 1e-7
-"""How far the solver's value of a program, on an interval of length 1, may be off."""
+SLACK = 1e-7  # how far the solver's value of a program, on an interval of length 1, may be off
 
 _TIGHT = {"primal_feasibility_tolerance": 1e-10, "dual_feasibility_tolerance": 1e-10}
+# ways to solve: whether the rows of privacy are scaled, and the solver's options
 _ATTEMPTS: tuple[tuple[bool, dict[str, Any]], ...] = (
     (False, {"method": "highs-ipm"}),
     (True, {"method": "highs-ipm"}),
     (False, {"method": "highs-ds", "options": _TIGHT}),
 )
-"""Ways to solve: whether the rows of privacy are scaled, and the solver's options."""
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -103,11 +98,7 @@ class Optimum:
 
 
 def optimal(
-    levels: Levels | Mapping[Any, int] | Any,
-    *,
-    bounds: Any = (-0.5, 0.5),
-    outputs: int = 41,
-    grid: int = 41,
+    levels: Levels | Mapping[Any, int] | Any, *, bounds: Any = (-0.5, 0.5), outputs: int = 41, grid: int = 41
 ) -> Optimum:
     """Return the smallest worst-case mean squared error that any ε-DP mechanism has, for few people.
 
@@ -176,13 +167,9 @@ def optimal(
 
 
 def _at_least(least: int, number: Any, name: str) -> int:
-    try:
-        whole = operator.index(number)
-    except TypeError:
-        whole = 0
-    if whole < least or isinstance(number, bool):
+    if not isinstance(number, (int, np.integer)) or isinstance(number, bool) or number < least:
         raise InputError(f"{name} must be a whole number of points, {least} or more (got {number!r})")
-    return whole
+    return int(number)
 
 
 def _means(points: int) -> Floats:

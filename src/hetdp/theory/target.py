@@ -14,9 +14,10 @@ from hetdp.core.levels import Levels
 from hetdp.core.plan import Plan
 from hetdp.errors import InputError
 from hetdp.estimators import find
+from hetdp.files import jsonable
 from hetdp.tally.groupby import MOST_PEOPLE, Table, merge
 
-MOST_TIERS = 12
+MOST_TIERS = 12  # no policy sets more levels one by one
 
 
 @dataclass(frozen=True)
@@ -43,11 +44,9 @@ class Target:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the answer as plain data."""
-        tiers = [
-            {"epsilon": _plain(level), "needs": _plain(needs), "possible": needs is not None}
-            for level, needs in self.epsilon.items()
-        ]
-        return {"error": self.error, "reached": self.reached, "people": self.people, "tiers": tiers}
+        tiers = [{"epsilon": e, "needs": needs, "possible": needs is not None} for e, needs in self.epsilon.items()]
+        facts = {"error": self.error, "reached": self.reached, "people": self.people, "tiers": tiers}
+        return dict(jsonable(facts))
 
 
 def target(plan: Plan, error: float) -> Target:
@@ -93,7 +92,3 @@ def _epsilon(levels: Levels, i: int, enough: Callable[[Levels], bool]) -> float 
         return enough(Levels.from_table(merge([Table(changed, levels.count, np.zeros_like(levels.count))])))
 
     return least(at, start=1.0) if at(math.inf) else None
-
-
-def _plain(x: float | None) -> float | str | None:
-    return "inf" if x is not None and math.isinf(x) else x

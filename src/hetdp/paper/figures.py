@@ -1,0 +1,218 @@
+"""The figures of the paper: errors against n and ε₂ (1 and 3), isocurves (2), the ratio of the weights (4)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from hetdp.estimators import methods
+
+from . import bounds
+from .experiment import Curve, Experiment, Points, Result, Rows, Settings, Verdict, picture, planned, two_weights
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+# Figures 1 and 3 ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """A setting of Figures 1 and 3: two groups of people along one axis, and the data with its variance."""
+
+    grid: Sequence[float]
+    levels: Callable[[float], dict[float, int]]
+    data: str
+    variance: float
+
+    def points(self, settings: Settings, names: tuple[str, ...]) -> Points:
+        """Return the simulations along the axis."""
+        grid = settings.thinned(self.grid)
+        return Points({x: settings.simulate(self.levels(x), names, self.data, runs=200_000, key=x) for x in grid})
+
+    def exact(self, x: float, name: str) -> float:
+        """Return the exact error of an affine method."""
+        return planned(self.levels(x), name).mse(self.variance, mean=0.0)
+
+
+_BY_SIZE = Sweep(
+    [int(n) for n in np.unique(np.round(np.geomspace(100, 10_000, 13) / 2) * 2)],
+    lambda n: {0.1: round(n / 2), 0.15: round(n / 2)},
+    "uniform",
+    1 / 12,
+)
+_BY_EPSILON = Sweep(
+    np.round(np.concatenate([np.linspace(0.11, 0.3, 11), np.linspace(0.35, 1.0, 8)]), 4).tolist(),
+    lambda eps2: {0.1: 700, eps2: 300},
+    "bernoulli",
+    1 / 4,
+)
+_SATURATION = bounds.R(0.1, 1000, 0.7) * 0.1  # the ε₂ of `_BY_EPSILON` from which on more buys nothing
+
+
+def _excess(mse: float, n: float) -> float:
+    """Return what an error has above 1/(12n), that of the plain mean of uniform data."""
+    return mse - 1 / (12 * n)
+
+
+def _figure1a(settings: Settings) -> Result:
+    points = _BY_SIZE.points(settings, ("adpm", "ldpe", "sampling", "uniform"))
+    exact = points.exact()
+    trend = [_excess(found["sampling"], n) * n**2 for n, found in exact.items()]
+    smallest = exact[min(exact)]
+    verdicts = [
+        Verdict("ADPM has the smallest error of the four at every n", f"at {len(exact)} sizes",
+                all(found["adpm"] == min(found.values()) for found in exact.values())),
+        Verdict("LDPE is worse than ADPM and UNI", f"at {len(exact)} sizes",
+                all(found["ldpe"] > max(found["adpm"], found["uniform"]) for found in exact.values())),
+        Verdict("SM is close to ADPM for small n and drifts upwards", f"from {trend[0]:.1f} to {trend[-1]:.1f}",
+                trend[-1] > trend[0] and smallest["sampling"] < 1.1 * smallest["adpm"]),
+    ]  # fmt: skip
+    return points.result("n", verdicts, lambda: _draw_by_size(points, 2))
+
+
+def _figure3a(settings: Settings) -> Result:
+    points = _BY_SIZE.points(settings, ("adpm", "ldpe", "fme"))
+    exact = points.exact()
+    worse = [_excess(found["fme"], n) / _excess(found["adpm"], n) for n, found in exact.items()]
+    verdicts = [
+        Verdict("ADPM performs better than FME and LDPE", f"at {len(exact)} sizes",
+                all(found["adpm"] == min(found.values()) for found in exact.values())),
+        Verdict("FME degrades poorly with n: its excess over 1/(12n) falls behind that of ADPM",
+                f"ratio of the excesses from {worse[0]:.1f} to {worse[-1]:.1f}", worse[-1] > worse[0]),
+    ]  # fmt: skip
+    return points.result("n", verdicts, lambda: _draw_by_size(points, 1))
+
+
+def _figure1b(settings: Settings) -> Result:
+    points = _BY_EPSILON.points(settings, ("adpm", "proportional", "ldpe", "sampling", "uniform"))
+    below, above = np.linspace(0.101, _SATURATION, 50).tolist(), np.linspace(_SATURATION, 5, 200).tolist()
+    before = [_BY_EPSILON.exact(e, "adpm") for e in below]
+    adpm = [_BY_EPSILON.exact(e, "adpm") for e in above]
+    proportional = [_BY_EPSILON.exact(e, "proportional") for e in above]
+    far = _BY_EPSILON.exact(1e6, "ldpe")
+    verdicts = [
+        Verdict("ADPM does not improve above ε₂ = R·ε₁", f"R·ε₁ = {_SATURATION:.4f}; error there {adpm[0]:.4e}, "
+                f"largest change above {np.ptp(adpm):.1e}", float(np.ptp(adpm)) < 1e-6 * adpm[0]),
+        Verdict("ADPM improves up to ε₂ = R·ε₁", f"from {before[0]:.3e} to {before[-1]:.3e}",
+                bool(np.all(np.diff(before) < 0))),
+        Verdict("PropDPM degrades above R·ε₁", f"from {proportional[0]:.3e} to {proportional[-1]:.3e}",
+                bool(np.all(np.diff(proportional) > 0))),
+        Verdict("LDPE reaches ADPM's error as ε₂ → ∞ (Remark 2)", f"{far:.6e} against {adpm[-1]:.6e}",
+                abs(far / adpm[-1] - 1) < 1e-6),
+    ]  # fmt: skip
+    return points.result("epsilon2", verdicts, lambda: _draw_by_epsilon(points))
+
+
+def _figure3b(settings: Settings) -> Result:
+    points = _BY_EPSILON.points(settings, ("adpm", "ldpe", "fme"))
+    exact = points.exact().values()
+    ratio = [found["fme"] / found["adpm"] for found in exact]
+    verdicts = [
+        Verdict("FME is far worse than ADPM (the paper says: an order of magnitude)",
+                f"{min(ratio):.1f} to {max(ratio):.1f} times its error", min(ratio) > 3),
+        Verdict("ADPM is never worse than LDPE", f"at {len(exact)} values of ε₂",
+                all(found["adpm"] <= found["ldpe"] * (1 + 1e-9) for found in exact)),
+    ]  # fmt: skip
+    return points.result("epsilon2", verdicts, lambda: _draw_by_epsilon(points))
+
+
+def _draw_by_size(points: Points, power: int) -> Figure:
+    n = np.array(list(points))
+    curves = _curves(points, 1 / (12 * n), n**power)
+    return picture((curves, "n", f"(MSE − 1/(12n))·n{'²' if power == 2 else ''}", "x" if power == 2 else "xy"))
+
+
+def _draw_by_epsilon(points: Points) -> Figure:
+    curves = _curves(points, 0.0, 1e4)
+    ends = [end(float(end(c.y)) for c in curves) for end in (min, max)]
+    curves.append(Curve(None, [_SATURATION] * 2, ends, "ε₂ = R·ε₁", dashed=True))
+    return picture((curves, "ε₂", "MSE × 10⁴", "y" if "fme" in next(iter(points.values())) else ""))
+
+
+def _curves(points: Points, less: Any, factor: Any) -> list[Curve]:
+    """Return (MSE − less)·factor of every method, simulated and exact."""
+    curves = []
+    for name in next(iter(points.values())):
+        mse, error, exact = np.array([row[2:] for row in points.rows() if row[1] == name]).T
+        curves.append(Curve(name, [*points], (mse - less) * factor, methods()[name].label, error=error * factor))
+        curves.append(Curve(name, [*points], (exact - less) * factor))
+    return curves
+
+
+# Figures 2 and 4 ---------------------------------------------------------------------------------------------------
+
+
+def _figure2(_: Settings) -> Result:
+    n, f, eps1 = 80_000, 0.5, 1e-2
+    limit = bounds.R(eps1, n, f)
+    rows: Rows = []
+    for panel, eps2 in {"A": 1.48e-2, "B": 3e-2, "C": 1e-1}.items():
+        w1, w2 = two_weights(eps1, eps2, n, f)
+        rows.append((panel, eps2, w1, w2, w2 / w1, min(eps2 / eps1, limit)))
+    verdicts = [
+        Verdict(f"({panel}) the optimum lies on w₂ = min(ε₂/ε₁, R)·w₁", f"w₂/w₁ = {ratio:.6f}, expected {expected:.6f}",
+                math.isclose(ratio, expected, rel_tol=1e-6))
+        for panel, *_weights, ratio, expected in rows
+    ]  # fmt: skip
+    columns = ("panel", "epsilon2", "w1", "w2", "ratio", "expected")
+    return Result(columns, rows, verdicts, lambda: _draw_isocurves(rows, n, f, eps1))
+
+
+def _draw_isocurves(rows: Rows, n: int, f: float, eps1: float) -> Figure:
+    from hetdp.report.plots import COLOURS, DASHED, figure
+
+    drawn, axes = figure(3, width=3.6)
+    side = np.linspace(0, 2.6, 300)  # weights are shown in units of 1/n
+    w1, w2 = np.meshgrid(side, side)
+    for axis, (panel, eps2, best1, best2, *_rest) in zip(axes, rows, strict=True):
+        values = (f * w1**2 + (1 - f) * w2**2) / 4 + 2 / n * np.maximum(w1 / eps1, w2 / eps2) ** 2  # n·(Algorithm 1's)
+        best = n * planned({eps1: n // 2, eps2: n // 2}).worst_case_mse
+        axis.contour(w1, w2, values, levels=best * np.array([0.4, 0.7, 1.4, 2, 3]), colors="#999999", linewidths=0.7,
+                     linestyles="dotted")  # fmt: skip
+        axis.contour(w1, w2, values, levels=[best], colors=COLOURS["adpm"], linewidths=1.6, linestyles="dotted")
+        axis.plot(side, (1 - f * side) / (1 - f), color="black", linewidth=1.2, label="constraint")
+        axis.plot(side, eps2 / eps1 * side, "--", color=DASHED, linewidth=1, label="w₂ = (ε₂/ε₁)·w₁")
+        axis.plot(side, bounds.R(eps1, n, f) * side, "-.", color=COLOURS["fme"], linewidth=1, label="w₂ = R·w₁")
+        axis.plot(best1 * n, best2 * n, "o", color=COLOURS["minimax"], markersize=5, label="optimum")
+        axis.set(xlim=(0, 2.2), ylim=(0, 2.2), xlabel="w₁·n", ylabel="w₂·n", title=f"({panel}) ε₂ = {eps2:g}")
+    axes[0].legend(frameon=False, fontsize=7)
+    return drawn
+
+
+def _figure4(settings: Settings) -> Result:
+    n, f, eps1 = 10_000, 0.5, 0.01
+    limit = bounds.R(eps1, n, f)
+    rows: Rows = []
+    for eps2 in settings.thinned(np.geomspace(0.01, 1, 41).tolist()):
+        weights = [two_weights(eps1, eps2 * (1 + 1e-12), n, f, method) for method in ("adpm", "fme")]
+        rows.append((eps2, *(w2 / w1 for w1, w2 in weights)))
+    late = [fme for eps2, _, fme in rows if eps2 > 0.0142]
+    off = max(abs(fme - math.sqrt(2)) for fme in late)
+    verdicts = [
+        Verdict("ADPM's ratio grows with ε₂ up to R and stays there", f"R = {limit:g}",
+                all(math.isclose(adpm, min(e / eps1, limit), rel_tol=1e-5) for e, adpm, _ in rows)),
+        Verdict("FME's ratio stays at √2", f"largest distance from √2: {off:.1e}",
+                all(math.isclose(fme, math.sqrt(2), rel_tol=1e-6) for fme in late)),
+    ]  # fmt: skip
+    x, adpm, fme = zip(*rows, strict=True)
+    curves = [
+        Curve("adpm", x, adpm, "ADPM"),
+        Curve("fme", x, fme, "FME"),
+        Curve(None, x, [limit] * len(x), "R", dashed=True),
+    ]
+    return Result(("epsilon2", "adpm", "fme"), rows, verdicts, lambda: picture((curves, "ε₂", "w₂/w₁", "xy")))
+
+
+EXPERIMENTS = (
+    Experiment("figure-1a", "Error against n", "Figure 1 (A)", _figure1a),
+    Experiment("figure-1b", "Error against ε₂: the saturation", "Figure 1 (B)", _figure1b),
+    Experiment("figure-2", "Why the weights saturate: isocurves", "Figure 2", _figure2),
+    Experiment("figure-3a", "Error against n, with FME", "Figure 3 (A)", _figure3a),
+    Experiment("figure-3b", "Error against ε₂, with FME", "Figure 3 (B)", _figure3b),
+    Experiment("figure-4", "The ratio of the weights of ADPM and FME", "Figure 4, Example 1", _figure4),
+)
