@@ -29,8 +29,10 @@ if TYPE_CHECKING:
     from .ledger import Ledger
     from .paper.simulate import Simulation, simulate
     from .report.compare import Comparison, compare
+    from .report.explain import Explanation, explain
     from .theory.certificate import Certificate, certificate
     from .theory.optimal import Optimum, optimal
+    from .theory.target import Target, people_needed
 
 __version__ = "0.1.0"
 
@@ -39,6 +41,7 @@ __all__ = [
     "Certificate",
     "Check",
     "Comparison",
+    "Explanation",
     "Groups",
     "HetdpError",
     "InputError",
@@ -51,14 +54,17 @@ __all__ = [
     "Release",
     "Simulation",
     "Tally",
+    "Target",
     "audit",
     "certificate",
     "check",
     "compare",
+    "explain",
     "mean",
     "methods",
     "optimal",
     "paper",
+    "people_needed",
     "plan",
     "read",
     "release",
@@ -72,9 +78,13 @@ _LATER = {
     "certificate": "theory.certificate",
     "Comparison": "report.compare",
     "compare": "report.compare",
+    "Explanation": "report.explain",
+    "explain": "report.explain",
     "Ledger": "ledger",
     "Optimum": "theory.optimal",
     "optimal": "theory.optimal",
+    "people_needed": "theory.target",
+    "Target": "theory.target",
     "Simulation": "paper.simulate",
     "simulate": "paper.simulate",
 }
