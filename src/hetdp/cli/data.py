@@ -28,7 +28,8 @@ from .output import deliver, progress, show, writable
 # Which options go together. What is released decides: tallies, a table through a ledger, or a table by itself.
 
 _CHARGE = ("spend", "share", "share_left", "release_id", "expect_head")
-_COLUMNS = ("epsilon", "tier", "tiers", "query", "by", "groups", "public_rows")
+_CHOICES = ("epsilon", "tier", "tiers", "query", "by", "groups", "public_rows")
+_TABLE = ("value", "bounds", "person", "rows", *_CHOICES)
 _NEEDED: dict[str, tuple[str, ...]] = {
     "a tally": (),
     "a release through a ledger": ("bounds", "release_id", "person"),
@@ -36,17 +37,11 @@ _NEEDED: dict[str, tuple[str, ...]] = {
 }
 _REFUSED: dict[str, dict[tuple[str, ...], str]] = {
     "a tally": {
-        (
-            "value",
-            "bounds",
-            "person",
-            "rows",
-            *_COLUMNS,
-        ): "a tally has its columns, bounds and tiers in it; leave out {}",
+        _TABLE: "a tally has its columns, bounds and tiers in it; leave out {}",
         ("ledger", *_CHARGE): "a tally does not say who its people are, so no ledger can charge them; leave out {}",
     },
     "a release through a ledger": {
-        _COLUMNS: "with a ledger everybody's ε comes from it, and everybody counts in one mean; leave out {}"
+        _CHOICES: "with a ledger everybody's ε comes from it, and everybody counts in one mean; leave out {}"
     },
     "a table": {_CHARGE: "{} belongs to a release through a ledger; name the ledger with --ledger LEDGER"},
 }
@@ -122,16 +117,14 @@ def mean(
         passed_on = ("bounds", "value", "person", "spend", "share", "share_left", "people", "method", "variance")
         asked = {name: given[name] for name in passed_on}
         with Ledger(ledger, expect_head=expect_head) as opened:
-            table = source[0] if len(source) == 1 else source
-            result = opened.mean(table, release_id=str(release_id), form=form_of(given), **asked)
+            rows_of = source[0] if len(source) == 1 else source
+            result = opened.mean(rows_of, release_id=str(release_id), form=form_of(given), **asked)
     else:
         _agree("a table", given)
         how: dict[str, Any] = {"method": method, "variance": variance, "public_rows": public_rows}
-        named = options.groups_of(groups)
-        with reading(given) as people_of:
-            result = means.of_source(
-                people_of, Interval.of(bounds), public_columns=public_column or (), groups=named, **how
-            )
+        by_group: dict[str, Any] = {"public_columns": public_column or (), "groups": options.groups_of(groups)}
+        with reading(given) as table:
+            result = means.of_source(table, Interval.of(bounds), **how, **by_group)
     with _handed_out(stored=ledger is not None):
         deliver(
             output,

@@ -42,7 +42,7 @@ class Explanation:
     >>> round(found.odds, 4), round(found.guess_from_half, 4), round(found.advantage, 4)
     (2.7183, 0.7311, 0.4622)
     >>> round(found.guess(0.01), 4)
-    0.0268
+    0.0267
     """
 
     epsilon: float
