@@ -130,7 +130,7 @@ def violations(sources):
             found += [f"{module} can reach {name}" for name in sorted(reached) if PRIVATE.fullmatch(name)]
         if "hetdp.privacy.noise" in names and module not in MAY_DRAW:
             found.append(f"{module} imports the noise")
-        if tops & FRAMES and not module.startswith(("hetdp.sources", "hetdp.checks.samples")):
+        if tops & FRAMES and not module.startswith("hetdp.sources"):
             found.append(f"{module} imports a frame library")
         if "opendp" in tops and module != "hetdp.privacy.noise":
             found.append(f"{module} imports opendp")

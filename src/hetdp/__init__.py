@@ -30,14 +30,17 @@ if TYPE_CHECKING:
     from .ledger import Ledger
     from .paper.simulate import Simulation, simulate
     from .report.compare import Comparison, compare
+    from .report.explain import Explanation, explain
     from .theory.certificate import Certificate, certificate
     from .theory.optimal import Optimum, optimal
+    from .theory.target import Target, people_needed
 
 __all__ = [
     "Audit",
     "Certificate",
     "Check",
     "Comparison",
+    "Explanation",
     "Groups",
     "HetdpError",
     "InputError",
@@ -50,14 +53,17 @@ __all__ = [
     "Release",
     "Simulation",
     "Tally",
+    "Target",
     "audit",
     "certificate",
     "check",
     "compare",
+    "explain",
     "mean",
     "methods",
     "optimal",
     "paper",
+    "people_needed",
     "plan",
     "read",
     "release",
@@ -71,9 +77,13 @@ _LATER = {
     "certificate": "theory.certificate",
     "Comparison": "report.compare",
     "compare": "report.compare",
+    "Explanation": "report.explain",
+    "explain": "report.explain",
     "Ledger": "ledger",
     "Optimum": "theory.optimal",
     "optimal": "theory.optimal",
+    "people_needed": "theory.target",
+    "Target": "theory.target",
     "Simulation": "paper.simulate",
     "simulate": "paper.simulate",
 }

@@ -21,6 +21,7 @@ READERS_NEED = (
     "of the range|everybody at the smallest ε|weights proportional to ε|must not depend on the value|"
     "mean μ of the distribution|known or unknown"
 )
+RANGE = ("--bounds", "0", "1")
 MEAN = ("--value", "income", "--epsilon", "eps", "--bounds", "0", "100000")
 
 
@@ -88,7 +89,7 @@ def test_the_input_is_never_overwritten(hetdp_command, people):
 
 def test_a_page_is_whole_and_has_the_target(hetdp_command, tmp_path):
     page = tmp_path / "plan.html"
-    assert hetdp_command("plan", "--tier", "a=0.1:700", "--target-error", "0.001", "-o", page)[0] == 0
+    assert hetdp_command("plan", "--tier", "a=0.1:700", *RANGE, "--target-error", "0.001", "-o", page)[0] == 0
     text = page.read_text(encoding="utf-8")
     assert text.startswith("<!doctype html>")
     assert 'charset="utf-8"' in text
@@ -182,14 +183,16 @@ BAD = {
     "bad confidence": ("mean", "FILE", *MEAN, "--confidence", "1"),
     "same column": ("mean", "FILE", "--value", "eps", "--epsilon", "eps", "--bounds", "0", "1"),
     "unknown tier": ("mean", "FILE", *MEAN, "--tier", "strict=0.1"),
-    "bad tier": ("plan", "--tier", "strict"),
-    "tier without people": ("plan", "--tier", "strict=0.1"),
-    "tier with a bad ε": ("plan", "--tier", "strict=1e400:5"),
-    "tier twice": ("plan", "--tier", "a=1:5", "--tier", "a=2:5"),
-    "nobody": ("plan", "--tier", "a=1:0"),
-    "plan of nothing": ("plan",),
-    "plan without column": ("plan", "FILE"),
-    "bad target": ("plan", "--tier", "a=1:5", "--target-error", "-1"),
+    "plan without bounds": ("plan", "--tier", "a=1:5"),
+    "comparison without bounds": ("compare", "--tier", "a=1:5"),
+    "bad tier": ("plan", "--tier", "strict", *RANGE),
+    "tier without people": ("plan", "--tier", "strict=0.1", *RANGE),
+    "tier with a bad ε": ("plan", "--tier", "strict=1e400:5", *RANGE),
+    "tier twice": ("plan", "--tier", "a=1:5", "--tier", "a=2:5", *RANGE),
+    "nobody": ("plan", "--tier", "a=1:0", *RANGE),
+    "plan of nothing": ("plan", *RANGE),
+    "plan without column": ("plan", "FILE", *RANGE),
+    "bad target": ("plan", "--tier", "a=1:5", "--target-error", "-1", *RANGE),
 }
 
 
@@ -242,10 +245,10 @@ def test_the_target_is_what_it_takes(hetdp_command):
 
 
 def test_a_target_that_is_met_or_out_of_reach_is_said(hetdp_command):
-    tiers = ("--tier", "strict=0.1:700", "--tier", "open=inf:300")
+    tiers = ("--tier", "strict=0.1:700", "--tier", "open=inf:300", *RANGE)
     assert "already" in hetdp_command("plan", *tiers, "--target-error", "0.1")[1]
     assert "no ε is enough" in hetdp_command("plan", *tiers, "--target-error", "0.001")[1]
-    assert "no number of people" in hetdp_command("plan", "--tier", "a=0:10", "--target-error", "0.001")[1]
+    assert "no number of people" in hetdp_command("plan", "--tier", "a=0:10", *RANGE, "--target-error", "0.001")[1]
 
 
 def test_tiers_by_name_give_the_same_levels_as_numbers(hetdp_command, tmp_path):
@@ -351,7 +354,7 @@ def test_a_plan_and_a_comparison_count_a_person_once(hetdp_command, tmp_path):
     assert len({json.dumps(json.loads(out)["methods"]) for out in compared}) == 1
     code, _, err = hetdp_command("plan", table, "--person", "who", *options)
     assert (code, "ids are on more than one row" in err) == (2, True)
-    code, _, err = hetdp_command("plan", "--tier", "a=1:20", "--person", "who", "--rows", "average")
+    code, _, err = hetdp_command("plan", "--tier", "a=1:20", *RANGE, "--person", "who", "--rows", "average")
     assert (code, "columns belong to a table" in err) == (2, True)
 
 

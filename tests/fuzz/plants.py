@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from hetdp.cli import theory
+from hetdp.cli import options
 from hetdp.errors import InputError
 from hetdp.ledger import _book, _verify
 from hetdp.sources import _layout, delimited, files
@@ -83,15 +83,15 @@ def broken_chain() -> None:
 
 
 def unsplit_tier() -> None:
-    """A tier without its sign is split all the same."""
-    old = theory.levels_of
+    """A tier without its equals sign is split all the same."""
+    old = options.levels_of
 
     def new(tier: list[str]) -> Any:
         for option in tier:
             _, _ = option.split("=")
         return old(tier)
 
-    theory.levels_of = new
+    options.levels_of = new
 
 
 PLANTS = {

@@ -156,8 +156,8 @@ COMMANDS = {
     "a method that abstains": ("mean", "people.csv", *OPTIONS, "--method", "uniform", "--variance", "0.001"),
     "tally": ("tally", "people.csv", *OPTIONS, "-o", "out.tally"),
     "tally as JSON": ("tally", "people.csv", *OPTIONS, "-o", "out.tally", "--json"),
-    "plan": ("plan", "people.csv", "--epsilon", "eps", "--value", "x"),
-    "compare": ("compare", "people.csv", "--epsilon", "eps", "--value", "x"),
+    "plan": ("plan", "people.csv", "--epsilon", "eps", "--value", "x", "--bounds", "0", "100"),
+    "compare": ("compare", "people.csv", "--epsilon", "eps", "--value", "x", "--bounds", "0", "100"),
     "refused": ("mean", "people.csv", *OPTIONS, "--person", "group"),
 }
 

@@ -47,13 +47,15 @@ def test_a_method_that_refuses_says_why_and_the_others_stand():
 
 def test_the_command_prints_plots_and_speaks_json(monkeypatch, capsys, tmp_path):
     def run(*words):
-        monkeypatch.setattr(sys, "argv", ["hetdp", "compare", "--tier", "a=0.1:700", "--tier", "b=1:300", *words])
+        monkeypatch.setattr(
+            sys, "argv", ["hetdp", "compare", "--tier", "a=0.1:700", "--tier", "b=1:300", "--bounds", "0", "1", *words]
+        )
         with pytest.raises(SystemExit) as stopped:
             _cli.main()
         return stopped.value.code, *capsys.readouterr()
 
     picture = tmp_path / "methods.png"
-    code, out, _ = run("--bounds", "0", "1", "--plot", str(picture))
+    code, out, _ = run("--plot", str(picture))
     assert code == 0
     assert "minimax" in out
     assert "known or unknown" in out

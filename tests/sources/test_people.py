@@ -388,7 +388,7 @@ def test_a_slow_file_shows_a_bar_with_rows_and_bytes_on_a_terminal(tmp_path):
     path = tmp_path / "rows.csv"
     path.write_text("x,e\n" + "1.5,0.5\n" * 400_000)
     program = (
-        "import sys; from hetdp.cli import main, progress; progress.PATIENCE = 0.0; "
+        "import sys; from hetdp.cli import main, output; output.PATIENCE = 0.0; "
         f"sys.argv = ['hetdp', 'mean', {str(path)!r}, '--value', 'x', '--epsilon', 'e', '--bounds', '0', '2']; main()"
     )
     ours, theirs = pty.openpty()

@@ -1,14 +1,38 @@
-"""Audit: does this installation keep what its plans claim? Exact integers, the law of the noise, and many releases."""
+"""Audit: does a release on this machine really lose at most the ε that its plan claims? Only invented people are used.
+
+Exact check. One person's value is set to each extreme in turn and the people are read as a user's data is read. What
+the noise sampler would be given, T = ⌊Σ W·S / Q⌋ for each noise term, comes from the release's own function. T + noise
+of scale s against T′ + noise of scale s differs by a loss of exactly |T − T′|/s, so nothing has to be drawn: the
+largest loss over all pairs of values is compared with the claim in Fractions. It cannot see the sampler.
+
+Lower bound. With probability at least 1 − α over the draws, the bound is not above the true privacy loss.
+
+Argument. If a mechanism is ε-DP then P(E) ≤ e^ε·P′(E) for every event E, so ε ≥ ln P(E) − ln P′(E). The event is chosen
+on the first half of the draws and counted on the second, so it is fixed as far as the second half is concerned. There
+the counts are binomial; Clopper and Pearson's lower bound on P(E) and upper bound on P′(E) fail with probability at
+most α/2 each, for any number of draws. Between two Laplace densities of one scale the likelihood ratio is monotone,
+so by Neyman and Pearson the best events are the half-lines y ≥ c and y ≤ c; only these are tried. A fault that hides
+from all half-lines (a coarse grid of outputs) is seen by the goodness of fit instead.
+
+Control. An audit that cannot fail proves nothing. k people who change their values at once lose k times what one of
+them claims, so two datasets that differ in k people are a planted over-spend, made of real releases. The bound must
+find it.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import asdict, dataclass, replace
+from decimal import Decimal, localcontext
+from fractions import Fraction
+from itertools import combinations
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from textwrap import fill
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from hetdp.core.domain import Interval
 from hetdp.core.levels import Levels
@@ -16,27 +40,40 @@ from hetdp.core.plan import Plan, plan
 from hetdp.errors import InputError
 from hetdp.estimators import find
 from hetdp.estimators import methods as every_method
-from hetdp.privacy.release import release, release_records
-from hetdp.privacy.sampling import SamplingPlan
+from hetdp.files import jsonable
+from hetdp.privacy.release import floored_sum, release, release_records
+from hetdp.privacy.sampling import KEEP_ONE, SamplingPlan
+from hetdp.sources import read
+from hetdp.tally.tally import Tally
 
-from .audit_bound import draws_needed, lower_bound
-from .audit_exact import Neighbours, everybody_low, exact_check, extremes, neighbours
 from .doctor import ALPHA, Fit, sampler_gate
-from .samples import Engine
-from .samples import engines as every_engine
 
-if TYPE_CHECKING:
-    from rich.console import RenderableType
+Floats = NDArray[np.float64]
 
-TIERS = {0.0: 10, 0.1: 200, 1.0: 70, 4.0: 20}
-NAMES = {0.0: "never", 0.1: "strict", 1.0: "standard", 4.0: "open"}
+TIERS = Levels({0.0: 10, 0.1: 200, 1.0: 70, 4.0: 20}, {0.0: "never", 0.1: "strict", 1.0: "standard", 4.0: "open"})
 DRAWS = 1_500
-_FEWEST = 100
-_MOST_LEVELS = 64
-_AT_ONCE = 100
+FEWEST = 200
+"""With fewer draws of each dataset next to nothing can be shown, whatever is wrong."""
+CONTROL = 0.5
+"""The ε that each person of the control claims."""
 
-Tell = Callable[[str, int, int], None]
-"""Is told what is being done, how many steps are done and how many there are."""
+_MOST_LEVELS = 64
+_MOST_RECORDS = 10**6
+_READ = 16
+"""How many people of each level are read; the others are all at the lower bound and only counted."""
+_AT_ONCE = 100
+_HEADINGS = ("Method", "Tier", "ε asked", "Claimed", "Exact check", "Shown ≥", "Can show", "")
+_NOTICES = {
+    "Exact check": "integers, every pair of extreme values of one person at each level. It notices a noise scale that "
+    "is too small by any amount, a value that is not clamped, a row that is dropped. It cannot see the sampler.",
+    "Noise": "the law of the noise at small scales. It notices noise of a wrong law, on a coarse grid, cut off or "
+    "repeated. It cannot see an error far below 1/√draws, nor a bad source of randomness.",
+    "Shown": "a lower bound on ε from real releases of two datasets that differ in one value. It notices gross faults "
+    "anywhere in a release. “Can show” is about what so many draws show of noise that spends exactly its claim; a "
+    "smaller fault is not seen. A bound below the claim proves nothing.",
+    "Control": "a planted over-spend: several people change at once, so more is lost than one of them claims. The "
+    "draws must show it, or a bound that shows nothing would mean nothing.",
+}
 
 
 @dataclass(frozen=True)
@@ -47,30 +84,33 @@ class Finding:
     ----------
     claimed
         What the plan says that one person spends.
-    exact
-        The largest loss over all pairs of extreme values and all engines, in exact arithmetic.
+    exact_loss
+        The largest loss over all pairs of extreme values, in exact arithmetic; inf if nobody could be compared.
     lower_bound
         What the draws show, at least, with the confidence of the whole audit; None for a public level.
-    needed
-        The releases of each dataset with which a loss of 1.1 × the claim would be seen, nine times in ten.
+    reach
+        About what so many draws can show of Laplace noise that spends exactly the claim.
     faults
         Broken claims, as sentences.
     """
 
     method: str
-    name: str
+    tier: str
     epsilon: float
     claimed: float
-    exact: float
-    pairs: int
+    exact_loss: float
     lower_bound: float | None
-    needed: float
+    reach: float
     faults: tuple[str, ...]
 
     @property
     def holds(self) -> bool:
         """Whether no claim is broken."""
         return not self.faults
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the finding as plain data."""
+        return {**asdict(self), "holds": self.holds}
 
 
 @dataclass(frozen=True)
@@ -83,57 +123,89 @@ class Audit:
         One for every method and level.
     fits
         The goodness of fit of the noise.
+    control
+        The planted over-spend. It holds if the draws show that more is lost than is claimed.
     refusals
-        Methods that refuse these levels, with their reason.
+        Methods that are left out, with the reason.
     draws
         Releases of each dataset.
-    alpha
-        The probability that a right installation is called broken by its draws, over all methods and levels.
+    alpha, alpha_each
+        The probability that a right installation is called broken by its draws, over all methods and levels, and the
+        part of it that each bound has (union bound).
     """
 
     findings: tuple[Finding, ...]
     fits: tuple[Fit, ...]
-    refusals: Mapping[str, str]
-    engines: tuple[str, ...]
+    control: Finding
+    refusals: dict[str, str]
     draws: int
     alpha: float
-    levels: Levels
+    alpha_each: float
 
     @property
     def holds(self) -> bool:
-        """Whether no claim is broken and the noise has the right law."""
-        return all(finding.holds for finding in self.findings) and all(fit.passed for fit in self.fits)
-
-    @property
-    def alpha_each(self) -> float:
-        """The error probability of one bound, by the union bound."""
-        return self.alpha / max(1, sum(finding.lower_bound is not None for finding in self.findings))
+        """Whether no claim is broken, the noise has the right law and the control was found."""
+        return all(found.holds for found in (*self.findings, self.control)) and all(fit.passed for fit in self.fits)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the audit as plain data."""
-        from .audit_report import facts
-
-        return facts(self)
-
-    def body(self) -> RenderableType:
-        """Return the audit for a rich console."""
-        from .audit_report import body
-
-        return body(self)
+        """Return the audit as plain data; infinities are written "inf"."""
+        public = {"draws": self.draws, "alpha": self.alpha, "alpha_each": self.alpha_each, "refusals": self.refusals}
+        sampler, findings = ([part.to_dict() for part in parts] for parts in (self.fits, self.findings))
+        control = self.control.to_dict()
+        return dict(
+            jsonable({"holds": self.holds, **public, "sampler": sampler, "control": control, "findings": findings})
+        )
 
     def report(self) -> str:
         """Return the audit as text."""
-        from hetdp.report.text import text
-
-        return text(self.body())
+        control = (*_cells(self.control)[:-1], "found" if self.control.holds else "NOT FOUND")
+        rows = [_HEADINGS, *map(_cells, self.findings), control]
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        sides = "<<>>>>><"
+        row_form = "  ".join(f"{{:{side}{width}}}" for side, width in zip(sides, widths, strict=True))
+        table = [row_form.format(*row).rstrip() for row in rows]
+        broken = sum(not found.holds for found in self.findings) + sum(not fit.passed for fit in self.fits)
+        verdict = "no claim is broken" if self.control.holds else "NOTHING SHOWN: the planted over-spend was not found"
+        if broken:
+            verdict = f"BROKEN: {broken} of the claims do not hold; do not release with this installation"
+        notes = [("Verdict", verdict)]
+        notes += [("", f"{f.method}, ε = {f.epsilon:.4g}: {fault}") for f in self.findings for fault in f.faults]
+        notes += [("Left out", f"{method}: {reason}") for method, reason in self.refusals.items()]
+        notes += [("Noise", str(fit)) for fit in self.fits]
+        wrong = f"together they are wrong with probability at most {self.alpha:g}"
+        notes += [("Draws", f"{self.draws:,} releases of each dataset, half of them to choose the event; {wrong}")]
+        notes += _NOTICES.items()
+        lines = (fill(text, 100, initial_indent=f"{name:13}", subsequent_indent=13 * " ") for name, text in notes)
+        return "\n".join([*table, "", *lines])
 
     def plot(self, path: str | Path) -> None:
         """Write a picture: what is claimed and what was shown, for every method and level."""
         from hetdp.report import plots
 
-        from .audit_report import picture
-
-        plots.save(picture(self), Path(path))
+        drawn, (axes,) = plots.figure(width=6.6, height=4.6)
+        points = [f for f in self.findings if f.lower_bound is not None and 0 < f.claimed < math.inf]
+        claims = [f.claimed for f in points] or [1.0]
+        low, high = min(claims) / 2, max(claims) * 2
+        line = np.geomspace(low, high, 200)
+        axes.fill_between(line, line, high, color="#D55E00", alpha=0.08, linewidth=0)
+        axes.plot(line, line, color=plots.DASHED, linewidth=1)
+        axes.text(low * 1.1, high / 1.3, "a point here breaks its claim", fontsize=8, color="#B04A00", va="top")
+        curve = [reach(x, self.draws, self.alpha_each) for x in line]
+        axes.plot(line, curve, "--", color=plots.DASHED, linewidth=1, label=f"what {self.draws:,} draws can show")
+        for method in dict.fromkeys(f.method for f in points):
+            some = [f for f in points if f.method == method]
+            look: dict[str, Any] = {
+                "marker": plots.MARKERS.get(method, "o"),
+                "color": plots.COLOURS.get(method, plots.DASHED),
+            }
+            shown = [f.lower_bound or 0.0 for f in some]  # open markers stay visible where points coincide
+            axes.plot([f.claimed for f in some], shown, linestyle="", fillstyle="none", label=method, **look)
+        axes.set(xscale="log", xlim=(low, high), ylim=(-low / 5, high))
+        axes.set_yscale("symlog", linthresh=low)  # linear near 0, where nothing was shown
+        axes.set(xlabel="ε that a person spends, as claimed", ylabel="ε shown by the releases, at least")
+        plots.plain(axes.xaxis)
+        plots.beside(axes)
+        plots.save(drawn, Path(path))
 
     __str__ = report
 
@@ -142,10 +214,9 @@ def audit(
     levels: Levels | Mapping[Any, int] | Any = None,
     *,
     methods: Sequence[str] | None = None,
-    engines: Sequence[str] | None = None,
     bounds: Any = (-0.5, 0.5),
     draws: int = DRAWS,
-    tell: Tell | None = None,
+    tell: Callable[[str, int, int], None] | None = None,
 ) -> Audit:
     """Return whether releases keep what their plans claim, for every method and level. No data of anybody is used.
 
@@ -153,124 +224,206 @@ def audit(
     ----------
     levels
         As for `plan`; four levels from 0 to 4 unless given.
-    methods, engines
-        Names of `hetdp.methods()` and of the engines that read; all of them, and all that are installed, unless given.
+    methods
+        Names of `hetdp.methods()`; all of them unless given.
     bounds
         The interval of the invented values.
     draws
         How many releases to make of each dataset.
     tell
-        Is told of progress.
+        Is told the method, how many datasets are done and how many there are.
     """
-    levels = Levels(TIERS, NAMES) if levels is None else Levels.given(levels)
-    interval, chosen = Interval.of(bounds), _engines(engines)
-    _checked(levels, draws)
-    plans, refusals = _plans(levels, interval, methods)
-    private = np.flatnonzero(np.isfinite(levels.epsilon)).tolist()
-    reads = len(chosen) * len(levels) * len(extremes(interval))
-    step = _counted(tell, reads + len(plans) * (len(private) + 1) * draws)
-    around = [n for engine in chosen for n in neighbours(levels, interval, engine, partial(step, engine.name))]
-    fits = sampler_gate()
-    alpha_each = ALPHA / max(1, len(plans) * len(private))
-    findings = []
-    for planned in plans:
-        bounds_of = _draw_all(planned, private, draws, alpha_each, partial(step, planned.method))
-        findings += [_finding(planned, i, around, bounds_of.get(i), alpha_each) for i in range(len(levels))]
-    names = tuple(engine.name for engine in chosen)
-    return Audit(tuple(findings), fits, refusals, names, draws, ALPHA, levels)
-
-
-def _counted(tell: Tell | None, total: int) -> Callable[[str, int], None]:
-    """Return a function that is told of steps and passes on how many of all are done."""
-    done = 0
-
-    def step(what: str, more: int) -> None:
-        nonlocal done
-        done += more
-        if tell is not None:
-            tell(what, done, total)
-
-    return step
-
-
-def _checked(levels: Levels, draws: int) -> None:
+    levels = TIERS if levels is None else Levels.given(levels)
     if len(levels) > _MOST_LEVELS:
         raise InputError(f"an audit looks at every level and takes at most {_MOST_LEVELS} (got {len(levels):,})")
-    if not isinstance(draws, int) or draws < _FEWEST:
-        raise InputError(f"an audit needs at least {_FEWEST} draws of each dataset (got {draws!r})")
+    if not isinstance(draws, int) or draws < FEWEST:
+        raise InputError(f"an audit needs at least {FEWEST} draws of each dataset (got {draws!r}); fewer show nothing")
+    interval = Interval.of(bounds)
+    plans, refusals = _plans(levels, interval, methods)
+    private = np.flatnonzero(np.isfinite(levels.epsilon)).tolist()
+    alpha_each = ALPHA / max(1, len(plans) * len(private))
+    total, done = len(plans) * (len(private) + 1) + 2, 0
+
+    def results(planned: Plan, level: int, people: int) -> Floats:
+        """Return the results of real releases: so many people of a level at the upper bound, others at the lower."""
+        nonlocal done
+        once = _releasing(planned, level, people)
+        found = np.array([once() for _ in range(draws)])
+        done += 1
+        if tell is not None:
+            tell(planned.method, done, total)
+        return found
+
+    fits = sampler_gate()
+    choice = extremes(interval)
+    around = [[_read(levels, interval, choice, i, [value]) for value in choice] for i in range(len(levels))]
+    findings = []
+    for planned in plans:
+        everybody = results(planned, 0, 0)  # serves all levels: the union bound asks for no independence
+        for i, tallies in enumerate(around):
+            shown = lower_bound(everybody, results(planned, i, 1), alpha_each) if i in private else None
+            findings.append(_finding(planned, i, tallies, shown, reach(float(planned.spent[i]), draws, alpha_each)))
+    # The control has the fewest people whose joint loss these draws show with ease.
+    people = next((k for k in range(2, _READ) if reach(k * CONTROL, draws, alpha_each) > 2 * CONTROL), _READ)
+    planted = plan({CONTROL: 2 * _READ}, bounds=interval, method="uniform")
+    shown, lost = lower_bound(results(planted, 0, 0), results(planted, 0, people), alpha_each), people * CONTROL
+    missed = () if shown > CONTROL else ("the planted over-spend was not found",)
+    can_show = reach(lost, draws, alpha_each)
+    control = Finding("control", f"{people} at once", CONTROL, CONTROL, lost, shown, can_show, missed)
+    return Audit(tuple(findings), fits, control, refusals, draws, ALPHA, alpha_each)
 
 
-def _engines(names: Sequence[str] | None) -> list[Engine]:
-    every = every_engine()
-    if not names:
-        return [engine for engine in every.values() if engine.installed]
-    for name in names:
-        if name not in every:
-            raise InputError(f"unknown engine {name!r}; choose one of {', '.join(every)}")
-        if not every[name].installed:
-            raise InputError(f"the engine {name} needs {every[name].library}, which is not installed")
-    return [every[name] for name in dict.fromkeys(names)]
+def lower_bound(one: Floats, other: Floats, alpha: float) -> float:
+    """Return a bound that is above the true privacy loss with probability at most `alpha`; 0 says nothing was shown.
+
+    Parameters
+    ----------
+    one, other
+        Independent results on two neighbouring datasets, as many of each.
+    """
+    half = one.size // 2
+    edges = np.quantile(np.concatenate([one[:half], other[:half]]), np.linspace(0, 1, 129), method="nearest")
+    a, b = _counts(one[:half], edges), _counts(other[:half], edges)
+    bounds = np.concatenate([log_ratio(a, b, half, alpha), log_ratio(b, a, half, alpha)])
+    swapped, event = divmod(int(np.argmax(bounds)), a.size)
+    if swapped:  # the event is likelier on the second dataset
+        one, other = other, one
+    a, b = _counts(one[half:], edges)[event], _counts(other[half:], edges)[event]
+    return max(0.0, float(log_ratio(a, b, one.size - half, alpha)))
+
+
+def _counts(results: Floats, edges: Floats) -> Floats:
+    """Return how many results are in each half-line: y ≤ c for every edge c, then y ≥ c."""
+    ordered = np.sort(results)
+    at_least = results.size - np.searchsorted(ordered, edges, side="left")
+    return np.concatenate([np.searchsorted(ordered, edges, side="right"), at_least]).astype(np.float64)
+
+
+def log_ratio(often: Floats, seldom: Floats, draws: int, alpha: float) -> Floats:
+    """Return ln of Clopper and Pearson's lower bound on one probability over the upper bound on the other.
+
+    >>> round(float(log_ratio(np.array(60), np.array(20), 100, 0.05)), 3)
+    0.533
+    """
+    from scipy.special import betaincinv
+
+    a = alpha / 2
+    with np.errstate(divide="ignore"):
+        low = np.where(often > 0, betaincinv(np.maximum(often, 1), draws - often + 1, a), 0.0)
+        # the upper quantile of Beta(k + 1, m − k) is 1 minus the lower one of Beta(m − k, k + 1)
+        high = np.where(seldom < draws, 1 - betaincinv(np.maximum(draws - seldom, 1), seldom + 1, a), 1.0)
+        return np.asarray(np.log(low) - np.log(high))
+
+
+def reach(loss: float, draws: int, alpha: float) -> float:
+    """Return about which bound that many releases of each dataset show for Laplace noise of this true loss.
+
+    For results at distance u·loss (in scales) from the first centre, 0 ≤ u ≤ 1, P(E) = 1 − e^(−(1−u)·loss)/2 and
+    P′(E) = e^(−u·loss)/2.
+    """
+    u, half = np.linspace(0, 1, 33), draws - draws // 2
+    often, seldom = 1 - np.exp(-(1 - u) * min(loss, 700.0)) / 2, np.exp(-u * min(loss, 700.0)) / 2
+    return max(0.0, float(log_ratio(np.round(half * often), np.round(half * seldom), half, alpha).max()))
+
+
+def extremes(interval: Interval) -> tuple[float | None, ...]:
+    """Return the values that have broken somebody's private mean; None is a missing one."""
+    ends = (interval.lo, interval.hi, interval.mid)
+    return (*ends, math.inf, -math.inf, math.nan, 1e9, -1e9, 5e-324, None)
 
 
 def _plans(levels: Levels, interval: Interval, names: Sequence[str] | None) -> tuple[list[Plan], dict[str, str]]:
     plans, refusals = [], {}
-    for name in dict.fromkeys(names or every_method()):
-        find(name)
+    for rule in [find(name) for name in dict.fromkeys(names or every_method())]:
         try:
-            plans.append(plan(levels, bounds=interval, method=name))
+            if rule.needs_records and levels.n > _MOST_RECORDS:
+                raise InputError(f"it keeps people one by one; an audit does that for at most {_MOST_RECORDS:,} people")  # noqa: TRY301
+            plans.append(plan(levels, bounds=interval, method=rule.name))
         except InputError as refusal:
-            refusals[name] = str(refusal)
+            refusals[rule.name] = str(refusal)
     return plans, refusals
 
 
-def _finding(planned: Plan, i: int, around: Sequence[Neighbours], shown: float | None, alpha_each: float) -> Finding:
-    row = planned.table[i]
-    checks = [exact_check(planned, n) for n in around if n.level == i]
-    faults = [fault for check in checks for fault in check.faults]
+def _read(levels: Levels, interval: Interval, others: Sequence[Any], level: int, own: Sequence[Any]) -> Tally:
+    """Return the tally of all people, the first of `level` with values of their own.
+
+    Some people of each level are read, with `others` as their values. The rest are at the lower bound, whose code is
+    0: they change how many people there are and no sum.
+    """
+    some = np.minimum(levels.count, _READ)
+    epsilon = np.repeat(levels.epsilon, some)
+    values = [others[i % len(others)] for i in range(epsilon.size)]
+    first = int(some[:level].sum())
+    values[first : first + len(own)] = own
+    table = read(values, epsilon=epsilon, bounds=interval).table
+    return Tally(replace(table, count=table.count + levels.count - some), interval)
+
+
+def _finding(planned: Plan, i: int, tallies: Sequence[Tally], shown: float | None, can_show: float) -> Finding:
+    row, faults = planned.table[i], []
+    loss = exact_loss(planned, i, tallies)
+    held = math.nextafter(row.epsilon, 0) if row.epsilon < math.inf else math.inf  # ε⁻, see `privacy.exact`
+    if any(tally.levels != planned.levels for tally in tallies):
+        faults.append("a value changed who is counted")
+    if loss > held:
+        faults.append(f"a value costs {float(loss):.6g}, more than ε = {row.epsilon:g}")
+    elif loss > row.spent:
+        faults.append(f"a value costs {float(loss):.6g}, more than the {row.spent:.6g} that is claimed")
     if shown is not None and shown > row.spent:
         faults.append(f"releases show a loss of at least {shown:.6g}, more than the {row.spent:.6g} that is claimed")
-    return Finding(
-        planned.method,
-        row.name or "",
-        row.epsilon,
-        row.spent,
-        max(check.loss for check in checks),
-        sum(check.pairs for check in checks),
-        shown,
-        draws_needed(row.spent, alpha_each),
-        tuple(faults),
-    )
+    name = row.name or ""
+    return Finding(planned.method, name, row.epsilon, row.spent, float(loss), shown, can_show, tuple(faults))
 
 
-def _draw_all(
-    planned: Plan, private: Sequence[int], draws: int, alpha_each: float, step: Callable[[int], None]
-) -> dict[int, float]:
-    """Return the lower bound at each private level: everybody at the lower bound, against one person at the upper.
+def exact_loss(planned: Plan, level: int, tallies: Sequence[Tally]) -> Fraction | Decimal | float:
+    """Return the largest loss between any two of these tallies, which differ in the value of one person of `level`.
 
-    The draws of the first dataset serve all levels; the union bound asks for no independence.
+    It is Σ|T − T′|/s over the noise terms; inf if what no noise covers moves. A person who is kept with probability p
+    loses ln(1 + p·(eᵗ − 1)), t the loss if kept: the argument is in `privacy.sampling`. Being left out lies between
+    the extremes, so it adds no pair. 400 digits, less a hair for what rounding may add.
     """
-    everybody = _results(planned, None, draws, step)
-    return {i: lower_bound(everybody, _results(planned, i, draws, step), alpha_each) for i in private}
+    keep = planned.keep[level] if isinstance(planned, SamplingPlan) else KEEP_ONE
+    if not keep:
+        return Fraction(0)
+    terms = [slice(term.first, term.last) for term in planned.noise]
+    bare = np.ones(len(planned.levels), dtype=bool)
+    for term in terms:
+        bare[term] = False
+    given = {
+        (floored_sum(tally, planned, bare), *(floored_sum(tally, planned, term) for term in terms)) for tally in tallies
+    }
+    t = Fraction(0)
+    for one, other in combinations(given, 2):
+        if one[0] != other[0]:
+            return math.inf
+        steps = zip(one[1:], other[1:], planned.noise, strict=True)
+        t = max(t, sum((abs(a - b) / Fraction(term.scale) for a, b, term in steps), Fraction(0)))
+    if not isinstance(planned, SamplingPlan):
+        return t
+    with localcontext(prec=400):
+        gain = (Decimal(t.numerator) / t.denominator).exp() - 1
+        return (1 + Decimal(int(keep)) / KEEP_ONE * gain).ln() * (1 - Decimal("1e-60"))
 
 
-def _results(planned: Plan, level: int | None, draws: int, step: Callable[[int], None]) -> np.ndarray[Any, Any]:
-    """Return the results of real releases: one person of `level` at the upper bound, all others at the lower one."""
-    once = _releasing(planned, level)
-    results = np.empty(draws)
-    for start in range(0, draws, _AT_ONCE):
-        part = range(start, min(start + _AT_ONCE, draws))
-        results[part.start : part.stop] = [once() for _ in part]
-        step(len(part))
-    return results
-
-
-def _releasing(planned: Plan, level: int | None) -> Callable[[], float]:
+def _releasing(planned: Plan, level: int, people: int) -> Callable[[], float]:
+    """Return a function that makes one real release: so many of `level` at the upper bound, others at the lower."""
     levels, interval = planned.levels, planned.interval
     if isinstance(planned, SamplingPlan):
         epsilon = np.repeat(levels.epsilon, levels.count)
         values = np.full(epsilon.size, interval.lo)
-        if level is not None:
-            values[int(np.searchsorted(epsilon, levels.epsilon[level]))] = interval.hi
+        first = int(np.searchsorted(epsilon, levels.epsilon[level]))
+        values[first : first + people] = interval.hi
         return lambda: release_records(values, epsilon, planned).unclamped
-    tally = everybody_low(levels, interval, level)
+    tally = _read(levels, interval, [interval.lo], level, [interval.hi] * people)
     return lambda: release(tally, planned).unclamped
+
+
+def _cells(finding: Finding) -> tuple[str, ...]:
+    from hetdp.report.text import epsilon, shorten, spent_epsilon
+
+    public = math.isinf(finding.claimed)
+    claimed, asked = spent_epsilon(finding.claimed), epsilon(finding.epsilon)
+    exact = "–" if public else spent_epsilon(finding.exact_loss)
+    shown, reaches = ("–" if x is None or public else epsilon(x) for x in (finding.lower_bound, finding.reach))
+    mark = "holds" if finding.holds else "BROKEN"
+    return finding.method, shorten(finding.tier), asked, claimed, exact, shown, reaches, mark

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,6 @@ from hetdp.core.domain import GRID, Interval
 from hetdp.errors import InputError
 from hetdp.sources import Batch, Form, Source
 from hetdp.tally.groupby import Table, merge, tabulate
-from hetdp.tally.tally import Tally
 
 _SHOWN = 10
 KINDS = {
@@ -66,14 +65,8 @@ class Check:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the check as plain data."""
-        return {
-            "PRIVATE": "for the owner of the data only; do not publish",
-            "n": self.n,
-            "counts": dict(self.counts),
-            "place": self.place,
-            "places": {kind: list(places) for kind, places in self.places.items()},
-            "means": [{"epsilon": f"{level!r}", "mean": mean} for level, mean in self.means.items()],
-        }
+        means = [{"epsilon": f"{level!r}", "mean": mean} for level, mean in self.means.items()]
+        return {"PRIVATE": "for the owner of the data only; do not publish", **asdict(self), "means": means}
 
     def __str__(self) -> str:
         return self.report()
@@ -129,26 +122,26 @@ def of_source(people: Source, interval: Interval) -> Check:
             places[kind] += (batch.places[found] if batch.places is not None else found).tolist()
     if not tables:
         raise InputError("there is nobody here (n = 0)")
-    tally = Tally(merge(tables), interval)
-    return Check(tally.n, counts, {kind: tuple(sorted(found)) for kind, found in places.items()}, place, _means(tally))
+    table = merge(tables)
+    first = {kind: tuple(sorted(found)) for kind, found in places.items()}
+    return Check(table.n, counts, first, place, _means(table, interval))
 
 
 def _kinds(batch: Batch, interval: Interval) -> dict[str, NDArray[np.bool_]]:
     with np.errstate(over="ignore"):
         values = np.asarray(batch.values).astype(np.float64)
-    nan = np.isnan(values)
-    missing = np.zeros_like(nan) if batch.missing is None else batch.missing
+    nan, none = np.isnan(values), np.zeros(values.shape, dtype=bool)
+    missing = none if batch.missing is None else batch.missing
     return {
         "missing": nan & missing,
         "unreadable": nan & ~missing,
         "below": values < interval.lo,
         "above": values > interval.hi,
-        "odd": np.zeros_like(nan) if batch.odd is None else batch.odd,
+        "odd": none if batch.odd is None else batch.odd,
     }
 
 
-def _means(tally: Tally) -> dict[float, float]:
-    table = tally.table
+def _means(table: Table, interval: Interval) -> dict[float, float]:
     used = table.epsilon > 0
-    mean = tally.interval.lo + tally.interval.width * (table.total[used] / (table.count[used] * GRID))
+    mean = interval.lo + interval.width * (table.total[used] / (table.count[used] * GRID))
     return dict(zip(table.epsilon[used].tolist(), mean.tolist(), strict=True))

@@ -7,8 +7,9 @@ import importlib.util
 import math
 import platform
 from collections import Counter
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
 
 from hetdp.privacy.noise import noisy
 
@@ -16,7 +17,7 @@ SCALES = (1.5, 3.0)
 DRAWS = 20_000
 ALPHA = 1e-9
 _PACKAGES = ("hetdp", "numpy", "scipy", "opendp", "polars", "typer", "rich")
-_ENGINES = {"polars": "CSV and Parquet files", "matplotlib": "pictures"}
+_OPTIONAL = {"matplotlib": "pictures", "sqlalchemy": "ledgers and databases", "fastapi": "the server", "numba": "speed"}
 
 
 @dataclass(frozen=True)
@@ -33,6 +34,14 @@ class Fit:
         """Whether the law may stand; a right sampler fails once in 10⁹ runs."""
         return self.p_value >= ALPHA
 
+    def to_dict(self) -> dict[str, Any]:
+        """Return the fit as plain data."""
+        return {**asdict(self), "passed": self.passed}
+
+    def __str__(self) -> str:
+        verdict = "right law" if self.passed else "WRONG LAW: do not release with this installation"
+        return f"scale {self.scale:g}: {self.draws:,} draws, p = {self.p_value:.3g}: {verdict}"
+
 
 def sampler_gate(draw: Callable[[int, float], int] = noisy, draws: int = DRAWS) -> tuple[Fit, ...]:
     """Test the law of the noise at small scales, where a wrong sampler shows.
@@ -41,46 +50,39 @@ def sampler_gate(draw: Callable[[int, float], int] = noisy, draws: int = DRAWS) 
     audits of ε noticed; this test does. It cannot see an error below about 1/√draws, nor a bad source of
     randomness.
     """
-    return tuple(_fit(scale, Counter(draw(0, scale) for _ in range(draws)), draws) for scale in SCALES)
+    return tuple(_fit(scale, draw, draws) for scale in SCALES)
 
 
-def _fit(scale: float, seen: Counter[int], draws: int) -> Fit:
+def _fit(scale: float, draw: Callable[[int, float], int], draws: int) -> Fit:
     """Compare counts with P(z) = (1−q)/(1+q)·q^|z|, q = e^(−1/scale); tails with fewer than 10 expected are pooled."""
     from scipy.stats import chi2
 
-    q = math.exp(-1 / scale)
-    edge = 0
+    q, edge = math.exp(-1 / scale), 0
     while draws * q ** (edge + 2) / (1 + q) >= 10:
         edge += 1
-    statistic, pooled = 0.0, draws
-    for z in range(-edge, edge + 1):
-        expected = draws * (1 - q) / (1 + q) * q ** abs(z)
-        statistic += (seen[z] - expected) ** 2 / expected
-        pooled -= seen[z]
-    below = sum(count for z, count in seen.items() if z < -edge)
-    tail = draws * q ** (edge + 1) / (1 + q)
-    statistic += ((below - tail) ** 2 + (pooled - below - tail) ** 2) / tail
-    return Fit(scale, draws, statistic, float(chi2.sf(statistic, df=2 * edge + 2)))
+    tail = q ** (edge + 1) / (1 + q)
+    expected = {z: draws * (1 - q) / (1 + q) * q ** abs(z) for z in range(-edge, edge + 1)}
+    expected |= {-edge - 1: draws * tail, edge + 1: draws * tail}
+    seen = Counter(min(max(draw(0, scale), -edge - 1), edge + 1) for _ in range(draws))
+    statistic = sum((seen[z] - wanted) ** 2 / wanted for z, wanted in expected.items())
+    return Fit(scale, draws, statistic, float(chi2.sf(statistic, df=len(expected) - 1)))
 
 
-def versions() -> dict[str, str]:
-    """Return the versions that matter for a release."""
-    found = {"python": platform.python_version()}
-    for name in _PACKAGES:
-        found[name] = importlib.metadata.version(name)
-    return found
+def facts(fits: Sequence[Fit]) -> dict[str, Any]:
+    """Return the findings as plain data: the verdict, versions that matter for a release, optional libraries."""
+    versions = {"python": platform.python_version(), **{name: importlib.metadata.version(name) for name in _PACKAGES}}
+    return {
+        "healthy": all(fit.passed for fit in fits),
+        "versions": versions,
+        "optional": {name: importlib.util.find_spec(name) is not None for name in _OPTIONAL},
+        "sampler": [fit.to_dict() for fit in fits],
+    }
 
 
-def engines() -> dict[str, bool]:
-    """Return what can be read or drawn here."""
-    return {f"{name} ({use})": importlib.util.find_spec(name) is not None for name, use in _ENGINES.items()}
-
-
-def report(fits: tuple[Fit, ...]) -> str:
+def report(fits: Sequence[Fit]) -> str:
     """Return the findings as text."""
-    lines = [f"{name:12}{version}" for name, version in versions().items()]
-    lines += [f"{'yes' if here else 'no ':12}{name}" for name, here in engines().items()]
-    for fit in fits:
-        verdict = "right law" if fit.passed else "WRONG LAW: do not release with this installation"
-        lines.append(f"noise at scale {fit.scale:g}: {fit.draws:,} draws, p = {fit.p_value:.3g}: {verdict}")
-    return "\n".join(lines)
+    found = facts(fits)
+    lines = [f"{name:12}{version}" for name, version in found["versions"].items()]
+    for name, use in _OPTIONAL.items():
+        lines.append(f"{name:12}{'installed' if found['optional'][name] else 'not installed'} ({use})")
+    return "\n".join([*lines, *(f"noise at {fit}" for fit in fits)])

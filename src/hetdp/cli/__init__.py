@@ -16,12 +16,12 @@ import typer
 
 from hetdp.errors import HetdpError
 
-from . import audit, data, ledger, serve, theory
+from . import data, ledger, serve, theory
 from .app import app
 
 INTERRUPTED = 130
 
-__all__ = ["app", "audit", "data", "ledger", "main", "serve", "theory"]
+__all__ = ["app", "data", "ledger", "main", "serve", "theory"]
 
 
 def main() -> None:
@@ -33,13 +33,12 @@ def main() -> None:
         code = app(standalone_mode=False)
         if code == INTERRUPTED:
             raise KeyboardInterrupt  # noqa: TRY301  the library that parses made a code of it
-    except (HetdpError, typer.TyperException) as error:
-        shown = (
-            f"{error.format_message().rstrip('.')}; see --help"
-            if isinstance(error, typer.TyperException)
-            else str(error)
-        )
-        _fail(" ".join(shown.split()), 2)
+    except HetdpError as error:
+        _fail(str(error), 2)
+    except typer.TyperException as error:
+        wanted = getattr(getattr(error, "param", None), "help", None)  # what the option means, if it is about one
+        meaning = f" ({wanted.rstrip('.')})" if wanted else ""
+        _fail(f"{error.format_message().rstrip('.')}{meaning}; see --help", 2)
     except (typer.Abort, KeyboardInterrupt):
         _fail("interrupted; nothing was written", INTERRUPTED)
     except BrokenPipeError:
@@ -69,5 +68,5 @@ def _interrupt(*_: object) -> None:
 
 
 def _fail(message: str, code: int) -> None:
-    print(f"hetdp: {message}", file=sys.stderr)
+    print(f"hetdp: {' '.join(message.split())}", file=sys.stderr)
     sys.exit(code)

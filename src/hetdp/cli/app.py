@@ -7,15 +7,16 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-ORDER = ["mean", "plan", "compare", "check", "tally", "ledger", "serve", "audit", "doctor", "methods", "reproduce"]
+FIRST = ["mean", "plan", "compare", "explain", "check", "tally", "ledger", "serve"]
+"""The commands in the order in which somebody new meets them; the others follow as they are declared."""
 
 
 class Commands(TyperGroup):
-    """The commands in the order in which somebody new meets them."""
+    """The commands, those that somebody new needs first."""
 
     def list_commands(self, ctx: Any) -> list[str]:
         """Return the names of the commands."""
-        return sorted(super().list_commands(ctx), key=ORDER.index)
+        return sorted(super().list_commands(ctx), key=lambda name: FIRST.index(name) if name in FIRST else len(FIRST))
 
 
 app = typer.Typer(

@@ -1,41 +1,89 @@
-"""Printing and writing."""
+"""Printing, writing and progress bars."""
 
 from __future__ import annotations
 
 import json
 import os
 import sys
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hetdp.errors import InputError
-from hetdp.files import to_json, write_whole
+from hetdp.files import jsonable, to_json, write_whole
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+PATIENCE = 2.0
+"""A progress bar appears after so many seconds."""
 
 
-def show(what: Any) -> None:
+def show(what: RenderableType | dict[str, Any] | list[Any]) -> None:
     """Print text, JSON or a report."""
     if isinstance(what, str):
         print(what)
     elif isinstance(what, (dict, list)):
         plain = (sys.stdout.encoding or "").lower().replace("-", "") != "utf8"
-        print(json.dumps(what, indent=2, ensure_ascii=plain, allow_nan=False))
+        print(json.dumps(jsonable(what), indent=2, ensure_ascii=plain, allow_nan=False))
     else:
         from rich.console import Console
-
-        from hetdp.report.text import text
 
         console = Console(highlight=False, markup=False)
         if console.is_terminal:
             console.print(what)
         else:
-            print(text(what))
+            print(_text(what))
 
 
-def writable(output: Path | None, sources: Sequence[str], *, force: bool) -> None:
-    """Raise for all that can be wrong with the output, before any privacy is spent."""
+def deliver(
+    output: Path | None,
+    *,
+    as_json: bool,
+    facts: Callable[[], dict[str, Any]],
+    body: Callable[[], RenderableType],
+    html: Callable[[], str],
+    title: str,
+) -> None:
+    """Print a result, or write it as its file's name asks: .json, .html or text. Only that form is computed."""
+    if output is None:
+        show(facts() if as_json else body())
+        return
+    if as_json or output.suffix.lower() == ".json":
+        text = to_json(facts())
+    elif output.suffix.lower() in {".html", ".htm"}:
+        from hetdp.report.text import page
+
+        text = page(title, html())
+    else:
+        text = _text(body())
+    try:
+        if output.exists() and not output.is_file():  # a device or a pipe
+            output.write_text(text + "\n", encoding="utf-8")
+        else:
+            write_whole(output, text + "\n", public=True)
+    except OSError as error:
+        raise InputError(f"{output} cannot be written: {error.strerror}") from None
+
+
+def _text(body: RenderableType) -> str:
+    from hetdp.report.text import text
+
+    return body if isinstance(body, str) else text(body)
+
+
+def writable(output: Path | None, sources: Sequence[str], *, force: bool, picture: bool = False) -> None:
+    """Raise for everything that can be wrong with the output, before any privacy is spent."""
     if output is None:
         return
+    if picture:
+        from hetdp.report.plots import require
+
+        require()
+        if output.suffix.lower() not in {".png", ".svg", ".pdf"}:
+            raise InputError(f"the name of a picture ends in .png, .svg or .pdf (got {output})")
     if output.exists() and any(Path(name).exists() and output.samefile(name) for name in sources):
         raise InputError(f"{output} is the input file; choose another name for the output")
     if output.exists() and not force:
@@ -46,27 +94,28 @@ def writable(output: Path | None, sources: Sequence[str], *, force: bool) -> Non
         raise InputError(f"{output} cannot be written by this user")
 
 
-def picture(path: Path) -> None:
-    """Raise unless a picture can be drawn to this file."""
-    from hetdp.report.plots import require
+@contextmanager
+def progress(what: str, total: int = 0) -> Iterator[Callable[..., None]]:
+    """Give a function that updates a progress bar: rows are counted, never what they hold.
 
-    require()
-    if path.suffix.lower() not in {".png", ".svg", ".pdf"} or not path.parent.is_dir():
-        raise InputError(f"a picture needs a name in an existing folder that ends in .png, .svg or .pdf (got {path})")
-
-
-def write(output: Path, facts: Any, *, as_json: bool, html: Callable[[], str], text: Callable[[], str]) -> None:
-    """Write a report in the form its name asks for; the file appears whole or not at all."""
-    suffix = ".json" if as_json else output.suffix.lower()
-    body = to_json(facts) if suffix == ".json" else html() if suffix in {".html", ".htm"} else text()
-    try:
-        _whole(output, body + "\n")
-    except OSError as error:
-        raise InputError(f"{output} cannot be written: {error.strerror}") from None
-
-
-def _whole(output: Path, body: str) -> None:
-    if output.exists() and not output.is_file():  # a device or a pipe
-        output.write_text(body, encoding="utf-8")
+    The bar appears on a terminal, when the work takes a while; elsewhere the function does nothing.
+    """
+    if not sys.stderr.isatty():
+        yield lambda **_: None
         return
-    write_whole(output, body, public=True)
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+    words = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[said]}"), TimeRemainingColumn())
+    begun, bar = time.monotonic(), Progress(*words, console=Console(stderr=True), transient=True)
+    task = bar.add_task(what, total=total or None, said="")
+
+    def update(**now: Any) -> None:
+        if not bar.live.is_started and time.monotonic() - begun > PATIENCE:
+            bar.start()
+        bar.update(task, **now)
+
+    try:
+        yield update
+    finally:
+        bar.stop()

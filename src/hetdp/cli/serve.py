@@ -7,59 +7,40 @@ import sys
 from pathlib import Path
 from typing import Annotated
 
-import typer
+from typer import Option
 
 from hetdp.errors import InputError
 
+from . import options
 from .app import app
-from .options import ExpectHead
 
 _DATABASE = "sqlite:///hetdp-server.db"
-Database = Annotated[str, typer.Option("--database", help="SQLite or PostgreSQL, as a URL.", metavar="URL")]
-HostName = Annotated[str, typer.Option("--host", help="The address to listen on.")]
-Port = Annotated[int, typer.Option("--port", help="The port to listen on.", min=0, max=65535)]
-AllowHost = Annotated[
-    list[str] | None,
-    typer.Option("--allow-host", help="A further name under which the server may be asked; repeat.", metavar="NAME"),
-]
-Origin = Annotated[
-    str | None, typer.Option("--origin", help="The public address, as https://survey.example.org.", metavar="URL")
-]
-KeyFile = Annotated[
-    Path | None,
-    typer.Option("--key-file", help="Where the key that seals answers lies; or set HETDP_KEY.", metavar="FILE"),
-]
 
 
 @app.command()
-def serve(  # noqa: PLR0913  one parameter an option
+def serve(
     *,
-    database: Database = _DATABASE,
-    host: HostName = "127.0.0.1",
-    port: Port = 8000,
-    allow_host: AllowHost = None,
-    origin: Origin = None,
-    key_file: KeyFile = None,
-    head_file: Annotated[
-        Path | None,
-        typer.Option("--head-file", help="Where the ledger's head is kept outside of it.", metavar="FILE"),
+    database: Annotated[str, Option(help="SQLite or PostgreSQL, as a URL.", metavar="URL")] = _DATABASE,
+    host: Annotated[str, Option(help="The address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, Option(help="The port to listen on.", min=0, max=65535)] = 8000,
+    allow_host: Annotated[
+        list[str] | None, Option(help="A further name of this server; repeat.", metavar="NAME")
     ] = None,
-    expect_head: ExpectHead = None,
+    origin: Annotated[
+        str | None, Option(help="The public address, as https://survey.example.org.", metavar="URL")
+    ] = None,
+    key_file: Annotated[
+        Path | None, Option(help="The key that seals answers; or set HETDP_KEY.", metavar="FILE")
+    ] = None,
+    head_file: Annotated[Path | None, Option(help="Where the ledger's head is kept outside.", metavar="FILE")] = None,
+    expect_head: options.ExpectHead = None,
     trust_database: Annotated[
-        bool,
-        typer.Option(
-            "--trust-database",
-            help="Take the answers as the database has them, once, after you put an older copy back on purpose.",
-        ),
+        bool, Option("--trust-database", help="Believe the database once, after you restored an older copy on purpose.")
     ] = False,
-    proxy: Annotated[
-        bool, typer.Option("--proxy", help="A proxy on this machine says which address a client has.")
-    ] = False,
-    new_key: Annotated[bool, typer.Option("--new-key", help="Print a new curator key and exit.")] = False,
-    backup: Annotated[
-        Path | None, typer.Option("--backup", help="Copy the database and the ledger into a new folder and exit.")
-    ] = None,
-    demo: Annotated[bool, typer.Option("--demo", help="Start with a sample study in a temporary folder.")] = False,
+    proxy: Annotated[bool, Option("--proxy", help="A proxy on this machine says which address a client has.")] = False,
+    new_key: Annotated[bool, Option("--new-key", help="Print a new curator key and exit.")] = False,
+    backup: Annotated[Path | None, Option(help="Copy database and ledger into a new folder and exit.")] = None,
+    demo: Annotated[bool, Option("--demo", help="Start with a sample study in a temporary folder.")] = False,
 ) -> None:
     """Run the central server: people send a value and a privacy choice, the curator publishes a private mean."""
     try:

@@ -1,148 +1,206 @@
-"""Commands about public facts alone: no value is read."""
+"""Commands that use public facts alone, and commands that test this installation: no value is read."""
 
 from __future__ import annotations
 
+import html
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
+from hetdp.core.domain import Interval
+from hetdp.core.levels import Levels
+from hetdp.core.plan import plan as plan_for
 from hetdp.errors import InputError
+from hetdp.estimators import methods as every_method
+from hetdp.sources import counted
 
+from . import options
 from .app import app
-from .options import (
-    Decimal,
-    Delimiter,
-    EpsilonColumn,
-    Force,
-    Json,
-    MethodName,
-    Output,
-    Person,
-    PlanBounds,
-    PrivateColumn,
-    PublicSources,
-    Query,
-    RowsOf,
-    Thousands,
-    TierFile,
-    TierPeople,
-    Variance,
-    levels_of,
-    tiers_of,
-)
-from .output import picture, show, writable, write
-
-if TYPE_CHECKING:
-    from hetdp.core.levels import Levels
+from .data import reading
+from .output import deliver, progress, show, writable
 
 
 @app.command()
-def plan(  # noqa: PLR0913  one parameter an option
-    source: PublicSources = None,
+def plan(
+    context: typer.Context,
+    source: options.PublicSources = None,
     *,
-    tier: TierPeople = None,
-    tiers: TierFile = None,
-    epsilon: EpsilonColumn = None,
-    value: PrivateColumn = None,
-    person: Person = None,
-    rows: RowsOf = None,
-    query: Query = None,
-    delimiter: Delimiter = None,
-    decimal: Decimal = ".",
-    thousands: Thousands = None,
-    bounds: PlanBounds = (-0.5, 0.5),
-    method: MethodName = "adpm",
-    variance: Variance = None,
-    target_error: Annotated[
-        float | None,
-        typer.Option("--target-error", help="Also say what would bring the worst-case error down to this."),
-    ] = None,
-    as_json: Json = False,
-    output: Output = None,
-    force: Force = False,
-) -> None:  # fmt: skip
+    tier: options.TierPeople = None,
+    tiers: options.TierFile = None,
+    epsilon: options.Epsilon = None,
+    value: options.PrivateColumn = None,
+    person: options.Person = None,
+    rows: options.Rows = None,
+    query: options.Query = None,
+    delimiter: options.Delimiter = None,
+    decimal: options.Decimal = ".",
+    thousands: options.Thousands = None,
+    bounds: options.PlanBounds,
+    method: options.MethodName = "adpm",
+    variance: options.Variance = None,
+    target_error: options.TargetError = None,
+    as_json: options.Json = False,
+    output: options.Output = None,
+    force: options.Force = False,
+) -> None:
     """Say what a release would do and cost, without touching a value."""
     writable(output, source or [], force=force)
-    from hetdp.core.domain import Interval
-    from hetdp.core.plan import plan as make_plan
     from hetdp.report import text
+    from hetdp.theory.target import target
 
     interval = Interval.of(bounds).ordinary()
-    columns = {"epsilon": epsilon, "value": value, "person": person, "rows": rows}
-    people, notes = _levels(source, columns, tier, tiers, query, (delimiter, decimal, thousands))
-    planned = make_plan(people, bounds=interval, method=method, variance=variance)
-    facts = {**planned.to_dict(), "assumptions": [*planned.facts.assumptions, *notes]}
-    answer = None
-    if target_error is not None:
-        from hetdp.theory.target import target
+    people, notes = _levels(context.params)
+    planned = plan_for(people, bounds=interval, method=method, variance=variance)
+    answer = None if target_error is None else target(planned, target_error)
 
-        answer = target(planned, target_error)
-        facts["target"] = answer.to_dict()
-    report = text.plan_parts(planned, answer, notes)
-    if output is None:
-        show(facts if as_json else text.body(report))
-        return
-    write(
+    def facts() -> dict[str, Any]:
+        found = planned.to_dict()
+        more = {} if answer is None else {"target": answer.to_dict()}
+        return {**found, "assumptions": [*found["assumptions"], *notes], **more}
+
+    deliver(
         output,
-        facts,
         as_json=as_json,
-        html=lambda: text.page("What a private mean would cost", text.to_html(report)),
-        text=lambda: text.text(text.body(report)),
+        facts=facts,
+        body=lambda: text.body(text.plan_parts(planned, answer, notes)),
+        html=lambda: text.to_html(text.plan_parts(planned, answer, notes)),
+        title="What a private mean would cost",
     )
 
 
 @app.command()
-def compare(  # noqa: PLR0913  one parameter an option
-    source: PublicSources = None,
+def compare(
+    context: typer.Context,
+    source: options.PublicSources = None,
     *,
-    tier: TierPeople = None,
-    tiers: TierFile = None,
-    epsilon: EpsilonColumn = None,
-    value: PrivateColumn = None,
-    person: Person = None,
-    rows: RowsOf = None,
-    query: Query = None,
-    delimiter: Delimiter = None,
-    decimal: Decimal = ".",
-    thousands: Thousands = None,
-    bounds: PlanBounds = (-0.5, 0.5),
-    variance: Annotated[
-        float | None,
-        typer.Option("--variance", help="Also the error for data of this variance (default: even spread)."),
-    ] = None,
-    plot: Annotated[Path | None, typer.Option("--plot", help="Write a picture: .png, .svg or .pdf.")] = None,
-    force: Force = False,
-    as_json: Json = False,
+    tier: options.TierPeople = None,
+    tiers: options.TierFile = None,
+    epsilon: options.Epsilon = None,
+    value: options.PrivateColumn = None,
+    person: options.Person = None,
+    rows: options.Rows = None,
+    query: options.Query = None,
+    delimiter: options.Delimiter = None,
+    decimal: options.Decimal = ".",
+    thousands: options.Thousands = None,
+    bounds: options.PlanBounds,
+    variance: options.DataVariance = None,
+    plot: options.Plot = None,
+    force: options.Force = False,
+    as_json: options.Json = False,
 ) -> None:
     """Show every method side by side: error, who spends what, and what no ε-DP method can beat."""
-    from hetdp.report.compare import compare as run_compare
+    from hetdp.report.compare import compare as compare_methods
 
-    if plot is not None:
-        picture(plot)
-        writable(plot, source or [], force=force)
-    columns = {"epsilon": epsilon, "value": value, "person": person, "rows": rows}
-    people, notes = _levels(source, columns, tier, tiers, query, (delimiter, decimal, thousands))
-    compared = run_compare(people, bounds=bounds, variance=variance)
+    writable(plot, source or [], force=force, picture=True)
+    people, notes = _levels(context.params)
+    compared = compare_methods(people, bounds=bounds, variance=variance)
     if plot is not None:
         compared.plot(plot)
-    if as_json:
-        show({**compared.to_dict(), "assumptions": notes})
-        return
-    show(compared.body(notes))
+    show({**compared.to_dict(), "assumptions": notes} if as_json else compared.body(notes))
+
+
+def _levels(given: dict[str, Any]) -> tuple[Levels, list[str]]:
+    """Return the levels of a table or of tiers, and what is assumed about rows and people."""
+    if not given["source"]:
+        if not given["tier"]:
+            raise InputError("name the tiers (--tier strict=0.1:700 --tier open=inf:300) or a file with --epsilon COL")
+        if any(given[name] for name in ("epsilon", "value", "person", "rows")):
+            raise InputError(
+                "columns belong to a table; name its file, or leave out --epsilon, --value, --person and --rows"
+            )
+        return options.levels_of(given["tier"]), []
+    if given["epsilon"] is None:
+        raise InputError("a table needs --epsilon COL, the column with everybody's ε")
+    with reading(given, counts_only=True) as people:
+        return counted(people), [people.note]
+
+
+@app.command()
+def explain(
+    epsilon: Annotated[str, typer.Argument(help="A number, inf or public.", metavar="ε")],
+    *,
+    as_json: options.Json = False,
+) -> None:
+    """Say what an onlooker can learn about a person who spends this ε."""
+    from hetdp.report.explain import explain as explain_epsilon
+
+    found = explain_epsilon(epsilon)
+    show(found.to_dict() if as_json else found.report())
+
+
+@app.command()
+def audit(
+    *,
+    method: Annotated[
+        list[str] | None, typer.Option(help="A method; repeat. All unless given.", metavar="NAME")
+    ] = None,
+    tier: Annotated[list[str] | None, typer.Option(help="Invented people; repeat.", metavar="NAME=ε:PEOPLE")] = None,
+    bounds: options.PlanBounds = (-0.5, 0.5),
+    draws: Annotated[int, typer.Option(help="Releases of each dataset.", min=200)] = 1_500,
+    plot: options.Plot = None,
+    as_json: options.Json = False,
+    output: options.Output = None,
+    force: options.Force = False,
+) -> None:
+    """Test the privacy claims of this installation on invented people (about a minute).
+
+    For every method and tier: the exact check, the law of the noise, and what many releases show about ε. Exit code 1
+    if a claim is broken.
+    """
+    writable(plot, [], force=force, picture=True)
+    writable(output, [], force=force)
+    from hetdp.checks.audit import audit as run_audit
+
+    levels = options.levels_of(tier) if tier else None
+    with progress("audit") as bar:
+
+        def tell(part: str, done: int, total: int) -> None:
+            bar(said=part, completed=done, total=total)
+
+        found = run_audit(levels, methods=method, bounds=bounds, draws=draws, tell=tell)
+    if plot is not None:
+        found.plot(plot)
+    deliver(
+        output,
+        as_json=as_json,
+        facts=found.to_dict,
+        body=found.report,
+        html=lambda: f"<pre>{html.escape(found.report())}</pre>",
+        title="An audit of privacy claims",
+    )
+    if not found.holds:
+        raise typer.Exit(1)
+
+
+@app.command()
+def doctor(*, as_json: options.Json = False) -> None:
+    """Test this installation: versions, and whether the noise has the right law (some seconds)."""
+    from hetdp.checks import doctor as installation
+
+    fits = installation.sampler_gate()
+    show(installation.facts(fits) if as_json else installation.report(fits))
+    if not all(fit.passed for fit in fits):
+        raise typer.Exit(1)
+
+
+@app.command()
+def methods(*, as_json: options.Json = False) -> None:
+    """List the estimators."""
+    found = [{"name": m.name, "title": m.title, "citation": m.citation} for m in every_method().values()]
+    show(found if as_json else "\n".join(f"{m['name']:14}{m['title']}\n{'':14}{m['citation']}" for m in found))
 
 
 @app.command()
 def reproduce(
     *,
-    only: Annotated[
-        list[str] | None, typer.Option("--only", help="One experiment by name, as table-2; repeat.", metavar="NAME")
-    ] = None,
-    runs: Annotated[int | None, typer.Option("--runs", help="Simulated runs per point.", min=2)] = None,
+    only: Annotated[list[str] | None, typer.Option(help="An experiment, as table-2; repeat.", metavar="NAME")] = None,
+    runs: Annotated[int | None, typer.Option(help="Simulated runs per point.", min=2)] = None,
     quick: Annotated[bool, typer.Option("--quick", help="Fewer runs and coarser grids.")] = False,
-    out: Annotated[Path, typer.Option("--out", help="The folder to write.")] = Path("reproduction"),
-    as_json: Json = False,
+    out: Annotated[Path, typer.Option(help="The folder to write.")] = Path("reproduction"),
+    as_json: options.Json = False,
 ) -> None:
     """Reproduce the paper: every figure, table and example, with pictures, numbers and verdicts."""
     from hetdp.paper import experiments
@@ -156,69 +214,9 @@ def reproduce(
     chosen = [experiments.EXPERIMENTS[name] for name in names]
     settings = experiments.Settings(runs, quick)
     done = experiments.reproduce(chosen, out, settings, lambda line: print(line, file=sys.stderr))
-    verdicts = [
-        {"experiment": item.experiment.name, "claim": v.claim, "found": v.found, "holds": v.holds}
-        for item in done
-        for v in item.result.verdicts
-    ]
-    lines = [
-        f"{'holds  ' if v['holds'] else 'DIFFERS'}  {v['experiment']:12} {v['claim']}: {v['found']}" for v in verdicts
-    ]
-    show(verdicts if as_json else "\n".join([*lines, f"see {out / 'index.html'}"]))
-
-
-@app.command()
-def doctor(*, as_json: Json = False) -> None:
-    """Test this installation: versions, and whether the noise has the right law (some seconds)."""
-    from hetdp.checks import doctor
-
-    fits = doctor.sampler_gate()
-    healthy = all(fit.passed for fit in fits)
+    verdicts = [(item.experiment.name, verdict) for item in done for verdict in item.result.verdicts]
     if as_json:
-        gate = [
-            {"scale": f.scale, "draws": f.draws, "chi_square": f.chi_square, "p_value": f.p_value, "passed": f.passed}
-            for f in fits
-        ]
-        show({"healthy": healthy, "versions": doctor.versions(), "engines": doctor.engines(), "sampler": gate})
-    else:
-        show(doctor.report(fits))
-    if not healthy:
-        raise typer.Exit(1)
-
-
-@app.command()
-def methods(*, as_json: Json = False) -> None:
-    """List the estimators."""
-    from hetdp.estimators import methods as all_methods
-
-    found = [{"name": m.name, "title": m.title, "citation": m.citation} for m in all_methods().values()]
-    show(found if as_json else "\n".join(f"{m['name']:14}{m['title']}\n{'':14}{m['citation']}" for m in found))
-
-
-def _levels(
-    sources: list[str] | None,
-    columns: dict[str, Any],
-    tier: list[str] | None,
-    tiers: Path | None,
-    query: str | None,
-    form: tuple[str | None, str, str | None],
-) -> tuple[Levels, list[str]]:
-    """Return the levels of a table or of tiers, and what is assumed about rows and people."""
-    if not sources:
-        if not tier:
-            raise InputError("name the tiers (--tier strict=0.1:700 --tier open=inf:300) or a file with --epsilon COL")
-        if any(columns.values()):
-            raise InputError(
-                "columns belong to a table; name its file, or leave out --epsilon, --value, --person and --rows"
-            )
-        return levels_of(tier), []
-    from hetdp.sources import Form, Source, counted, databases
-
-    if columns["epsilon"] is None:
-        raise InputError("a table needs --epsilon COL, the column with everybody's ε")
-    columns["rows"] = columns["rows"] or "one"
-    source = sources[0] if len(sources) == 1 and databases.is_database(sources[0]) else sources
-    people = Source.of(
-        source, **columns, tiers=tiers_of(tier, tiers), query=query, form=Form(*form), counts_only=True
-    )  # fmt: skip
-    return counted(people), [people.note]
+        show([{"experiment": name, "claim": v.claim, "found": v.found, "holds": v.holds} for name, v in verdicts])
+        return
+    lines = [f"{'holds  ' if v.holds else 'DIFFERS'}  {name:12} {v.claim}: {v.found}" for name, v in verdicts]
+    show("\n".join([*lines, f"see {out / 'index.html'}"]))

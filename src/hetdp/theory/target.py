@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +11,7 @@ import numpy as np
 
 from hetdp.core.accuracy import least, objective
 from hetdp.core.levels import Levels
-from hetdp.core.plan import Plan
+from hetdp.core.plan import Plan, plan
 from hetdp.errors import InputError
 from hetdp.estimators import find
 from hetdp.files import jsonable
@@ -47,6 +47,32 @@ class Target:
         tiers = [{"epsilon": e, "needs": needs, "possible": needs is not None} for e, needs in self.epsilon.items()]
         facts = {"error": self.error, "reached": self.reached, "people": self.people, "tiers": tiers}
         return dict(jsonable(facts))
+
+
+def people_needed(
+    levels: Levels | Mapping[Any, int] | Any,
+    *,
+    error: float,
+    bounds: Any,
+    method: str = "adpm",
+    variance: float | None = None,
+) -> Target:
+    """Return what would bring the worst-case error of a private mean down to `error`: more people, or a larger ε.
+
+    Parameters
+    ----------
+    levels, bounds, method, variance
+        As for `plan`.
+    error
+        The target for the worst-case error (the root of the worst-case mean squared error), in units of the values.
+
+    Examples
+    --------
+    >>> found = people_needed({0.1: 700, float("inf"): 300}, error=0.01, bounds=(0, 1))
+    >>> found.people, found.reached
+    (3084, False)
+    """
+    return target(plan(levels, bounds=bounds, method=method, variance=variance), error)
 
 
 def target(plan: Plan, error: float) -> Target:

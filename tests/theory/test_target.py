@@ -1,0 +1,45 @@
+"""What it takes to reach an error: the public function says what `hetdp plan --target-error` says."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import pytest
+
+import hetdp
+
+TIERS = {0.1: 700, 1.0: 300}
+
+
+def error(people, bounds=(0, 10), **how):
+    return hetdp.plan(people, bounds=bounds, **how).worst_case_error
+
+
+@pytest.mark.parametrize("method", ["adpm", "uniform", "minimax"])
+def test_so_many_people_reach_the_error_and_fewer_do_not(method):
+    goal = 0.8 * error(TIERS, method=method)
+    found = hetdp.people_needed(TIERS, error=goal, bounds=(0, 10), method=method)
+    times = found.people / 1000
+    mix = lambda factor: {level: round(count * factor) for level, count in TIERS.items()}  # noqa: E731
+    assert not found.reached
+    assert error(mix(times * 1.003), method=method) < goal < error(mix(times * 0.99), method=method)
+
+
+def test_a_bound_on_the_variance_makes_fewer_people_enough():
+    asked = {"error": 0.1, "bounds": (0, 10)}
+    assert hetdp.people_needed(TIERS, **asked, variance=1.0).people < hetdp.people_needed(TIERS, **asked).people
+
+
+def test_what_is_reached_and_what_cannot_be_reached():
+    assert hetdp.people_needed(TIERS, error=9, bounds=(0, 10)).reached
+    assert hetdp.people_needed({0.0: 10}, error=0.1, bounds=(0, 1)).people is None
+    for wrong in (0, -1, math.inf, math.nan):
+        with pytest.raises(hetdp.InputError, match="target error"):
+            hetdp.people_needed(TIERS, error=wrong, bounds=(0, 10))
+
+
+def test_the_command_says_the_same(hetdp_command):
+    words = ("--tier", "strict=0.1:700", "--tier", "open=1:300", "--bounds", "0", "10", "--target-error", "0.19")
+    shown = json.loads(hetdp_command("plan", *words, "--json")[1])["target"]
+    assert shown == hetdp.people_needed(TIERS, error=0.19, bounds=(0, 10)).to_dict()
