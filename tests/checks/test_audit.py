@@ -256,8 +256,8 @@ def level_off_by_one(tally, plan, part, *, real=_release.floored_sum):
 EXACT = {
     "scale halved": ("hetdp.core.plan.scale_for", halved, "more than ε"),
     "scale 5 % low": ("hetdp.core.plan.scale_for", five_percent_low, "more than ε"),
-    "rows dropped": ("hetdp.sources._people.Grouping", NanRowsDropped, "who is counted"),
-    "NaN raises": ("hetdp.sources._people.Grouping", NanRaises, "reading fail"),
+    "rows dropped": ("hetdp.sources.people.Grouping", NanRowsDropped, "who is counted"),
+    "NaN raises": ("hetdp.sources.people.Grouping", NanRaises, "reading fail"),
     "no clamp": ("hetdp.core.domain.Interval.codes", no_clamp, "more than ε"),
     "level off by one": ("hetdp.checks.audit_exact.floored_sum", level_off_by_one, "more than ε"),
 }

@@ -254,19 +254,12 @@ def _reading(
     sources: list[str], columns: tuple[str, str], form: tuple[str | None, str, str | None], **names: Any
 ) -> Iterator[Source]:
     """Give the source that the options describe, watched by a progress bar while it is read."""
-    from hetdp.sources import Form, Source, databases, files
+    from hetdp.sources import Form, Source
 
     value, epsilon = columns
-    database = len(sources) == 1 and databases.is_database(sources[0])
-    with watched(0 if database else files.size(sources)) as watch:
-        yield Source.of(
-            sources[0] if database else sources,
-            value=value,
-            epsilon=epsilon,
-            form=Form(*form),
-            watch=watch,
-            **names,
-        )
+    asked = {"value": value, "epsilon": epsilon, "form": Form(*form), **names}
+    with watched(Source.of(sources, **asked).size) as watch:
+        yield Source.of(sources, **asked, watch=watch)
 
 
 def _charged(

@@ -213,13 +213,12 @@ def _levels(
                 "columns belong to a table; name its file, or leave out --epsilon, --value, --person and --rows"
             )
         return levels_of(tier), []
-    from hetdp.sources import Form, Source, counted, databases
+    from hetdp.sources import Form, Source, counted
 
     if columns["epsilon"] is None:
         raise InputError("a table needs --epsilon COL, the column with everybody's ε")
     columns["rows"] = columns["rows"] or "one"
-    source = sources[0] if len(sources) == 1 and databases.is_database(sources[0]) else sources
     people = Source.of(
-        source, **columns, tiers=tiers_of(tier, tiers), query=query, form=Form(*form), counts_only=True
+        sources, **columns, tiers=tiers_of(tier, tiers), query=query, form=Form(*form), counts_only=True
     )  # fmt: skip
     return counted(people), [people.note]
