@@ -17,9 +17,8 @@ from measure import FOLDER, clock, race
 from table import Bar, Row
 
 from hetdp.core.domain import Interval
-from hetdp.sources import databases
-from hetdp.sources._asked import Asked
-from hetdp.sources._batch import Tiers
+from hetdp.sources.databases import Database
+from hetdp.sources.request import Request
 
 BOUNDS = Interval(0, 250_000)
 SUMS = "select sum(x), sum(eps) from people"
@@ -85,7 +84,7 @@ def _asks(connection: Any, statement: str) -> Callable[[], Any]:
 
 
 def _tally(connection: Any) -> Callable[[], Any]:
-    return lambda: databases.tables(connection, "people", Asked("x", "eps"), BOUNDS, Tiers({}))
+    return lambda: Database(connection, "people").tables(Request("x", "eps"), BOUNDS)
 
 
 CASES = (tally_postgres, tally_sqlite)

@@ -41,7 +41,7 @@ from hetdp.core.domain import GRID
 from hetdp.ledger import Ledger, _place
 from hetdp.privacy import release as _release
 from hetdp.server import api
-from hetdp.sources import _columns, _text, delimited
+from hetdp.sources import delimited, files, frames
 from hetdp.tally.tally import Tally
 from serving import logged, served, settings_for
 
@@ -393,14 +393,14 @@ def unreadable(world):
 
 def changing(world):
     """A file that somebody touches whenever a block of it was read."""
-    path, original, times = world.file(table(["1", *OTHERS])), delimited._batch, itertools.count(1)
+    path, original, times = world.file(table(["1", *OTHERS])), delimited.batch_of, itertools.count(1)
 
-    def touching(*args):
+    def touching(*args, **more):
         moment = next(times)
         os.utime(path, ns=(moment, moment))
-        return original(*args)
+        return original(*args, **more)
 
-    world.patch.setattr(delimited, "_batch", touching)
+    world.patch.setattr(delimited, "batch_of", touching)
     return path
 
 
@@ -420,7 +420,7 @@ def limited(data, **caps):
 
     def make(world):
         for name, cap in caps.items():
-            world.patch.setattr(_text, name, cap)
+            world.patch.setattr(files, name, cap)
         return named("bomb.csv", data)(world)
 
     return make
@@ -1201,32 +1201,32 @@ def test_control_a_row_that_is_removed_is_missed():
 
 def dropping(world):
     """People whose value is missing are dropped: n changes."""
-    original = delimited._batch
+    original = delimited.batch_of
 
-    def fewer(*args):
-        batch = original(*args)
+    def fewer(*args, **more):
+        batch = original(*args, **more)
         known = ~np.isnan(batch.values)
         return replace(batch, values=batch.values[known], epsilon=batch.epsilon[known])
 
-    world.patch.setattr(delimited, "_batch", fewer)
+    world.patch.setattr(delimited, "batch_of", fewer)
 
 
 def zeroing(world):
     """What cannot be read counts as 0: the rule changes, and nothing public does."""
-    original = _columns.values_of
-    world.patch.setattr(_columns, "values_of", lambda *args: np.nan_to_num(original(*args)))
+    original = frames.values_of
+    world.patch.setattr(frames, "values_of", lambda *args, **more: np.nan_to_num(original(*args, **more)))
 
 
 def warning(world):
     """A reader warns about a cell."""
-    original = delimited._batch
+    original = delimited.batch_of
 
-    def telling(*args):
-        batch = original(*args)
+    def telling(*args, **more):
+        batch = original(*args, **more)
         print(f"{np.isnan(batch.values).sum()} values are missing", file=sys.stderr)
         return batch
 
-    world.patch.setattr(delimited, "_batch", telling)
+    world.patch.setattr(delimited, "batch_of", telling)
 
 
 def quoting(world):

@@ -34,7 +34,7 @@ from hetdp.ledger import Ledger
 from hetdp.privacy import release as _release
 from hetdp.report.text import odds
 from hetdp.server import insight
-from hetdp.sources._dialects import _NOT_IN_ID as NOT_IN_ID_OF_POSTGRES
+from hetdp.sources.sql import _NOT_IN_ID as NOT_IN_ID_OF_POSTGRES
 from hetdp.tally.tally import PROMISED
 from ledgers import PEOPLE, VALUES, made
 from ledgers import mean as ledger_mean

@@ -11,7 +11,7 @@ import numpy as np
 from hetdp.cli import options
 from hetdp.errors import InputError
 from hetdp.ledger import _book, _verify
-from hetdp.sources import _layout, delimited, files
+from hetdp.sources import columnar, delimited, files, frames
 from hetdp.tally.tally import Tally
 
 
@@ -26,42 +26,52 @@ class Plant:
 
 def stray_index() -> None:
     """A line with three quotes or more, of which one is left open, is read past its end."""
-    old = _layout._fields
+    old = delimited._fields
 
     def new(text: str, delimiter: str) -> list[str] | None:
         if text.count('"') > 2 and text.count('"') % 2:
             raise IndexError("list index out of range")
         return old(text, delimiter)
 
-    _layout._fields = new
+    delimited._fields = new
 
 
 def foreign_error() -> None:
     """The errors of the library that reads Parquet and Arrow are let through."""
 
-    def new(path: Any, *rest: Any, **options: Any) -> Iterator[Any]:
-        yield from files._kind(path)[1].batches(path, *rest, **options)
+    def new(path: Any, request: Any, **options: Any) -> Iterator[Any]:
+        with files.Text(path) as text:
+            yield from files._kind(text)[1].batches(text, request, **options)
 
-    files._one = new
+    def bare(scan: Any, request: Any, *, path: Any, **_: Any) -> Iterator[Any]:
+        for part in scan.collect_batches():
+            yield frames.batch_of(part, range(part.height), request, path=path)
+
+    files._one, columnar.streamed = new, bare
 
 
 def quoted_cell() -> None:
     """A value that is too long to be a number is an error that quotes it."""
-    old = delimited._batch
+    old = delimited.batch_of
 
-    def new(people: Any, columns: Any) -> Any:
-        for cell in people["cell 0"].to_list():
+    def new(cells: Any, lines: Any, request: Any, **more: Any) -> Any:
+        for cell in cells[request.columns[0]].to_list():
             if len(cell) > 20:
                 raise InputError(f"a value cannot be read (got {cell!r})")
-        return old(people, columns)
+        return old(cells, lines, request, **more)
 
-    delimited._batch = new
+    delimited.batch_of = new
 
 
 def dropped_person() -> None:
     """A person whose value has a sign that is none of a number is left out."""
-    old = delimited._batch
-    delimited._batch = lambda people, columns: old(people.filter(~people["cell 0"].str.contains("[#$%&]")), columns)
+    old = delimited.batch_of
+
+    def new(cells: Any, lines: Any, request: Any, *, odd: Any, **more: Any) -> Any:
+        kept = ~cells[request.columns[0]].str.contains("[#$%&]").to_numpy()
+        return old(cells.filter(kept), lines[kept], request, odd=odd[kept], **more)
+
+    delimited.batch_of = new
 
 
 def negative_sum() -> None:

@@ -13,6 +13,7 @@ import subprocess
 import sys
 import unicodedata
 from contextlib import closing
+from dataclasses import replace
 from decimal import Decimal
 
 import numpy as np
@@ -27,15 +28,14 @@ from hetdp import InputError
 from hetdp.core.cells import value_of
 from hetdp.core.domain import GRID, Interval
 from hetdp.sources import databases
-from hetdp.sources._asked import Asked
-from hetdp.sources._batch import Tiers
-from hetdp.sources._dialects import _bound, _rounded, _split, numbers
+from hetdp.sources.request import Request, tiers_of
+from hetdp.sources.sql import _bound, _rounded, _split, numbers
 from hetdp.tally.groupby import LIMIT, MOST_PEOPLE, Table, round_down, tabulate
 from support import EXTREME_VALUES, bounds, epsilons
 
 UNIT = Interval(0, 1)
-BOTH = Asked("x", "eps")
-SEVERAL = Asked("x", "eps", person="who", several=True)
+BOTH = Request("x", "eps")
+SEVERAL = Request("x", "eps", person="who", several=True)
 DOUBLES = "x double precision, eps double precision"
 
 
@@ -103,7 +103,7 @@ def engine(request):
 
 def ask(engine, asked=BOTH, interval=UNIT, query="people", tiers=None):
     source = engine.source if isinstance(engine, (Postgres, Sqlite)) else engine
-    return databases.tables(source, query, asked, interval, Tiers(tiers or {}))
+    return databases.Database(source, query).tables(replace(asked, tiers=tiers_of(tiers)), interval)
 
 
 def same(found, expected):
@@ -161,7 +161,7 @@ def test_extreme_values_and_ties_give_the_codes_of_numpy(engine, interval):
     eps = [(0.0, 0.1, 1.0, math.inf, -0.0)[i % 5] for i in range(len(values))]
     engine.fill(DOUBLES, zip(values, eps, strict=True))
     same(ask(engine, interval=interval)[""], expected(values, eps, interval))
-    everybody = ask(engine, Asked("x", 0.5), interval)[""]
+    everybody = ask(engine, Request("x", 0.5), interval)[""]
     same(everybody, expected(values, [0.5] * len(values), interval))
 
 
@@ -291,7 +291,7 @@ def test_a_sqlite_file_in_utf_16_gives_the_same_codes(tmp_path):
         wide_file.execute("create table people (x, eps, who)")
         wide_file.executemany("insert into people values (?, ?, ?)", [("0.25", "0.5", "é"), ("é", "0.5", "b")])
         wide_file.commit()
-    found = ask(f"sqlite:///{tmp_path}/wide.db", Asked("x", "eps", person="who"))[""]
+    found = ask(f"sqlite:///{tmp_path}/wide.db", Request("x", "eps", person="who"))[""]
     same(found, expected([0.25, math.nan], [0.5, 0.5]))
 
 
@@ -395,7 +395,7 @@ def test_the_limit_is_on_the_levels_of_all_groups_together(engine):
     eps = np.linspace(0.1, 4, LIMIT + 1)
     groups = ["a" if i % 2 else "b" for i in range(eps.size)]
     engine.fill(f"{DOUBLES}, area text", zip([0.25] * eps.size, eps.tolist(), groups, strict=True))
-    found = ask(engine, Asked("x", "eps", by="area"))
+    found = ask(engine, Request("x", "eps", by="area"))
     assert {group: table.rounded for group, table in found.items()} == {"a": True, "b": True}
     assert found["a"].n + found["b"].n == LIMIT + 1
     np.testing.assert_array_equal(found["b"].epsilon, np.unique(round_down(eps[::2])))
@@ -484,7 +484,7 @@ def test_a_person_counts_once_with_the_average_of_their_codes(engine, people):
     levels = person_by_person(rows, UNIT)
     got = zip(found.epsilon.tolist(), found.count.tolist(), found.total.tolist(), strict=True)
     assert {eps: [n, total] for eps, n, total in got} == levels
-    one = ask(engine, Asked("x", 0.5, person="who", several=True))[""]
+    one = ask(engine, Request("x", 0.5, person="who", several=True))[""]
     assert one.n == len(people)
 
 
@@ -530,7 +530,7 @@ FAULTS = [
 @pytest.mark.parametrize(("rows", "several", "said"), FAULTS, ids=[f"{i}" for i in range(len(FAULTS))])
 def test_what_is_wrong_with_a_person_is_said(engine, rows, several, said):
     engine.fill(f"{DOUBLES}, who text", [(0.5, 3.0, "fine"), *rows])
-    assert said in complaint(lambda: ask(engine, Asked("x", "eps", person="who", several=several)))
+    assert said in complaint(lambda: ask(engine, Request("x", "eps", person="who", several=several)))
 
 
 @pytest.mark.parametrize("cell", [1.5, b"a"])
@@ -549,7 +549,7 @@ def test_each_group_has_the_table_of_its_people(engine):
     values, eps, area = rng.normal(0.5, 1, 900), rng.choice([0, 0.5, 2.0], 900), rng.choice(["N", "n", "Ö "], 900)
     kind = "area text collate nocase" if engine.name == "sqlite" else "area text"
     engine.fill(f"{DOUBLES}, {kind}", zip(values.tolist(), eps.tolist(), area.tolist(), strict=True))
-    found = ask(engine, Asked("x", "eps", by="area"))
+    found = ask(engine, Request("x", "eps", by="area"))
     assert set(found) == {"N", "n", "Ö "}
     for group, table in found.items():
         same(table, expected(values[area == group], eps[area == group]))
@@ -557,16 +557,16 @@ def test_each_group_has_the_table_of_its_people(engine):
 
 def test_groups_may_be_numbers_or_truth_values_and_must_be_there(pg, engine):
     pg.fill(f"{DOUBLES}, area boolean", [(0.5, 1.0, True), (0.5, 1.0, False)])
-    assert set(ask(pg, Asked("x", "eps", by="area"))) == {"true", "false"}
+    assert set(ask(pg, Request("x", "eps", by="area"))) == {"true", "false"}
     engine.fill(f"{DOUBLES}, area integer", [(0.5, 1.0, 3)])
-    assert set(ask(engine, Asked("x", "eps", by="area"))) == {"3"}
+    assert set(ask(engine, Request("x", "eps", by="area"))) == {"3"}
     engine.fill(f"{DOUBLES}, area integer", [(0.5, 1.0, 3), (0.5, 1.0, None)])
-    assert "group is missing" in complaint(lambda: ask(engine, Asked("x", "eps", by="area")))
+    assert "group is missing" in complaint(lambda: ask(engine, Request("x", "eps", by="area")))
 
 
 def test_a_person_has_one_group(engine):
     engine.fill(f"{DOUBLES}, who text, area text", [(0.5, 1.0, "a", "N"), (0.5, 1.0, "a", "S"), (0.5, 1.0, "b", "S")])
-    asked = Asked("x", "eps", person="who", several=True, by="area")
+    asked = Request("x", "eps", person="who", several=True, by="area")
     assert "rows in more than one group, such as 'a'" in complaint(lambda: ask(engine, asked))
     found = ask(engine, asked, query="select * from people where area = 'S'")
     assert found["S"].n == 2
@@ -594,7 +594,7 @@ def test_no_private_cell_is_in_any_message(pg, lite):
         with pytest.raises(sqlite3.Error) as control:
             other.execute("select x from people").fetchall()
         assert MARK in str(control.value), "the control: so does this one's"
-        assert MARK not in complaint(lambda: ask(other, Asked("eps", "x")))
+        assert MARK not in complaint(lambda: ask(other, Request("eps", "x")))
 
 
 class Recording(psycopg.Cursor):
@@ -666,13 +666,13 @@ def test_nothing_is_written(pg, tmp_path):
 
 def test_counting_people_reads_no_value(engine):
     engine.fill("x text, eps double precision", [("secret", 0.5), ("x", 1.0)])
-    for asked in (BOTH, Asked(None, "eps")):
+    for asked in (BOTH, Request(None, "eps")):
         same(ask(engine, asked, None)[""], tabulate(np.array([0.5, 1.0])))
 
 
 def test_nobody_is_an_empty_mapping(engine):
     engine.fill(f"{DOUBLES}, who text", [])
-    for asked in (BOTH, Asked("x", 0.5), SEVERAL, Asked("x", "eps", by="who")):
+    for asked in (BOTH, Request("x", 0.5), SEVERAL, Request("x", "eps", by="who")):
         assert ask(engine, asked) == {}
 
 
@@ -681,9 +681,9 @@ def test_sums_that_could_pass_63_bits_are_refused_by_the_number_of_rows(lite, pg
         lite.column("select sum(x) from (select 9223372036854775807 as x union all select 1)")
     assert pg.column("select sum(x) from (values (9223372036854775807), (1)) as v(x)") == [Decimal(2**63)]
     row = ("", 0.5, MOST_PEOPLE, MOST_PEOPLE * GRID, MOST_PEOPLE, 0, 0, None, 0, None, 0, None)
-    assert next(iter(databases._sound([row], BOTH, None)))[3] < 2**63
+    assert next(iter(databases._sound([row], BOTH)))[3] < 2**63
     with pytest.raises(InputError, match="at most"):
-        list(databases._sound([row, row], BOTH, None))
+        list(databases._sound([row, row], BOTH))
 
 
 # ---------------------------------------------------------------------------------------------------------
@@ -704,11 +704,11 @@ def test_a_value_column_that_holds_no_numbers_is_refused_by_its_type(pg, kind):
 @pytest.mark.parametrize(
     ("asked", "kind"),
     [
-        (Asked("x", "other"), "boolean"),
-        (Asked("x", "other"), "date"),
-        (Asked("x", 0.5, person="other"), "double precision"),
-        (Asked("x", 0.5, person="other"), "numeric"),
-        (Asked("x", 0.5, by="other"), "real"),
+        (Request("x", "other"), "boolean"),
+        (Request("x", "other"), "date"),
+        (Request("x", 0.5, person="other"), "double precision"),
+        (Request("x", 0.5, person="other"), "numeric"),
+        (Request("x", 0.5, by="other"), "real"),
     ],
 )
 def test_other_columns_are_refused_by_their_type(pg, asked, kind):
@@ -718,8 +718,8 @@ def test_other_columns_are_refused_by_their_type(pg, asked, kind):
 
 def test_a_column_that_is_not_there_or_there_twice_is_named(engine):
     engine.fill(DOUBLES, [(0.5, 1.0)])
-    assert "no column 'y'; its columns are 'x', 'eps'" in complaint(lambda: ask(engine, Asked("y", "eps")))
-    assert "no column 'X'" in complaint(lambda: ask(engine, Asked("X", "eps")))
+    assert "no column 'y'; its columns are 'x', 'eps'" in complaint(lambda: ask(engine, Request("y", "eps")))
+    assert "no column 'X'" in complaint(lambda: ask(engine, Request("X", "eps")))
     twice = 'select x, eps, eps as "EPS" from people'
     assert "too alike" in complaint(lambda: ask(engine, query=twice))
     if engine.name == "sqlite":
@@ -732,10 +732,10 @@ def test_names_with_any_characters_work(engine):
     engine.source.execute(f"drop table if exists {quoted}")
     engine.source.execute(f"create table {quoted} as select 0.25 as {quoted}, 1.0 as eps")
     try:
-        found = ask(engine, Asked(odd, "eps"), query=quoted)[""]
+        found = ask(engine, Request(odd, "eps"), query=quoted)[""]
         assert found.total.tolist() == [GRID // 4]
         text = f"/* ; */ select * from {quoted} where ';%' <> '' -- end ;\n ; "
-        same(ask(engine, Asked(odd, "eps"), query=text)[""], found)
+        same(ask(engine, Request(odd, "eps"), query=text)[""], found)
     finally:
         engine.source.execute(f"drop table {quoted}")
 
@@ -763,7 +763,7 @@ def test_a_query_that_cannot_run_is_explained_without_the_words_of_the_driver(en
 def test_the_caller_tables_may_have_any_name(engine):
     engine.source.execute("drop table if exists hetdp")
     engine.source.execute("create table hetdp as select 0.5 as c, 1.0 as e, 'a' as p, 'b' as g, 1 as k, 1 as q")
-    found = ask(engine, Asked("c", "e", person="p", several=True, by="g"), query="select q.* from hetdp q")
+    found = ask(engine, Request("c", "e", person="p", several=True, by="g"), query="select q.* from hetdp q")
     assert found["b"].total.tolist() == [GRID // 2]
 
 

@@ -25,10 +25,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import hetdp
-from hetdp.core.domain import GRID
+from hetdp.core.domain import GRID, Interval
 from hetdp.privacy import release as _release
-from hetdp.sources import Form, Source, _people, _pushdown, read_groups
-from hetdp.sources._asked import Asked
+from hetdp.sources import Batch, Form, Source, engines, read_groups
+from hetdp.sources import people as _people
+from hetdp.sources.request import Request
 from hetdp.tally.tally import Tally
 from support import EXTREME_VALUES
 
@@ -105,7 +106,7 @@ def test_counting_rows_instead_of_people_is_noticed(tmp_path, monkeypatch):
     """The control: without the averaging the same comparison fails."""
     rows = [("a", "", 1.0, 0.5), ("a", "", 2.0, 0.5), ("b", "", 0.0, 0.5)]
     path = write(tmp_path / "rows.csv", rows)
-    monkeypatch.setattr(_people, "_persons", lambda rows, *_: rows)
+    monkeypatch.setattr(_people, "_persons", lambda rows, *_, **__: rows)
     assert (
         plain(hetdp.read(path, value="x", epsilon="e", bounds=(LO, HI), person="id", rows="average")) != brute(rows)[""]
     )
@@ -449,14 +450,16 @@ def test_the_form_of_a_file_reaches_the_reader(tmp_path, hetdp_command):
 # What a second look found
 
 
-def test_a_person_with_billions_of_rows_still_has_one_code(monkeypatch):
+def test_a_person_with_billions_of_rows_still_has_one_code():
     """Polars counts rows in 32 bits; from 2³¹ rows on twice that number would wrap, and a code with it."""
-    row = {"person": "a", "epsilon": 1.0, "group": "", "code": GRID}
-    parts = [pl.DataFrame([row]) for _ in range(3)]
-    real = pl.len
-    monkeypatch.setattr(pl, "len", lambda: real() * pl.lit(2**30, pl.UInt32))  # a part stands for 2³⁰ of its rows
-    codes = [part.with_columns(code=pl.lit(GRID * 2**30)) for part in parts]
-    (found,) = _people._persons(codes, Asked("x", "e", "i", several=True), _people.Quotable())
+    frame = _people._rows(
+        Batch(np.ones(1), np.ones(1), texts={"i": pl.Series(["a"])}),
+        Request("x", "e", "i", several=True),
+        Interval(0, 1),
+    )
+    assert frame["count"].dtype == frame["code"].dtype == pl.Int64
+    part = frame.with_columns(pl.col("code", "count") * 2**30)  # a part stands for 2³⁰ rows
+    found = _people._persons(pl.concat([part] * 3), Request("x", "e", "i", several=True), quotes=True)
     assert found["code"].to_list() == [GRID]
 
 
@@ -493,7 +496,7 @@ def test_engines_average_the_rows_of_a_person_at_one_epsilon_for_everybody(engin
 def test_many_groups_with_few_levels_are_not_rounded(monkeypatch):
     import duckdb
 
-    monkeypatch.setattr(_pushdown, "_GROUPED", 100)
+    monkeypatch.setattr(engines, "_GROUPED", 100)
     rows = pl.DataFrame({"x": [0.5] * 300, "e": [0.1, 0.2, 0.3] * 100, "g": [f"g{i // 3}" for i in range(300)]})
     asked = {"value": "x", "epsilon": "e", "bounds": (0, 1), "by": "g", "public_columns": ["g"]}
     found = hetdp.mean(duckdb.from_arrow(rows.to_arrow()), **asked)

@@ -30,8 +30,8 @@ from hypothesis import strategies as st
 import hetdp
 from hetdp.core.cells import epsilon_of, value_of
 from hetdp.sources import Source, counted, delimited
-from hetdp.sources._batch import Tiers
-from hetdp.sources._columns import epsilons_of, values_of
+from hetdp.sources.frames import batch_of, epsilons_of, values_of
+from hetdp.sources.request import Request
 from hetdp.tally import groupby as _groupby
 from support import EXTREME_VALUES
 
@@ -403,8 +403,8 @@ def test_control_the_comparison_notices_a_reader_with_another_notation(text):
 @settings(max_examples=150, deadline=None)
 @given(st.one_of(short, numberlike, st.text(max_size=6), st.sampled_from(sorted(EPSILONS)), st.text("0", min_size=60)))
 def test_a_text_is_the_same_epsilon_in_a_list_and_in_a_file_or_is_refused_in_both(text):
-    column, place = pl.Series([text], dtype=pl.String), pl.Series([7])
-    _, in_file = outcome(lambda: epsilons_of(column, place, "line", Tiers({})).tolist()[0])
+    column = pl.Series([text], dtype=pl.String)
+    _, in_file = outcome(lambda: epsilons_of(column, [7], (" in line", ""), Request("x", "e")).tolist()[0])
     _, in_list = outcome(lambda: epsilon_of(text))
     assert in_file == in_list
 
@@ -574,7 +574,7 @@ def check_reach(layout, cell, who, ends=b"\n", suffix=".csv", block=2**24, folde
         check_kept(layout, cell, who, ends, suffix, block, folder)
         return
     values = [*LINE_VALUES[:who], cell, *LINE_VALUES[who + 1 :]]
-    with mock.patch("hetdp.sources._text.BLOCK", block):
+    with mock.patch("hetdp.sources.files.BLOCK", block):
         path = write(folder / f"reach{suffix}", ends.join(lines_of(layout, values, LINE_EPSILONS, delimiter)) + ends)
         with pytest.raises(hetdp.InputError) as caught:
             _file(path)
@@ -592,7 +592,7 @@ def check_kept(layout, cell, who, ends, suffix, block, folder):
     meant = cell[:-1] if layout.endswith("x") and cell.endswith(b"\r") else cell
     numbers = [cell_meaning(meant if i == who else value) for i, value in enumerate(values)]
     epsilons = [0.5, 0.25, math.inf, 0.0, 1.0, math.inf, 2.0, 0.5]
-    with mock.patch("hetdp.sources._text.BLOCK", block):
+    with mock.patch("hetdp.sources.files.BLOCK", block):
         tally = _file(write(path, ends.join(lines_of(layout, values, LINE_EPSILONS, delimiter)) + ends))
         values[who] = b"" if numbers[who] is None else repr(numbers[who]).encode()
         replaced = _file(write(path, ends.join(lines_of(layout, values, LINE_EPSILONS, delimiter)) + ends))
@@ -634,8 +634,8 @@ def test_a_value_that_looks_like_the_start_of_another_kind_of_file_is_only_unrea
 
 
 def test_control_the_reach_check_notices_an_ordinary_csv_reader(folder):
-    def ordinary(path, asked, tiers, form, **_):
-        frame = pl.read_csv(path, infer_schema=False, truncate_ragged_lines=True)
+    def ordinary(text, asked, **_):
+        frame = pl.read_csv(text.path, infer_schema=False, truncate_ragged_lines=True)
         yield delimited.Batch(values_of(frame[asked.value]), frame[asked.epsilon].cast(pl.Float64).to_numpy())
 
     noticed = pytest.raises((AssertionError, hetdp.InputError, pytest.fail.Exception))
@@ -665,7 +665,7 @@ WANT = expected([(1.0, 0.5), (2.0, 1.0), (9.0, math.inf), (None, 0.5)])
     ids=["no end", "LF", "CRLF", "CR", "CR, no end", "BOM", "blank lines", "blank CRLF lines", "quoted header"],
 )
 def test_line_ends_marks_and_blank_lines_do_not_matter(data, block, folder):
-    with mock.patch("hetdp.sources._text.BLOCK", block):
+    with mock.patch("hetdp.sources.files.BLOCK", block):
         assert seen(_file(write(folder / "ends.csv", data))) == WANT
 
 
@@ -725,7 +725,7 @@ def test_a_line_that_holds_only_delimiters_is_a_person_without_epsilon_whatever_
 def test_lines_are_counted_through_blank_lines_and_blocks(folder):
     data = "x,e\n1,1\n\n\n2,1\n3,-1\n4,-1\n"
     for block in (1, 7, 2**24):
-        with mock.patch("hetdp.sources._text.BLOCK", block), pytest.raises(hetdp.InputError, match=r"line 6\b"):
+        with mock.patch("hetdp.sources.files.BLOCK", block), pytest.raises(hetdp.InputError, match=r"line 6\b"):
             _file(write(folder / "count.csv", data))
 
 
@@ -842,7 +842,7 @@ def test_a_bad_epsilon_number_is_refused_and_its_place_is_named(bad, folder):
 def test_a_bad_epsilon_in_a_later_batch_of_a_parquet_file_is_named_by_its_row_in_the_file(folder):
     rows = [Person(MARKER, PRIVATE, "", 1.0)] * 40 + [Person(MARKER, PRIVATE, "", -1.0)]
     path = _parquet(rows, folder, number, epsilon_number)
-    with mock.patch("hetdp.sources.columnar._ROWS", 8):
+    with mock.patch("hetdp.sources.frames.ROWS", 8):
         refused(lambda: _file(path), "row 41")
 
 
@@ -957,14 +957,14 @@ def test_a_file_that_changes_while_it_is_read_is_refused(kind, tmp_path, monkeyp
     rows = [Person(MARKER, PRIVATE, "1", 1.0)] * 3
     path = _csv(rows, tmp_path) if kind == "csv" else _parquet(rows, tmp_path, number, epsilon_number)
     _file(path)
-    module = {"csv": "delimited", "parquet": "columnar"}[kind]
-    original = __import__(f"hetdp.sources.{module}", fromlist=["_batch"])._batch
+    module = {"csv": "delimited", "parquet": "frames"}[kind]
+    original = batch_of
 
     def touching(*args, **more):
         os.utime(path, ns=(1, 1))
         return original(*args, **more)
 
-    monkeypatch.setattr(f"hetdp.sources.{module}._batch", touching)
+    monkeypatch.setattr(f"hetdp.sources.{module}.batch_of", touching)
     refused(lambda: _file(path), "changed")
 
 
@@ -986,7 +986,7 @@ PARQUET = {
     "epsilon of lists": (([PRIVATE], [[1.0]]), ("x", "e"), "'e'"),
     "epsilon missing": (([PRIVATE, PRIVATE], [1.0, None]), ("x", "e"), "row 2"),
     "epsilon text missing": (([PRIVATE, PRIVATE], ["1", None]), ("x", "e"), "row 2"),
-    "epsilon of nothing": (([PRIVATE], pa.nulls(1)), ("x", "e"), "'e'"),
+    "epsilon of nothing": (([PRIVATE], pa.nulls(1)), ("x", "e"), "row 1"),
 }
 
 

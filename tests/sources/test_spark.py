@@ -23,9 +23,8 @@ import pytest
 
 import hetdp
 from hetdp.core.domain import Interval
-from hetdp.sources import _pushdown, frames
-from hetdp.sources._asked import Asked
-from hetdp.sources._batch import Tiers
+from hetdp.sources import _table, engines, frames
+from hetdp.sources.request import Request
 from support import EXTREME_VALUES
 
 pytestmark = pytest.mark.xdist_group("spark")
@@ -151,7 +150,7 @@ def test_many_levels_are_rounded_down_on_the_executors(spark, tmp_path):
 
 
 def test_sums_in_two_parts_are_the_same_integers(spark, parquet, monkeypatch):
-    monkeypatch.setattr(_pushdown, "WHOLE", 2)
+    monkeypatch.setattr(engines, "WHOLE", 2)
     with setting(spark, "spark.sql.ansi.enabled", "true"):
         assert seen(read(spark.read.parquet(parquet)).table) == expected(ROWS)
 
@@ -173,8 +172,8 @@ def test_a_persons_rows_are_averaged_in_their_group_and_counted_once(spark):
     for (_, e, g), mine in codes.items():
         count, total = oracle[g][e]
         oracle[g][e] = count + 1, total + (2 * sum(mine) + len(mine)) // (2 * len(mine))
-    asked = Asked("x", "e", "id", several=True, by="g")
-    found = frames.tables(people(spark, rows), asked, Interval(LO, HI), Tiers({}))
+    asked = Request("x", "e", "id", several=True, by="g")
+    found = _table(people(spark, rows), None).tables(asked, Interval(LO, HI))
     assert {g: seen(table) for g, table in found.items()} == oracle
 
 
@@ -189,7 +188,7 @@ FAULTS = {
 def test_faults_of_people_are_loud_errors(spark, fault):
     rows, several, message = FAULTS[fault]
     with pytest.raises(hetdp.InputError, match=message):
-        frames.tables(people(spark, rows), Asked("x", "e", "id", several), Interval(LO, HI), Tiers({}))
+        _table(people(spark, rows), None).tables(Request("x", "e", "id", several), Interval(LO, HI))
 
 
 # ---------------------------------------------------------------------------------------------------------
@@ -273,25 +272,25 @@ def test_a_lost_executor_does_not_change_the_sum(spark, parquet, tmp_path):
 def test_only_the_level_table_and_some_epsilons_reach_the_driver(spark, parquet, monkeypatch):
     """All that is collected: the ε of a few first rows, and one row a level; a plan says which columns they have."""
     collected = []
-    fetch = _pushdown.fetch
+    fetch = engines.fetch
 
     def counted(frame):
         rows = fetch(frame)
         collected.append((frame.columns, len(rows)))
         return rows
 
-    monkeypatch.setattr(_pushdown, "fetch", counted)
+    monkeypatch.setattr(engines, "fetch", counted)
     large = spark.read.parquet(parquet).crossJoin(spark.range(50))
     read(large)
     (first, ahead), (columns, rows) = collected
     assert (first, columns) == (["epsilon"], ["epsilon", "people", "code"])
-    assert ahead <= _pushdown._FIRST
+    assert ahead <= engines._FIRST
     assert rows == len(set(EPSILONS))
 
 
 def plan_of(frame):
-    opened = frames._opened(frame)
-    query = _pushdown._Query(opened, Asked("x", "e"), Interval(LO, HI))
+    opened = frames.opened(frame)
+    query = engines._Query(opened, Request("x", "e"), Interval(LO, HI))
     text = query._table(query._rows()).to_native()._jdf.queryExecution().toString()
     return re.sub(r"#\d+L?|plan_id=\d+|\[id=.*?\]|file:\S+", "", text)
 

@@ -16,7 +16,7 @@ from hetdp.core.domain import Interval
 from hetdp.errors import InputError
 from hetdp.privacy.release import Release
 from hetdp.report.groups import Groups
-from hetdp.sources import Form, Source, databases, files
+from hetdp.sources import Form, Source
 from hetdp.sources import tally as tally_of
 from hetdp.statistics import mean as means
 from hetdp.tally.tally import Tally, is_tally
@@ -209,23 +209,16 @@ def check(
 @contextmanager
 def reading(given: dict[str, Any], *, counts_only: bool = False) -> Iterator[Source]:
     """Give the source that the options of a command describe; a progress bar shows while it is read."""
-    sources = given["source"]
     columns: dict[str, Any] = {name: given.get(name) for name in ("value", "epsilon", "person", "by", "query")}
     columns["rows"] = given.get("rows") or "one"
-    database = len(sources) == 1 and databases.is_database(sources[0])
-    with progress("reading", 0 if database else files.size(sources)) as tell:
+    columns["tiers"] = options.tiers_of(given["tier"], given["tiers"])
+    asked = {**columns, "form": form_of(given), "counts_only": counts_only}
+    with progress("reading", Source.of(given["source"], **asked).size) as tell:
 
         def watch(rows: int, done: int) -> None:
             tell(completed=done, said=f"{done / 1e6:,.1f} MB, {rows:,} rows")
 
-        yield Source.of(
-            sources[0] if database else sources,
-            **columns,
-            tiers=options.tiers_of(given["tier"], given["tiers"]),
-            form=form_of(given),
-            watch=watch,
-            counts_only=counts_only,
-        )
+        yield Source.of(given["source"], **asked, watch=watch)
 
 
 def form_of(given: dict[str, Any]) -> Form:

@@ -8,8 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from hetdp.errors import InputError
-from hetdp.sources import Form, Source
-from hetdp.sources._batch import Tiers
+from hetdp.sources import Form, Source, tiers_of
 
 from ._amounts import budget_units
 from ._members import clean_ids
@@ -25,7 +24,7 @@ def budgets_of(
     form: Form = Form(),  # noqa: B008  it is frozen
 ) -> tuple[Budgets, dict[int, str]]:
     """Return {person: units} and the names of tiers by their budget; a bad id or budget raises and names its place."""
-    Tiers(tiers)  # raises for what is no mapping of names
+    tiers_of(tiers)  # raises for what is no mapping of names
     known = {name: budget_units(cell, f" for tier {name!r}") for name, cell in tiers.items()}
     names: dict[int, str] = {}
     for name, units in known.items():

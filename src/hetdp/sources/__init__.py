@@ -1,7 +1,7 @@
 """Where the data is. Every source gives the same `Tally` for the same people.
 
-A source that stands on this machine yields `Batch`es of rows, which are grouped here; an engine (a database, Spark,
-DuckDB) groups by itself and hands over its tables. `read` finds the source by what it is given.
+`Source.of` decides once what a source is: values in memory, files, a frame, an engine or a database. Those that are on
+this machine yield `Batch`es of rows, which are grouped here; an engine groups by itself and hands over its tables.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ import decimal
 import numbers
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Literal
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,66 +19,37 @@ from numpy.typing import NDArray
 from hetdp.core.domain import Interval
 from hetdp.core.levels import Levels
 from hetdp.errors import InputError
-from hetdp.tally.groupby import Table, merge
+from hetdp.tally.groupby import merge
 from hetdp.tally.tally import Tally
 
-from . import arrays, databases, files, frames
-from ._asked import Asked, Tables, shown
-from ._batch import Batch, Tiers
-from ._form import Form
-from ._people import normal, tables
+from .arrays import Arrays
+from .databases import Database, is_database
+from .people import normal
+from .request import Batch, Form, Request, Tables, shown, table_of, tiers_of
 
-__all__ = [
-    "Batch",
-    "Form",
-    "Rows",
-    "Source",
-    "counted",
-    "databases",
-    "files",
-    "read",
-    "read_groups",
-    "records",
-    "tally",
-]
+if TYPE_CHECKING:
+    from .engines import Engine
+    from .files import Files
+    from .frames import Frame
+
+__all__ = ["Batch", "Form", "Rows", "Source", "counted", "read", "read_groups", "records", "tally", "tiers_of"]
 
 Rows = Literal["one", "average"]
 """How many rows a person may have, and what is done with several."""
 
-_BYTES = 16
-"""About how many bytes a row has in a file."""
-
+_NO_FRAMES = ("builtins", "numpy", "pathlib", "array", "collections")
 _NOBODY = "there is nobody here (n = 0); a mean needs at least one person"
 _AVERAGED = "A person's rows are averaged, so that everybody counts once; ids are compared as exact text."
-_CHECKED = "No id stands on two rows: everybody counts once."
-_ROWS = "Every row is another person; nobody checked it, because no column of ids was named."
-_EMPTY = Table(np.zeros(1), np.zeros(1, np.int64), np.zeros(1, np.int64))
-"""A group without people: nobody at ε = 0."""
+_CHECKED = "No id is on two rows: everybody counts once."
+_ROWS = "Assumed: every row is another person."
 
 
 @dataclass(frozen=True)
 class Source:
-    """Where the people are and what is asked about them; nothing has been read yet.
+    """Where the people are and what is asked about them; nothing has been read yet."""
 
-    Attributes
-    ----------
-    origin
-        Values in memory, names of files, a frame, or a database.
-    ids
-        With values in memory: who each is about, one entry a row.
-    in_memory
-        Whether the origin is the values themselves rather than a table with named columns.
-    """
-
-    origin: Any
-    asked: Asked
-    tiers: Tiers
-    epsilon: Any = None
-    ids: Any = None
-    query: str | None = None
-    form: Form = field(default_factory=Form)
-    watch: Callable[[int, int], None] | None = None
-    in_memory: bool = False
+    kind: Arrays | Files | Frame | Engine | Database
+    asked: Request
 
     @classmethod
     def of(  # noqa: PLR0913  everything that says where the people are
@@ -101,75 +72,66 @@ class Source:
             raise InputError(f"rows is 'one' (a person has one row) or 'average' (got {rows!r})")
         if person is None and rows != "one":
             raise InputError("rows='average' needs to know whose they are: person=…, --person COL")
-        names = Tiers({} if tiers is None else tiers)
+        names = tiers_of(tiers)
         if not isinstance(value, (str, type(None))):
             raise InputError(
                 f"value is the name of a column (got {type(value).__name__}); give values themselves as the source: "
                 "mean(incomes, epsilon=privacy, bounds=…)"
             )
-        if query is not None and not databases.is_database(origin):
+        kind = _table(origin, query, watch, named=value is not None or counts_only)
+        if query is not None and not isinstance(kind, Database):
             raise InputError("a query needs a database: postgresql://…, sqlite:///file.db, or a connection")
-        if form != Form() and not _names_files(origin):
+        if form != Form() and not getattr(kind, "names", ()):
             raise InputError(
                 "delimiter, decimal and thousands say how a file is written; elsewhere turn the column into numbers"
             )
-        if not _has_columns(origin, value, counts_only=counts_only):
+        if kind is None:
             if value is not None or isinstance(epsilon, str) or by is not None or isinstance(person, str):
                 raise InputError(
                     "columns are named for files, frames and databases only; with values in memory give the columns "
                     "themselves: mean(incomes, epsilon=privacy, bounds=…)"
                 )
-            asked = Asked(None, 0.0, None if person is None else "ids", rows == "average")
-            return cls(origin, asked, names, epsilon, person, in_memory=True)
+            asked = Request(None, 0.0, None if person is None else "ids", rows == "average", tiers=names)
+            return cls(Arrays(origin, epsilon, person), asked)
         if not isinstance(epsilon, (str, numbers.Real, decimal.Decimal)) or (value is None and not counts_only):
             raise InputError("a table needs the names of two columns: value=… and epsilon=…")
         if not isinstance(person, (str, type(None))) or not isinstance(by, (str, type(None))):
             raise InputError("with a table give the names of the columns of ids and groups")
-        level = epsilon if isinstance(epsilon, str) else names.epsilon_of(epsilon, "")
-        asked = Asked(value, level, person, rows == "average", by)
-        return cls(origin, asked, names, query=query, form=form, watch=watch)
+        asked = Request(value, 0.0, person, rows == "average", by, names, form)
+        return cls(kind, replace(asked, epsilon=epsilon if isinstance(epsilon, str) else asked.epsilon_of(epsilon)))
 
     def tables(self, interval: Interval | None) -> Tables:
         """Return the tables of the groups; without `interval` only people are counted and no value is used."""
-        if databases.is_database(self.origin):
-            if self.query is None:
-                raise InputError("a database needs a query: query='select income, eps from people'")
-            return databases.tables(self.origin, self.query, self.asked, interval, self.tiers)
-        if frames.is_frame(self.origin) and frames.is_lazy(self.origin):
-            return frames.tables(self.origin, self.asked, interval, self.tiers)
-        expected = files.size(_names(self.origin)) // _BYTES if self.in_files else 0
-        return tables(self.batches(), self.asked, interval, expected)
+        return self.kind.tables(self.asked, interval)
 
     def batches(self, *, owner: bool = False) -> Iterator[Batch]:
         """Yield the rows; with `owner` also what `check` may tell the data's owner."""
-        if databases.is_database(self.origin):
-            raise InputError("this needs the rows themselves; a database hands over sums only: export a file first")
-        if frames.is_frame(self.origin):
-            if frames.is_lazy(self.origin):
-                raise InputError("this needs the rows themselves; collect the frame into memory first")
-            return frames.batches(self.origin, self.asked, self.tiers, owner=owner)
-        if self.in_files:
-            return files.batches(_names(self.origin), self.asked, self.tiers, self.form, owner=owner, watch=self.watch)
-        return arrays.batches(self.origin, self.epsilon, self.tiers, self.ids, owner=owner)
+        return self.kind.batches(self.asked, owner=owner)
 
     def check(self) -> None:
         """Raise for what is wrong with the names, the header or the types of a table; no row is read."""
         self.batches()  # a source that cannot yield rows at all says so; nothing is read until the first is taken
-        if self.in_files:
-            files.check(self.names, self.asked, self.form)
-        elif not self.in_memory:
-            frames.check(self.origin, self.asked)
+        self.kind.check(self.asked)
 
     @property
-    def names(self) -> files.Names:
-        """The names of the files, if the rows stand in files."""
-        return _names(self.origin) if self.in_files else ()
+    def names(self) -> Sequence[str | os.PathLike[str]]:
+        """The names of the files, if the rows are in files."""
+        return getattr(self.kind, "names", ())
 
     @property
     def in_files(self) -> bool:
-        """Whether the rows stand in files."""
-        elsewhere = self.in_memory or frames.is_frame(self.origin) or databases.is_database(self.origin)
-        return not elsewhere
+        """Whether the rows are in files."""
+        return bool(self.names)
+
+    @property
+    def size(self) -> int:
+        """The bytes of the files; 0 if the rows are elsewhere."""
+        return int(getattr(self.kind, "size", 0))
+
+    @property
+    def ids(self) -> Any:
+        """With values in memory: who each is about, one entry a row."""
+        return getattr(self.kind, "ids", None)
 
     @property
     def note(self) -> str:
@@ -177,7 +139,33 @@ class Source:
         return _ROWS if self.asked.person is None else _AVERAGED if self.asked.several else _CHECKED
 
 
-def read(  # noqa: PLR0913  one parameter an aspect of a table
+def _table(
+    origin: Any, query: str | None, watch: Callable[[int, int], None] | None = None, *, named: bool = True
+) -> Files | Frame | Engine | Database | None:
+    """Decide what a source is: a table of one of these kinds, or None for values in memory.
+
+    A list is one of names of files if columns are `named`; one name in it, as the command line gives it, may be the URL
+    of a database. Otherwise its entries are private cells, and nothing may be asked of them here. Libraries are loaded
+    by what they are needed for.
+    """
+    listed = isinstance(origin, (list, tuple))
+    names = [origin] if not listed else list(origin) if named else []
+    if is_database(names[0] if len(names) == 1 else origin):
+        return Database(names[0], query)
+    if names and all(isinstance(name, (str, os.PathLike)) for name in names):
+        from .files import Files
+
+        return Files(names, watch)
+    if type(origin).__module__.partition(".")[0] in _NO_FRAMES:
+        return None
+    from .engines import Engine
+    from .frames import Frame, is_here, opened
+
+    frame = opened(origin)
+    return None if frame is None else Frame(frame) if is_here(frame) else Engine(frame)
+
+
+def read(  # noqa: PLR0913  mirrors the columns of a table
     source: Any,
     *,
     value: str | None = None,
@@ -235,64 +223,60 @@ def read(  # noqa: PLR0913  one parameter an aspect of a table
 
 def tally(people: Source, interval: Interval, public_rows: Any = None) -> Tally:
     """Return the tally of a source and of the rows that are public."""
-    found = people.tables(interval)
-    if not found:
-        raise InputError(_NOBODY)
-    table = found[""]
-    notes: tuple[str, ...] = (people.note,)
-    if public_rows is not None:
-        added = _public(people, public_rows, interval)[""]
-        table, notes = merge([table, added]), (*notes, _added(added.n))
-    return Tally(table, interval, people.tiers.shown, notes)
+    return _tallies(people, interval, public_rows, [""])[""]
 
 
 def read_groups(
     people: Source, interval: Interval, *, groups: Sequence[str] | None = None, public_rows: Any = None
 ) -> dict[str, Tally]:
     """Return a tally for each group: those named, which may be empty, or those that are there, in order of name."""
+    return _tallies(people, interval, public_rows, groups)
+
+
+def _tallies(people: Source, interval: Interval, public_rows: Any, groups: Sequence[str] | None) -> dict[str, Tally]:
     found = people.tables(interval)
     if not found:
         raise InputError(_NOBODY)
     notes: tuple[str, ...] = (people.note,)
     if public_rows is not None:
-        added = _public(people, public_rows, interval)
-        notes = (*notes, _added(sum(table.n for table in added.values())))
+        added = _public(people, public_rows).tables(interval)
+        if not added:
+            raise InputError("the public rows are empty; leave the option out if there are none")
         found = {g: merge([t[g] for t in (found, added) if g in t]) for g in found.keys() | added.keys()}
+        rows = sum(table.n for table in added.values())
+        notes = (*notes, f"{rows:,} rows that are known publicly were added with ε = ∞.")
     named = list(dict.fromkeys(map(normal, groups))) if groups is not None else sorted(found)
     if unknown := sorted(found.keys() - set(named)):
         example = "" if people.in_files else f", such as {shown(unknown[0])}"
         raise InputError(f"{len(unknown):,} groups are not in the list of groups{example}; add them")
-    return {g: Tally(found.get(g, _EMPTY), interval, people.tiers.shown, notes) for g in named}
+    nobody = table_of([0.0], [0], [0])  # a group without people: nobody at ε = 0
+    return {g: Tally(found.get(g, nobody), interval, people.asked.tier_names, notes) for g in named}
 
 
-def _public(people: Source, rows: Any, interval: Interval) -> Tables:
-    asked = people.asked
-    _distinct(people, rows)
-    if people.in_memory:
-        public = Source(rows, Asked(None, 0.0), Tiers({}), np.inf, in_memory=True)
+def _public(people: Source, rows: Any) -> Source:
+    """Return the source of public rows. Refuse the private rows themselves: all in them would lose all protection."""
+    kind, ours = people.kind, people.asked
+    if isinstance(kind, Arrays):
+        same, public = rows is kind.values, Source(Arrays(rows, np.inf), Request(None, 0.0))
     else:
-        public = Source(rows, Asked(asked.value, np.inf, by=asked.by), Tiers({}), query=people.query, form=people.form)
-    found = public.tables(interval)
-    if not found:
-        raise InputError("the public rows are empty; leave the option out if there are none")
-    return found
-
-
-def _distinct(people: Source, rows: Any) -> None:
-    """Refuse the private rows themselves as public ones: everybody in them would lose all protection."""
-    tabular = frames.is_frame(rows) or databases.is_database(rows) or _names_files(rows)
-    if not people.in_memory and not tabular:
-        raise InputError("with a table the public rows are a table too: a file, a frame or a database")
-    same = rows is people.origin or (databases.is_database(rows) and databases.is_database(people.origin))
-    if people.in_files and not (frames.is_frame(rows) or databases.is_database(rows)):
-        ours = {(path.stat().st_dev, path.stat().st_ino) for path in files.paths(_names(people.origin))}
-        same = any((path.stat().st_dev, path.stat().st_ino) in ours for path in files.paths(_names(rows)))
+        query = kind.query if isinstance(kind, Database) else None
+        table = _table(rows, query)
+        if table is None:
+            raise InputError("with a table the public rows are a table too: a file, a frame or a database")
+        public = Source(table, Request(ours.value, np.inf, by=ours.by, form=ours.form))
+        same = _is_same(kind, table)
     if same:
         raise InputError("the public rows are the private source itself, or in a database; give them as another file")
+    return public
 
 
-def _added(people: int) -> str:
-    return f"{people:,} rows that are known publicly were added with ε = ∞."
+def _is_same(ours: Any, theirs: Any) -> bool:
+    """Say whether two tables share rows: one frame, a file in common; in a database nobody can tell."""
+    if isinstance(ours, Database) or isinstance(theirs, Database):
+        return type(ours) is type(theirs)
+    if hasattr(ours, "names") or hasattr(theirs, "names"):
+        return type(ours) is type(theirs) and bool(ours.by_inode().keys() & theirs.by_inode().keys())
+    return ours.frame.to_native() is theirs.frame.to_native()
 
 
 def counted(people: Source) -> Levels:
@@ -300,12 +284,12 @@ def counted(people: Source) -> Levels:
     found = people.tables(None)
     if not found:
         raise InputError("there is nobody here (n = 0); a plan needs at least one person")
-    return Levels.from_table(found[""], people.tiers.shown)
+    return Levels.from_table(found[""], people.asked.tier_names)
 
 
 def records(people: Source, method: str) -> tuple[NDArray[Any], NDArray[np.float64]]:
     """Return everybody's value and ε as arrays, for a method that needs them one by one; from memory only."""
-    if people.asked.value is not None and not frames.is_frame(people.origin):
+    if people.in_files or isinstance(people.kind, Database):
         raise InputError(f"{method} keeps people one by one and works on data in memory only; load the table first")
     if people.asked.person is not None:
         raise InputError(f"{method} keeps people one by one; average each person's rows first")
@@ -313,22 +297,3 @@ def records(people: Source, method: str) -> tuple[NDArray[Any], NDArray[np.float
     if not parts:
         raise InputError(_NOBODY)
     return np.concatenate([np.asarray(part.values) for part in parts]), np.concatenate([p.epsilon for p in parts])
-
-
-def _has_columns(origin: Any, value: str | None, *, counts_only: bool) -> bool:
-    """Say whether a source is a table with named columns rather than values in memory."""
-    if isinstance(origin, (str, os.PathLike)) or databases.is_database(origin) or frames.is_frame(origin):
-        return True
-    listed = isinstance(origin, (list, tuple)) and (value is not None or counts_only)
-    return listed and _names_files(origin)
-
-
-def _names_files(origin: Any) -> bool:
-    """Say whether a source is the name of a file, or a list of such names."""
-    names = _names(origin)
-    named = bool(names) and all(isinstance(name, (str, os.PathLike)) for name in names)
-    return named and not databases.is_database(origin)
-
-
-def _names(origin: Any) -> list[str | os.PathLike[str]]:
-    return list(origin) if isinstance(origin, (list, tuple)) else [origin]

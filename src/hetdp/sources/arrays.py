@@ -1,10 +1,12 @@
-"""Arrays, lists and series in memory."""
+"""Values in memory: arrays, lists and series, and the columns of frames that hold Python's objects."""
 
 from __future__ import annotations
 
 import decimal
+import math
 import numbers
 from collections.abc import Iterable, Iterator, Mapping, Set
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,7 +16,8 @@ from hetdp.core.cells import epsilon_of, is_missing, loose_value_of
 from hetdp.core.levels import epsilon_array
 from hetdp.errors import InputError
 
-from ._batch import Batch, Tiers
+from .people import RowSource
+from .request import Batch, Request
 
 if TYPE_CHECKING:
     import polars as pl
@@ -22,41 +25,49 @@ if TYPE_CHECKING:
 _REFUSED = {"c": "complex numbers", "S": "bytes", "M": "dates", "m": "time spans", "V": "records"}
 
 
-def batches(values: Any, epsilon: Any, tiers: Tiers, ids: Any = None, *, owner: bool = False) -> Iterator[Batch]:
-    """Yield all people of two sequences of one length (three with ids) as one batch."""
-    _aligned("values", values, "epsilon", epsilon)
-    _aligned("values", values, "ids", ids)
-    _aligned("epsilon", epsilon, "ids", ids)
-    numbers_of, missing = value_array(values, owner=owner)
-    levels = _epsilons(epsilon, tiers, numbers_of.size)
-    if levels.size != numbers_of.size:
-        raise InputError(f"values and epsilon must have one entry a person (got {numbers_of.size} and {levels.size})")
-    if levels.size:
-        texts = {} if ids is None else {"ids": _ids(ids, levels.size)}
-        yield Batch(numbers_of, levels, missing=missing, texts=texts)
+@dataclass(frozen=True, eq=False)
+class Arrays(RowSource):
+    """Sequences of one length: the values, everybody's ε (or one for all), and who each value is about."""
+
+    values: Any
+    epsilon: Any
+    ids: Any = None
+
+    def batches(self, request: Request, *, owner: bool = False) -> Iterator[Batch]:
+        """Yield all people as one batch."""
+        columns = {"values": self.values, "epsilon": self.epsilon, "ids": self.ids}
+        for one, other in (("values", "epsilon"), ("values", "ids"), ("epsilon", "ids")):
+            if _misaligned(columns[one], columns[other]):
+                raise InputError(f"{one} and {other} have different row labels; align them first, or pass plain arrays")
+        values, missing = value_array(self.values, owner=owner)
+        levels = self._levels(request, values.size)
+        if levels.size != values.size:
+            raise InputError(f"values and epsilon must have one entry a person (got {values.size} and {levels.size})")
+        texts = {}
+        if self.ids is not None:
+            cells = self.ids.tolist() if hasattr(self.ids, "tolist") else list(self.ids)
+            if len(cells) != values.size:
+                raise InputError(f"values and ids must have one entry a row (got {values.size} and {len(cells)})")
+            texts["ids"] = text_series(cells, "ids")
+        if levels.size:
+            yield Batch(values, levels, missing=missing, texts=texts)
+
+    def _levels(self, request: Request, n: int) -> NDArray[np.float64]:
+        epsilon = self.epsilon
+        if isinstance(epsilon, (numbers.Real, decimal.Decimal)):
+            return np.broadcast_to(np.float64(epsilon_of(epsilon)), n)
+        if isinstance(epsilon, (Set, Mapping)) or not isinstance(epsilon, Iterable):
+            kind = type(epsilon).__name__
+            raise InputError(f"epsilon must be one number or a sequence with one a person (got {kind})")
+        return level_array(epsilon, request, " at index") if request.tiers else epsilon_array(epsilon)
 
 
-def _ids(ids: Any, n: int) -> pl.Series:
-    """Return ids as text: of texts and whole numbers only, because 7.0 and 7 are two texts for one person."""
-    import polars as pl
-
-    cells = ids.tolist() if hasattr(ids, "tolist") else list(ids)
-    if len(cells) != n:
-        raise InputError(f"values and ids must have one entry a row (got {n} and {len(cells)})")
-    for i, cell in enumerate(cells):
-        if not isinstance(cell, (str, numbers.Integral, type(None))) or isinstance(cell, bool):
-            raise InputError(f"an id must be a text or a whole number (got {type(cell).__name__} at index {i})")
-    return pl.Series([None if cell is None else str(cell) for cell in cells], dtype=pl.String)
-
-
-def _epsilons(epsilon: Any, tiers: Tiers, n: int) -> NDArray[np.float64]:
-    if isinstance(epsilon, (numbers.Real, decimal.Decimal)):
-        return np.broadcast_to(np.float64(epsilon_of(epsilon)), n)
-    if isinstance(epsilon, (Set, Mapping)) or not isinstance(epsilon, Iterable):
-        raise InputError(f"epsilon must be one number or a sequence with one a person (got {type(epsilon).__name__})")
-    if tiers:
-        return np.array([tiers.epsilon_of(cell, f" at index {i}") for i, cell in enumerate(epsilon)], dtype=np.float64)
-    return epsilon_array(epsilon)
+def _misaligned(one: Any, other: Any) -> bool:
+    """Say whether two series have different row labels: never align silently, never ignore a misalignment."""
+    ours, theirs = getattr(one, "index", None), getattr(other, "index", None)
+    if callable(ours) or callable(theirs) or ours is None or theirs is None:
+        return False
+    return len(ours) != len(theirs) or not (ours == theirs).all()
 
 
 def value_array(values: Any, *, owner: bool = False) -> tuple[NDArray[Any], NDArray[np.bool_] | None]:
@@ -68,29 +79,46 @@ def value_array(values: Any, *, owner: bool = False) -> tuple[NDArray[Any], NDAr
     """
     if isinstance(values, np.ma.MaskedArray):
         raise InputError("values are a masked array; fill it first (NaN counts as missing): masked.filled(numpy.nan)")
-    if isinstance(values, (list, tuple)):
-        return _read(list(values), owner=owner)
-    if not hasattr(values, "__array__"):
-        raise InputError(f"values must be an array, a list or the name of a file (got {type(values).__name__})")
-    array = np.asarray(values)
-    if array.ndim != 1:
-        raise InputError(f"values must have one dimension, one entry a person (got {array.ndim} dimensions)")
-    if array.dtype.kind in _REFUSED:
-        raise InputError(f"values must be numbers (got an array of {_REFUSED[array.dtype.kind]})")
-    if array.dtype.kind in "biuf":
-        return array, np.isnan(array) if owner and array.dtype.kind == "f" else None
-    return _read(array.tolist(), owner=owner)
-
-
-def _read(cells: list[Any], *, owner: bool) -> tuple[NDArray[np.float64], NDArray[np.bool_] | None]:
+    cells = values
+    if not isinstance(values, (list, tuple)):
+        if not hasattr(values, "__array__"):
+            raise InputError(f"values must be an array, a list or the name of a file (got {type(values).__name__})")
+        array = np.asarray(values)
+        if array.ndim != 1:
+            raise InputError(f"values must have one dimension, one entry a person (got {array.ndim} dimensions)")
+        if array.dtype.kind in _REFUSED:
+            raise InputError(f"values must be numbers (got an array of {_REFUSED[array.dtype.kind]})")
+        if array.dtype.kind in "biuf":
+            return array, np.isnan(array) if owner and array.dtype.kind == "f" else None
+        cells = array.tolist()
     missing = np.array([is_missing(cell) for cell in cells], dtype=bool) if owner else None
     return np.array([loose_value_of(cell) for cell in cells], dtype=np.float64), missing
 
 
-def _aligned(what: str, one: Any, other_what: str, other: Any) -> None:
-    """Refuse two series whose rows have different labels: never align silently, never ignore a misalignment."""
-    ours, theirs = getattr(one, "index", None), getattr(other, "index", None)
-    if callable(ours) or callable(theirs) or ours is None or theirs is None:
-        return
-    if len(ours) != len(theirs) or not (ours == theirs).all():
-        raise InputError(f"{what} and {other_what} have different row labels; align them first, or pass plain arrays")
+def level_array(cells: Iterable[Any], request: Request, place: str, first: int = 0) -> NDArray[np.float64]:
+    """Return everybody's ε, read cell by cell; a text is read once, however many people have it."""
+    read: dict[str, float] = {}
+    levels: list[float] = []
+    for i, cell in enumerate(cells, first):
+        level = read.get(cell) if isinstance(cell, str) else None
+        if level is None:
+            level = request.epsilon_of(cell, f"{place} {i}")
+            if isinstance(cell, str):
+                read[cell] = level
+        levels.append(level)
+    return np.array(levels, dtype=np.float64)
+
+
+def text_series(cells: Iterable[Any], name: str) -> pl.Series:
+    """Return ids or groups as text, of texts and whole numbers only: 7.0 and 7 are two texts for one person."""
+    import polars as pl
+
+    texts: list[str | None] = []
+    for cell in cells:
+        text = isinstance(cell, (str, numbers.Integral)) and not isinstance(cell, bool)
+        missing = cell is None or (isinstance(cell, float) and math.isnan(cell)) or type(cell).__name__ == "NAType"
+        if not text and not missing:
+            kind = type(cell).__name__
+            raise InputError(f"the column {name!r} must hold text or whole numbers (got {kind}); cast it to text first")
+        texts.append(str(cell) if text else None)
+    return pl.Series(texts, dtype=pl.String)

@@ -1,32 +1,73 @@
-"""PostgreSQL and SQLite. The database groups; only the table of levels leaves it.
+"""PostgreSQL and SQLite. The database groups, in one snapshot that only reads; only the table of levels leaves it.
 
 A query is the caller's own: it must not drop, filter or fail on rows by their values, which no reader of it could see.
+
+Whatever a driver raises may quote a private cell, so none of it is passed on: `told` runs everything that touches a
+driver and raises one of a few fixed sentences, outside the handler, so that not even the chain of exceptions holds it.
 """
+
+# ruff: noqa: S608  statements are put together from the caller's own query and from names that are quoted
 
 from __future__ import annotations
 
 import re
+import sqlite3
 import sys
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+import unicodedata
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar
 
-from hetdp.core.cells import BAD_ID
+from hetdp.core.cells import BAD_ID, LONGEST_ID, NOT_IN_ID, value_of
 from hetdp.core.domain import Interval
 from hetdp.errors import InputError
 from hetdp.tally.groupby import LIMIT, MOST_PEOPLE
 
-from ._asked import Asked, Tables, gathered, shown
-from ._batch import Tiers
-from ._sql import FAULTS, POSTGRES, SQLITE, Key, Parts, selection
+from . import sql
+from .request import Batch, Request, Tables, shown, tables_of
 
-if TYPE_CHECKING:
-    from ._sessions import Session
+T = TypeVar("T")
 
-_TYPES = {
-    "sqlite3": ("Connection",),
-    "psycopg": ("Connection",),
-    "sqlalchemy": ("Engine", "Connection"),
+_POSTGRES = re.compile(r"postgres(?:ql)?(?:\+\w+)?://")
+_SQLITE = re.compile(r"sqlite(?:\+\w+)?://")
+_TYPES = {"sqlite3": ("Connection",), "psycopg": ("Connection",), "sqlalchemy": ("Engine", "Connection")}
+_DRIVERS = ("postgresql+psycopg", "postgresql+psycopg2", "sqlite+pysqlite")
+_OLDEST = 14
+_IDLE = 0
+
+_STATES = {
+    "08": "the database server cannot be reached; check the host, the port and the network",
+    "25006": "the query tries to change the database; give a select",
+    "28": "the database server refused the login; check the user and the password",
+    "3D": "there is no such database on the server; check the name at the end of the URL",
+    "3F": "the query names a schema that does not exist",
+    "42501": "the login may not read what the query names; ask for the right to select",
+    "42601": "the query has a syntax error; try it in the database's own shell",
+    "42702": "the query names a column that is ambiguous",
+    "42703": "the query names a column that does not exist",
+    "42883": "the query calls a function or operator that does not exist",
+    "42P01": "the query names a table that does not exist; a bare name of a table is taken as it is, capitals included",
+    "57014": "the database stopped the query (a time limit, or somebody cancelled it)",
 }
+_STARTS = {
+    "no such table": _STATES["42P01"],
+    "no such column": _STATES["42703"],
+    "no such function": _STATES["42883"],
+    "near ": _STATES["42601"],
+    "incomplete input": _STATES["42601"],
+    "attempt to write": _STATES["25006"],
+    "unable to open": "the SQLite file cannot be opened; check that it exists and may be read",
+    "file is not a database": "the file is not a SQLite database",
+    "database is locked": "the SQLite file is locked by another process; try again",
+}
+_UNREACHED = (
+    "cannot connect to the PostgreSQL server; check host, port, database, user and password: "
+    "postgresql://user:password@host:5432/database"
+)
+_FAILED = "the database could not run the query; try it in the database's own shell (its message may quote a record)"
 _NUMBERED = re.compile(r":\d+$")  # SQLite numbers the columns of one name
 _FAULTS = {
     "torn": "{n:,} people have more than one epsilon, such as {id}; a person has one",
@@ -45,61 +86,58 @@ def is_database(source: Any) -> bool:
     (True, False)
     """
     if isinstance(source, str):
-        return bool(POSTGRES.match(source) or SQLITE.match(source))
+        return bool(_POSTGRES.match(source) or _SQLITE.match(source))
     kinds = (getattr(sys.modules.get(module), name, None) for module, names in _TYPES.items() for name in names)
     return isinstance(source, tuple(kind for kind in kinds if isinstance(kind, type)))
 
 
-def tables(source: Any, query: str, asked: Asked, interval: Interval | None, tiers: Tiers) -> Tables:
-    """Return the tables of the groups of a query, an empty mapping if there is nobody.
+@dataclass(frozen=True, eq=False)
+class Database:
+    """A database and what to read from it.
 
-    Parameters
+    Attributes
     ----------
-    source
+    origin
         A URL (`postgresql://user@host/database`, `sqlite:///people.db`), an engine or connection of SQLAlchemy, a
         connection of sqlite3 or psycopg.
     query
-        One select, or the name of a table. It runs in one snapshot that only reads.
-    interval
-        The bounds; None to count people only, and then no value is read.
+        One select, or the name of a table.
 
-    >>> import sqlite3
     >>> people = sqlite3.connect(":memory:")
     >>> _ = people.executescript("create table people (age, eps); insert into people values (25, 0.1), (50, 0.1)")
-    >>> tables(people, "people", Asked("age", "eps"), Interval(0, 100), Tiers({}))[""].total / 2**20
+    >>> Database(people, "people").tables(Request("age", "eps"), Interval(0, 100))[""].total / 2**20
     array([0.75])
     """
-    from ._sessions import session
 
-    select = selection(query)
-    with session(source, interval) as opened:
-        parts = opened.parts(select, asked, _kinds(opened, select, asked), interval)
-        rows, key = _levels(opened, parts)
-    epsilon = None if isinstance(asked.epsilon, str) else asked.epsilon
-    return gathered(_sound(rows, asked, epsilon), tiers if epsilon is None else Tiers({}), rounded=key.rounded)
+    origin: Any
+    query: str | None
+
+    def batches(self, _request: Request, **_: bool) -> Iterator[Batch]:
+        """Refuse: the rows stay in the database."""
+        raise InputError("this needs the rows themselves; a database hands over sums only: export a file first")
+
+    def check(self, request: Request) -> None:
+        """Find nothing wrong without a connection."""
+
+    def tables(self, request: Request, interval: Interval | None) -> Tables:
+        """Return the tables of the groups, an empty mapping if there is nobody; without `interval` no value is read."""
+        if self.query is None:
+            raise InputError("a database needs a query: query='select income, eps from people'")
+        select = sql.selection(self.query)
+        with session(self.origin, interval) as opened:
+            parts = opened.parts(select, request, interval)
+            rows, key = _levels(opened, parts)
+        return tables_of(_sound(rows, request), request, rounded=key.rounded)
 
 
-def _kinds(opened: Session, query: str, asked: Asked) -> dict[str, str]:
-    """Return the type of every column asked for; one that is not there, or there twice, is an error."""
-    found = opened.columns(query)
-    names = [name for name, _ in found]
-    for name in asked.columns:
-        if name not in names:
-            raise InputError(f"the query has no column {name!r}; its columns are {', '.join(map(repr, names))}")
-        alike = [other for other in names if _NUMBERED.sub("", other).casefold() == name.casefold()]
-        if len(alike) > 1:
-            raise InputError(f"the query has the columns {', '.join(map(repr, alike))}; rename one, they are too alike")
-    return {name: kind for name, kind in found if name in asked.columns}
-
-
-def _levels(opened: Session, parts: Parts) -> tuple[list[tuple[Any, ...]], Key]:
+def _levels(opened: Session, parts: sql.Parts) -> tuple[list[tuple[Any, ...]], sql.Key]:
     """Return the rows of the group-by, by the first key whose levels are not too many.
 
     Which statements run depends on the levels of ε alone. The probe sees rows of the same snapshot, so after it
     no rows can only mean too many levels.
     """
     if parts.epsilon is None:
-        return opened.run(parts.statement(Key())), Key()
+        return opened.run(parts.statement(sql.Key())), sql.Key()
     for key in parts.keys:
         if key.limited == "true":
             ((levels,),) = opened.run(parts.probe(key))
@@ -115,19 +153,212 @@ def _levels(opened: Session, parts: Parts) -> tuple[list[tuple[Any, ...]], Key]:
     )
 
 
-def _sound(rows: list[tuple[Any, ...]], asked: Asked, epsilon: float | None) -> Iterator[tuple[str, Any, int, int]]:
+def _sound(rows: list[tuple[Any, ...]], request: Request) -> Iterator[tuple[str, Any, int, int]]:
     """Yield (group, ε, people, sum) of each level, once nothing is wrong with the people; all of that is public."""
     if sum(row[4] or 0 for row in rows) > MOST_PEOPLE:
         raise InputError(f"at most {MOST_PEOPLE:,} rows fit in one tally; release in parts")
     if any(row[5] for row in rows):
         raise InputError(f"an id is missing, or {BAD_ID}")
     if any(row[0] is None for row in rows):
-        raise InputError(f"the group is missing in at least one row of column {asked.by!r}; every row needs one")
-    for i, fault in enumerate(FAULTS):
+        raise InputError(f"the group is missing in at least one row of column {request.by!r}; every row needs one")
+    for i, fault in enumerate(sql.FAULTS):
         hurt = [(row[6 + 2 * i], row[7 + 2 * i]) for row in rows if row[6 + 2 * i]]
-        if hurt and not (fault == "twice" and asked.several):
+        if hurt and not (fault == "twice" and request.several):
             number, least = sum(people for people, _ in hurt), min(who for _, who in hurt)
             raise InputError(_FAULTS[fault].format(n=number, id=shown(least)))
     for group, level, people, total, *_ in rows:
         if people:
-            yield group, level if epsilon is None else epsilon, int(people), int(total)
+            yield group, level if isinstance(request.epsilon, str) else request.epsilon, int(people), int(total)
+
+
+@dataclass(frozen=True)
+class Session:
+    """An open snapshot; SQLite gets the `numbers` of a statement as parameters."""
+
+    cursor: Any
+    numbers: dict[str, float] | None = None
+
+    def run(self, statement: str) -> list[tuple[Any, ...]]:
+        """Return the rows of a statement."""
+        return told(lambda: self._execute(statement).fetchall())
+
+    def do(self, statement: str) -> None:
+        """Run a statement that has no rows."""
+        told(lambda: self._execute(statement))
+
+    def _execute(self, statement: str) -> Any:
+        if self.numbers is None:
+            self.cursor.execute(statement)  # without parameters a driver leaves % alone
+        else:
+            self.cursor.execute(statement, self.numbers)
+        return self.cursor
+
+    def parts(self, query: str, request: Request, interval: Interval | None) -> sql.Parts:
+        """Return the expressions of this dialect; a column that is not there, or there twice, is an error."""
+        found = told(lambda: self._execute(f"select * from (\n{query}\n) as q limit 0").description)
+        names = [column[0] for column in found]
+        for name in request.columns:
+            if name not in names:
+                raise InputError(f"the query has no column {name!r}; its columns are {', '.join(map(repr, names))}")
+            alike = [other for other in names if _NUMBERED.sub("", other).casefold() == name.casefold()]
+            if len(alike) > 1:
+                raise InputError(
+                    f"the query has the columns {', '.join(map(repr, alike))}; rename one, they are too alike"
+                )
+        if self.numbers is not None:
+            return sql.sqlite(query, request, interval)
+        return sql.postgres(query, request, self._types({column[0]: column[1] for column in found}), interval)
+
+    def _types(self, codes: dict[str, Any]) -> dict[str, str]:
+        """Return PostgreSQL's names of types; an enum, which has a name of its own, is called that."""
+        wanted = ", ".join(str(int(code)) for code in {0, *codes.values()})
+        rows = self.run(
+            f"select oid::int8, typname::text, typtype = 'e' from pg_catalog.pg_type where oid in ({wanted})"
+        )
+        names = {oid: "enum" if enum else name for oid, name, enum in rows}
+        return {column: names[code] for column, code in codes.items()}
+
+
+def told(call: Callable[[], T], instead: str | None = None) -> T:
+    """Return what a call of a driver returns, or raise a fixed sentence instead of whatever it raises."""
+    try:
+        return call()
+    except Exception as error:  # noqa: BLE001  a driver's message may quote a private cell or a password
+        sentence = instead or _sentence(error)
+    raise InputError(sentence)
+
+
+def _sentence(error: Exception) -> str:
+    error = getattr(error, "orig", None) or error  # SQLAlchemy wraps
+    state = str(getattr(error, "sqlstate", None) or getattr(error, "pgcode", None) or "")
+    if isinstance(error, sqlite3.Error):
+        return next((text for start, text in _STARTS.items() if str(error).startswith(start)), _FAILED)
+    return next((text for code, text in _STATES.items() if state.startswith(code)), _FAILED)
+
+
+@contextmanager
+def session(source: Any, interval: Interval | None) -> Iterator[Session]:
+    """Yield a snapshot of the database that a URL, an engine or a connection leads to; leave everything as it was."""
+    with _connection(source) as connection:
+        if isinstance(connection, sqlite3.Connection):
+            with _sqlite(connection, interval) as opened:
+                yield opened
+        else:
+            with _postgres(connection) as opened:
+                yield opened
+
+
+@contextmanager
+def _connection(source: Any) -> Iterator[Any]:
+    """Yield the driver's own connection; one that was opened here is closed at the end."""
+    if isinstance(source, str):
+        connect = _connect_postgres if _POSTGRES.match(source) else _connect_sqlite
+        with closing(connect(source)) as connection:
+            yield connection
+    elif hasattr(source, "raw_connection"):
+        with closing(told(source.raw_connection)) as pooled:
+            yield _driver(source, pooled)
+    elif hasattr(source, "exec_driver_sql"):
+        yield _driver(source, told(lambda: source.connection))
+    else:
+        yield source
+
+
+def _driver(source: Any, pooled: Any) -> Any:
+    dialect = source.dialect
+    if f"{dialect.name}+{dialect.driver}" not in _DRIVERS or dialect.is_async:
+        raise InputError(f"a database is read by one of {', '.join(_DRIVERS)} (got {dialect.name}+{dialect.driver})")
+    return pooled.driver_connection
+
+
+def _connect_postgres(url: str) -> Any:
+    try:
+        import psycopg
+    except ImportError:
+        raise InputError("PostgreSQL needs psycopg; install it: pip install 'hetdp[postgres]'") from None
+    return told(lambda: psycopg.connect(_POSTGRES.sub("postgresql://", url, count=1)), _UNREACHED)
+
+
+def _connect_sqlite(url: str) -> sqlite3.Connection:
+    name = _SQLITE.sub("", url, count=1).removeprefix("/")
+    if not name or name.startswith(":memory:") or "?" in name:
+        raise InputError("a SQLite URL names a file: sqlite:///people.db, or sqlite:////absolute/people.db")
+    path = Path(name)
+    if not path.is_file():
+        raise InputError(
+            f"there is no file {name!r}; a SQLite URL has three slashes before the name, or four if absolute"
+        )
+    return told(lambda: sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True))
+
+
+@contextmanager
+def _postgres(connection: Any) -> Iterator[Session]:
+    """Yield a transaction that only reads and sees one snapshot, and roll it back."""
+    if connection.info.transaction_status != _IDLE:
+        raise InputError("the connection is closed or in the middle of a transaction; commit or roll back first")
+    opened = Session(told(lambda: _cursor(connection)))
+    try:
+        if connection.autocommit:
+            opened.do("begin")
+        opened.do("set transaction isolation level repeatable read, read only")
+        opened.do("set local extra_float_digits = 3")
+        opened.do("set local client_encoding = 'UTF8'")
+        _check_version(opened)
+        yield opened
+    finally:
+        _quietly(connection.rollback)
+
+
+def _check_version(opened: Session) -> None:
+    ((version, encoding),) = opened.run(
+        "select current_setting('server_version_num'), current_setting('server_encoding')"
+    )
+    if int(version) < 10_000 * _OLDEST or encoding != "UTF8":
+        raise InputError(
+            f"PostgreSQL {_OLDEST} or later with a database in UTF8 is needed "
+            f"(got {int(version) // 10_000} and {encoding}); export a file instead"
+        )
+
+
+def _cursor(connection: Any) -> Any:
+    psycopg = sys.modules.get("psycopg")
+    if psycopg is not None and isinstance(connection, psycopg.Connection):
+        return connection.cursor(row_factory=psycopg.rows.tuple_row)
+    return connection.cursor()
+
+
+@contextmanager
+def _sqlite(connection: sqlite3.Connection, interval: Interval | None) -> Iterator[Session]:
+    """Yield a read transaction, the caller's own if any; the connection stays as it was, but for three functions."""
+    cursor = told(connection.cursor)
+    cursor.row_factory = None
+    opened = Session(cursor, sql.numbers(interval))
+    ((locked,),), ((encoding,),) = opened.run("pragma query_only"), opened.run("pragma encoding")
+    mine = not connection.in_transaction
+    factory, connection.text_factory = connection.text_factory, str
+    try:
+        for name, function in _functions(encoding).items():
+            told(partial(connection.create_function, name, 1, function, deterministic=True))
+        opened.do("pragma query_only = on")
+        if mine:
+            opened.do("begin")
+        yield opened
+    finally:
+        if mine:
+            _quietly(connection.rollback)
+        _quietly(partial(cursor.execute, f"pragma query_only = {int(locked)}"))
+        connection.text_factory = factory
+
+
+def _functions(encoding: str) -> dict[str, Callable[[Any], Any]]:
+    """Return what SQLite cannot do itself: read a number from text, normalise a text, find odd characters."""
+    return {
+        "hetdp_value": lambda cell: value_of(cell.decode(encoding, "replace")),
+        "hetdp_text": lambda cell: unicodedata.normalize("NFC", cell),
+        "hetdp_odd": lambda cell: len(cell) > LONGEST_ID or bool(re.search(NOT_IN_ID, cell)),
+    }
+
+
+def _quietly(call: Callable[[], Any]) -> None:
+    with suppress(Exception):  # the connection is lost; what matters has been said already
+        call()

@@ -1,138 +1,254 @@
-"""Delimited text: CSV and TSV, by the line rule of `_layout`: a line is a person.
+"""Delimited text, CSV and TSV: every line is one person, and the layout of a line is public.
 
-A block of lines goes to the compiled pass of `_compiled` if the file is large, else to Polars; both mean the same.
-No message quotes an ε, nor an id or a group that stands right of the value: on a damaged line it may be a piece of the
-value, and which lines are damaged depends on values.
+Ordinary CSV readers let one cell reach into others: an open quote swallows the lines below, a stray delimiter shifts
+the columns to its right, and the message of the reader prints the row. So here a line is a line. How many fields it
+has, delimiters between quotes not counted, and whether its quotes are closed is its layout, which is public like the
+number of lines. A line with more fields than the header, or with an open quote, is refused by its number: `1,5,0,1`
+under `value,eps` would be read with an ε ten times too large. A cell between quotes may hold anything but a line break.
+
+A line with too few fields does not tell which are missing. What stands left of the value is where it should be; the
+value is missing, and if anything right of it was asked for, the line is refused.
+
+A plain line, without quotes and with the right number of delimiters, means the same to every reader, so Polars reads
+those, as text. The others are read here, one by one. No message quotes an ε, nor an id or a group that stands right of
+the value: on a damaged line it may be a piece of the value, and which lines are damaged depends on values.
 """
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Iterator
-from dataclasses import replace
-from itertools import chain, islice
+import csv
+import os
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
+import polars as pl
 from numpy.typing import NDArray
 
-from ._ahead import in_order
-from ._asked import Asked
-from ._batch import Batch, Tiers
-from ._columns import Columns
-from ._form import Form
-from ._layout import Layout
-from ._text import Text, Watch
+from hetdp.errors import InputError
+
+from .frames import batch_of
+from .request import Batch, Request
 
 if TYPE_CHECKING:
-    import polars as pl
+    from .files import Text, Watch
 
-__all__ = ["Layout", "batches", "check"]
+Item = TypeVar("Item")
+Result = TypeVar("Result")
 
-Reader = Callable[[bytes, int, int], Batch | None]
-
-_LARGE = 2**27
-"""Bytes from which a compiled reader earns back the second that it takes to load; a few of them once it is loaded."""
+_FEED, _QUOTE, _RETURN = 10, 34, 13
 
 
-def batches(
-    path: Path, asked: Asked, tiers: Tiers, form: Form, *, owner: bool = False, watch: Watch | None = None
-) -> Iterator[Batch]:
+def batches(text: Text, request: Request, *, owner: bool, watch: Watch) -> Iterator[Batch]:
     """Yield the people of a delimited file, some megabytes at a time."""
-    with Text(path) as text:
-        layout = Layout.of(text.header(), path, asked, form)
-        columns = Columns(path, asked, tiers, "line", form, owner)
-        read, rows = _reader(layout, columns), 0
-        texts = [place for name, place in zip(asked.columns, layout.places, strict=True) if name in asked.texts]
-        quotes = layout.value is None or all(place < layout.value for place in texts)
+    layout, rows = check(text, request), 0
+    texts = [place for name, place in zip(request.columns, layout.places, strict=True) if name in request.texts]
+    quotes = layout.value is None or all(place < layout.value for place in texts)
 
-        def work(part: tuple[bytes, int, int, int]) -> tuple[Batch | None, int]:
-            block, line, lines, consumed = part
-            return read(block, line, lines), consumed
+    def work(part: tuple[bytes, int, int]) -> tuple[Batch | None, int]:
+        block, line, consumed = part
+        cells, lines, odd = layout.cells(block, line)
+        if not cells.height:
+            return None, consumed
+        return batch_of(cells, lines, request, path=layout.path, odd=odd, owner=owner), consumed
 
-        parts = _numbered(text)
-        first = map(work, islice(parts, 1))  # it is short, and teaches the compiled reader what the others need
-        for batch, consumed in chain(first, in_order(work, parts)):
-            if batch is not None:
-                rows += batch.epsilon.size
-                yield batch if quotes else replace(batch, quotes=False)
-            if watch is not None:
-                watch(rows, consumed)
+    for batch, consumed in in_order(work, _numbered(text)):
+        if batch is not None:
+            rows += batch.epsilon.size
+            yield batch if quotes else replace(batch, quotes=False)
+        watch(rows, consumed)
 
 
-def check(path: Path, asked: Asked, form: Form) -> None:
-    """Raise for what is wrong with the header of a file; no further line is read."""
-    with Text(path) as text:
-        Layout.of(text.header(), path, asked, form)
+def check(text: Text, request: Request) -> Layout:
+    """Return the layout of a file; raise for what is wrong with its header. No further line is read."""
+    header, path = text.header(), text.path
+    decoded = columns = None  # errors are raised outside the handlers: without a header this is somebody's row
+    with suppress(UnicodeDecodeError):
+        decoded = header.decode("utf-8-sig").rstrip("\r")
+    if decoded is None or "\x00" in decoded:
+        raise InputError(f"the header of {path} is not UTF-8 text (perhaps UTF-16); save the file as UTF-8")
+    delimiter = request.form.delimiter_of(path)
+    with suppress(csv.Error):
+        columns = next(csv.reader([decoded], delimiter=delimiter), [])
+    if columns is None:
+        raise InputError(f"the header of {path} cannot be read; a name in it is too long")
+    folded = [column.strip().casefold() for column in columns if column.strip()]
+    if len(set(folded)) < len(folded):
+        raise InputError(f"the header of {path} has two columns that differ at most by case or spaces")
+    places = [_find(columns, name, path) for name in request.columns]
+    value = None if request.value is None else places[request.columns.index(request.value)]
+    return Layout(path, delimiter, len(columns), request.columns, places, value)
 
 
-def _numbered(text: Text) -> Iterator[tuple[bytes, int, int, int]]:
-    """Yield blocks, each with the number of its first line, that of its lines, and the bytes read so far."""
+def _find(columns: list[str], name: str, path: Path) -> int:
+    if name in columns:
+        return columns.index(name)
+    alike = [column for column in columns if column.strip().casefold() == name.strip().casefold()]
+    if len(columns) == 1 and (other := next((c for c in ",;\t|" if c in columns[0]), None)):
+        raise InputError(f"{path} has no column {name!r}; it seems to be separated by {other!r}: name the delimiter")
+    hint = f"; there is {alike[0]!r}, and names must match exactly" if alike else "; its first line must be a header"
+    raise InputError(f"{path} has no column {name!r}{hint}")
+
+
+def _numbered(text: Text) -> Iterator[tuple[bytes, int, int]]:
+    """Yield blocks, each with the number of its first line and the bytes read so far."""
     line = 2
     for block in text.blocks():
-        lines = int(np.count_nonzero(np.frombuffer(block, np.uint8) == 10))
-        yield block, line, lines, text.consumed
-        line += lines
+        yield block, line, text.consumed
+        line += int(np.count_nonzero(np.frombuffer(block, np.uint8) == _FEED))
 
 
-def _reader(layout: Layout, columns: Columns) -> Reader:
-    """Return what reads a block: compiled if numba is there, the file is large, and nobody asks about lines."""
-    careful = Careful(layout, columns)
-    large = _LARGE // 64 if f"{__package__}._compiled" in sys.modules else _LARGE
-    if columns.owner or columns.form.thousands is not None or columns.path.stat().st_size < large:
-        return careful
+def in_order(work: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[Result]:
+    """Yield work(item) for every item, in their order; one for each core is under way at a time.
+
+    An error surfaces at its item's turn, so which one is seen does not depend on who was faster.
+
+    >>> list(in_order(str.upper, "abc"))
+    ['A', 'B', 'C']
+    """
+    threads = os.cpu_count() or 1
+    waiting: deque[Future[Result]] = deque()
+    pool = ThreadPoolExecutor(threads)
     try:
-        from ._compiled import Compiled
-    except ImportError:
-        return careful
-    return Compiled(careful)
+        for item in items:
+            waiting.append(pool.submit(work, item))
+            if len(waiting) > threads:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
+    finally:
+        pool.shutdown(cancel_futures=True)
 
 
-class Careful:
-    """Reads blocks of lines by the line rule."""
+@dataclass(frozen=True)
+class Layout:
+    """Where the columns are, from the header alone: how many there are, and the places of those asked for."""
 
-    def __init__(self, layout: Layout, columns: Columns) -> None:
-        self.layout, self.columns = layout, columns
+    path: Path
+    delimiter: str
+    width: int
+    names: tuple[str, ...]
+    places: list[int]
+    value: int | None
 
-    def __call__(self, block: bytes, first: int, _lines: int) -> Batch | None:
-        """Return the people of a block of lines, of which the first has this number, if there are any."""
-        people = self.people(block, first)
-        return self.batch(people) if people.height else None
+    def cells(self, block: bytes, first: int) -> tuple[pl.DataFrame, NDArray[np.int64], NDArray[np.bool_]]:
+        """Return the cells asked for of a block of lines, the number of each line, and which lines are not plain.
 
-    def people(self, block: bytes, first: int | NDArray[np.int64]) -> pl.DataFrame:
-        """Return for every person the cells asked for, whether the line is not plain, and its number.
-
-        Bytes that are not UTF-8 become replacement characters: such a value is unreadable.
+        The first line has the number `first`. Bytes that are not UTF-8 become replacement characters: such a value is
+        unreadable. A blank line is nobody, unless the file has one column: there it is a person without a value.
         """
-        import polars as pl
-
         if not block.isascii():
             block = block.decode("utf-8", "replace").encode()
         if b"\r" in block:
             block = block.replace(b"\r\n", b"\n")
-        people = self.layout.rectangle(block)
-        if people is None:
-            lines = pl.read_lines(b"\n" + block, name="text").slice(1)
-            people = self.layout.people(_with_numbers(lines, first))
-        else:
-            people = _with_numbers(people, first)
-        return people
+        data = np.frombuffer(block, np.uint8)
+        ends = np.flatnonzero(data == _FEED)
+        plain = self._plain(block, data, ends)
+        if plain is None:
+            return self._read(block), np.arange(first, first + ends.size), np.zeros(ends.size, np.bool_)
+        lengths = np.diff(ends, prepend=-1)
+        lines, odd = np.flatnonzero(plain).tolist(), [False] * int(np.count_nonzero(plain))
+        parts = [self._read(data[np.repeat(plain, lengths)].tobytes())]
+        blanks = "".join(blank for blank in " \t\r" if blank != self.delimiter)
+        mended: list[list[str]] = []
+        for i in np.flatnonzero(~plain).tolist():
+            text = block[ends[i] + 1 - lengths[i] : ends[i]].decode()
+            if self.width > 1 and not text.strip(blanks):
+                continue
+            mended.append(self._careful(text, first + i))
+            lines.append(i)
+            odd.append('"' in text or text.count(self.delimiter) != self.width - 1)
+        parts.append(pl.DataFrame(mended, schema=dict.fromkeys(self.names, pl.String), orient="row"))
+        order = np.argsort(lines)
+        return pl.concat(parts)[order], np.array(lines, np.int64)[order] + first, np.array(odd, np.bool_)[order]
 
-    def batch(self, people: pl.DataFrame) -> Batch:
-        """Return the batch of people."""
-        return _batch(people, self.columns)
+    def _plain(self, block: bytes, data: NDArray[np.uint8], ends: NDArray[np.int64]) -> NDArray[np.bool_] | None:
+        """Say which lines are plain; None if all are, which is the usual block and takes one look."""
+        cuts = np.flatnonzero(data == ord(self.delimiter))
+        strange = b'"' in block or b"\r" in block
+        if not strange and cuts.size == ends.size * (self.width - 1):
+            grid = cuts.reshape(ends.size, self.width - 1)
+            if (grid[1:, :1] > ends[:-1, None]).all() and (grid[:, -1:] < ends[:, None]).all():
+                return None
+        plain = np.diff(np.searchsorted(cuts, ends), prepend=0) == self.width - 1
+        if strange:
+            marks = np.flatnonzero((data == _QUOTE) | (data == _RETURN))
+            plain &= np.diff(np.searchsorted(marks, ends), prepend=0) == 0
+        return np.asarray(plain)
+
+    def _read(self, block: bytes) -> pl.DataFrame:
+        """Return the cells asked for of a block of plain lines, as text.
+
+        Polars gets a header first: it would take a value that begins like a compressed file for one. It would skip
+        blank lines of a single column, so those get a second one.
+        """
+        width = max(2, self.width)
+        if self.width == 1:
+            block = block.replace(b"\n", self.delimiter.encode() + b"\n")
+        header = self.delimiter.join(map(str, range(width))).encode() + b"\n"
+        frame = pl.read_csv(
+            header + block, separator=self.delimiter, quote_char=None, infer_schema=False,
+            columns=sorted(set(self.places)),
+        )  # fmt: skip
+        cells = (frame[str(place)].alias(name) for name, place in zip(self.names, self.places, strict=True))
+        return pl.DataFrame([column.fill_null("") if column.has_nulls() else column for column in cells])
+
+    def _careful(self, text: str, line: int) -> list[str]:
+        """Return the cells asked for of one line that is not plain; its layout alone can raise."""
+        fields = _fields(text, self.delimiter)
+        where = f"line {line} of {self.path}"
+        if fields is None:
+            raise InputError(
+                f"{where} has a quote that is not closed at the end of its cell; inside quotes write a quote twice"
+            )
+        if len(fields) > self.width:
+            raise InputError(
+                f"{where} has {len(fields)} fields and the header {self.width}; put a cell that holds the delimiter "
+                f"between quotes, and with decimal commas use another delimiter"
+            )
+        if len(fields) < self.width:
+            known = -1 if self.value is None else self.value
+            if any(place > known or place >= len(fields) for place in self.places if place != self.value):
+                raise InputError(
+                    f"{where} is too short to tell its epsilon and other public cells; a line needs {self.width} fields"
+                )
+            fields = [*fields[:known], *[""] * self.width]
+        return [_unquoted(fields[place]) for place in self.places]
 
 
-def _with_numbers(lines: pl.DataFrame, first: int | NDArray[np.int64]) -> pl.DataFrame:
-    import polars as pl
+def _fields(text: str, delimiter: str) -> list[str] | None:
+    """Split a line at its delimiters outside of quotes; None if a quoted cell is not closed where it ends.
 
-    numbers = np.arange(first, first + lines.height) if isinstance(first, int) else first
-    return lines.with_columns(pl.Series("line", numbers))
+    >>> _fields('1,"a, b",2" nail,', ","), _fields('1,"2', ","), _fields('"1"2,3', ",")
+    (['1', '"a, b"', '2" nail', ''], None, None)
+    """
+    fields: list[str] = []
+    start = 0
+    while True:
+        end = start
+        if text.startswith('"', start):
+            end = start + 1
+            while (quote := text.find('"', end)) >= 0 and text.startswith('""', quote):
+                end = quote + 2
+            if quote < 0:
+                return None
+            end = quote + 1
+        cut = text.find(delimiter, end)
+        rest = text[start:] if cut < 0 else text[start:cut]
+        if end > start and rest[end - start :].strip(" \t"):
+            return None
+        fields.append(rest)
+        if cut < 0:
+            return fields
+        start = cut + 1
 
 
-def _batch(people: pl.DataFrame, columns: Columns) -> Batch:
-    import polars as pl
-
-    cells = people.select(pl.col(f"cell {i}").alias(name) for i, name in enumerate(columns.asked.columns))
-    return columns.batch(cells, people["line"], people["odd"].to_numpy())
+def _unquoted(cell: str) -> str:
+    """Return what stands between quotes, or the cell as it is."""
+    inner = cell.strip(" \t")
+    return inner[1:-1].replace('""', '"') if len(inner) > 1 and inner[0] == inner[-1] == '"' else cell

@@ -1,25 +1,41 @@
-"""Files on this machine: which ones, of which kind, and the checks that hold for every kind."""
+"""Files on this machine: which ones, of which kind, their bytes, and the checks that hold for every kind.
+
+Memory is bounded whatever a text file holds: a block, or the longest line. What a compressed file expands to is bounded
+too, by its ratio to the bytes read; how well a file compresses, like its size, counts as public.
+"""
 
 from __future__ import annotations
 
 import glob
+import gzip
 import os
-from collections.abc import Iterator, Sequence
+import sys
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import polars as pl
+
 from hetdp.errors import InputError
 
 from . import columnar, delimited, ndjson
-from ._asked import Asked
-from ._batch import Batch, Tiers
-from ._form import Form
-from ._text import Text, Watch
-
-__all__ = ["Form", "batches", "check", "paths", "size"]
+from .people import RowSource
+from .request import Batch, Request
 
 Names = Sequence[str | os.PathLike[str]]
+Watch = Callable[[int, int], None]
+"""Gets to know the rows and the bytes read so far."""
+
+BLOCK = 2**22
+LONGEST_LINE = 2**26
+LONGEST_HEADER = 2**20
+MOST_AT_ONCE = 2**30
+"""Decompressed bytes that are read without asking for their ratio."""
+RATIO = 1000
 
 _REFUSED = {
     b"PK\x03\x04": "a zip archive or an Excel workbook; save the table as CSV or Parquet",
@@ -28,67 +44,66 @@ _REFUSED = {
     b"\xfd7zXZ": "compressed with xz; decompress it, or use gzip or zstd",
 }
 _COLUMNAR = {b"PAR1": "Parquet", b"ARROW1": "an Arrow file", b"\xff\xff\xff\xff": "an Arrow stream"}
-_COMPRESSED = (b"\x1f\x8b", b"\x28\xb5\x2f\xfd")
+_GZIP, _ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
+_BYTES = 16
+"""About how many bytes a row has in a file."""
 
 
-def batches(
-    names: Names,
-    asked: Asked,
-    tiers: Tiers,
-    form: Form = Form(),  # noqa: B008  it is frozen
-    *,
-    owner: bool = False,
-    watch: Watch | None = None,
-) -> Iterator[Batch]:
-    """Yield the people of one table that stands in one or several files; a kind is told by first bytes, not by a name.
+@dataclass(frozen=True)
+class Files(RowSource):
+    """The names of files that are one table, patterns among them.
 
-    `watch` is called after every batch with the rows and the bytes read so far, of `size(names)` bytes.
+    `watch` is called after every batch with the rows and the bytes read so far, of `size` bytes.
     """
-    rows = done = 0
-    for path in paths(names):
 
-        def seen(more: int, read: int, rows: int = rows, done: int = done) -> None:
-            if watch is not None:
-                watch(rows + more, done + read)
+    names: Names
+    watch: Watch | None = None
 
-        for batch in _one(path, asked, tiers, form, owner=owner, watch=seen):
-            rows += batch.epsilon.size
-            yield batch
-        done += path.stat().st_size
-        seen(0, 0, rows, done)
+    def batches(self, request: Request, *, owner: bool = False) -> Iterator[Batch]:
+        """Yield the people of all files, in order; a kind is told by first bytes, not by a name."""
+        rows = done = 0
+        for path in self.paths():
 
+            def seen(more: int, read: int, rows: int = rows, done: int = done) -> None:
+                if self.watch is not None:
+                    self.watch(rows + more, done + read)
 
-def check(names: Names, asked: Asked, form: Form) -> None:
-    """Raise for what is wrong with the names, the header or the types of a table in files; no row is read."""
-    import polars as pl
+            for batch in _one(path, request, owner=owner, watch=seen):
+                rows += batch.epsilon.size
+                yield batch
+            done += path.stat().st_size
+            seen(0, 0, rows, done)
 
-    for path in paths(names):
-        kind, reader = _kind(path)
-        try:
-            reader.check(path, asked, form)
-            continue
-        except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError):
-            pass
-        raise _unreadable(path, kind)
+    def check(self, request: Request) -> None:
+        """Raise for what is wrong with the names, the header or the types of a table in files; no row is read."""
+        for path in self.paths():
+            list(_one(path, request, rows=False))
 
+    @property
+    def size(self) -> int:
+        """The bytes of all files, as they are on the disk."""
+        return sum(path.stat().st_size for path in self.paths())
 
-def size(names: Names) -> int:
-    """Return the bytes of all files, as they stand on the disk."""
-    return sum(path.stat().st_size for path in paths(names))
+    def expected(self) -> int:
+        """Return about how many rows there are, by the bytes."""
+        return self.size // _BYTES
 
+    def paths(self) -> list[Path]:
+        """Return the files that are named, patterns expanded, each checked; a file that comes twice is an error."""
+        return list(self.by_inode().values())
 
-def paths(names: Names) -> list[Path]:
-    """Return the files that are named, patterns expanded, each checked; a file that comes twice is an error."""
-    found: dict[tuple[int, int], Path] = {}
-    for name in names:
-        for path in _expanded(name):
-            status = path.stat()
-            other = found.setdefault((status.st_dev, status.st_ino), path)
-            if other is not path:
-                raise InputError(f"{path} and {other} are the same file; its people would be counted twice")
-    if not found:
-        raise InputError("no file is named; give at least one")
-    return list(found.values())
+    def by_inode(self) -> dict[tuple[int, int], Path]:
+        """Return the files by what tells them apart on this machine, whatever their names are."""
+        found: dict[tuple[int, int], Path] = {}
+        for name in self.names:
+            for path in _expanded(name):
+                status = path.stat()
+                other = found.setdefault((status.st_dev, status.st_ino), path)
+                if other is not path:
+                    raise InputError(f"{path} and {other} are the same file; its people would be counted twice")
+        if not found:
+            raise InputError("no file is named; give at least one")
+        return found
 
 
 def _expanded(name: str | os.PathLike[str]) -> list[Path]:
@@ -118,49 +133,46 @@ def _local(path: Path) -> Path:
     return path
 
 
-def _one(path: Path, asked: Asked, tiers: Tiers, form: Form, **options: Any) -> Iterator[Batch]:
-    import polars as pl
+def _one(path: Path, request: Request, *, rows: bool = True, **options: Any) -> Iterator[Batch]:
+    """Yield the people of one file; without `rows` check what can be checked before the first of them.
 
+    What a reader says may quote what it read. Our own error is raised outside the handler, so that not even the chain
+    of exceptions holds the reader's words.
+    """
     before, failed = _stamp(path), False
-    kind, reader = _kind(path)
-    try:
-        yield from reader.batches(path, asked, tiers, form, **options)
-    except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError):
-        failed = True
+    with Text(path) as text:
+        kind, reader = _kind(text)
+        try:
+            if rows:
+                yield from reader.batches(text, request, **options)
+            else:
+                reader.check(text, request)
+        except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError):
+            failed = True
     if failed:
-        raise _unreadable(path, kind)
+        raise InputError(f"{path} cannot be read as {kind}; the file may be damaged")
     if _stamp(path) != before:
         raise InputError(f"{path} changed while it was being read; try again when nobody writes to it")
 
 
-def _unreadable(path: Path, kind: str) -> InputError:
-    """Return what is said instead of a reader's own error, which may quote what was read.
-
-    It is raised outside the handler, so that not even the chain of exceptions holds the reader's words.
-    """
-    return InputError(f"{path} cannot be read as {kind}; the file may be damaged")
-
-
-def _kind(path: Path) -> tuple[str, ModuleType]:
-    """Return what a file is, by its first bytes, and who reads it. Of text only the first sign counts."""
-    with path.open("rb") as file:
-        head = file.read(16)
-    _refuse(path, head)
+def _kind(text: Text) -> tuple[str, ModuleType]:
+    """Return what a file is, by its first bytes, and who reads it. Of text only the first character counts."""
+    path, compressed = text.path, text.magic.startswith((_GZIP, _ZSTD))
+    _refuse(path, text.magic)
     for magic, kind in _COLUMNAR.items():
-        if head.startswith(magic):
+        if text.magic.startswith(magic):
             return kind, columnar
-    with Text(path) as text:
-        inner = text.head().removeprefix(b"\xef\xbb\xbf")
-    if not inner:
+    head = text.head().removeprefix(b"\xef\xbb\xbf")
+    if not head:
         raise InputError(f"{path} is empty (n = 0); a mean needs at least one person")
-    inner = inner.lstrip()[:64]
-    if inner[:1] == b"{":
+    head = head.lstrip()[:64]
+    if head[:1] == b"{":
         return "JSON lines", ndjson
-    if inner[:1] == b"[" and inner[1:].lstrip()[:1] == b"{":
+    if head[:1] == b"[" and head[1:].lstrip()[:1] == b"{":
         raise InputError(f"{path} is one JSON array; write one JSON object a line instead")
-    if head.startswith(_COMPRESSED):
-        _refuse(path, inner)
-        if inner.startswith((*_COLUMNAR, *_COMPRESSED)):
+    if compressed:
+        _refuse(path, head)
+        if head.startswith((*_COLUMNAR, _GZIP, _ZSTD)):
             raise InputError(f"{path} holds a compressed file that is not text; decompress it")
     return "delimited text", delimited
 
@@ -174,3 +186,89 @@ def _refuse(path: Path, head: bytes) -> None:
 def _stamp(path: Path) -> tuple[int, int]:
     status = path.stat()
     return status.st_size, status.st_mtime_ns
+
+
+class Text:
+    """The bytes of a file, read once from its start in blocks of whole lines, decompressed if it is gzip or zstd."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._raw = path.open("rb")
+        self.magic = self._raw.read(16)
+        self._raw.seek(0)
+        self._file: Any = self._raw
+        self._errors: tuple[type[Exception], ...] = (OSError, EOFError, zlib.error)
+        if self.magic.startswith(_GZIP):
+            self._file = gzip.GzipFile(fileobj=self._raw)
+        elif self.magic.startswith(_ZSTD):
+            if sys.version_info >= (3, 14):
+                from compression import zstd
+            else:
+                from backports import zstd
+            self._file = zstd.ZstdFile(self._raw)
+            self._errors = (OSError, EOFError, zstd.ZstdError)
+        self._kept = b""
+        self._out = 0
+        self._carriage = False
+
+    def __enter__(self) -> Text:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
+        self._raw.close()
+
+    @property
+    def consumed(self) -> int:
+        """The bytes of the file, as it is on the disk, that were read."""
+        return self._raw.tell()
+
+    def head(self) -> bytes:
+        """Return how the text begins, and keep it for later."""
+        if not self._kept:
+            self._kept = self._read(2**16)
+        return self._kept
+
+    def header(self) -> bytes:
+        """Return the first line. It tells whether lines end with a carriage return alone."""
+        head = self.head()
+        self._carriage = b"\r" in head.split(b"\n", 1)[0].removesuffix(b"\r")
+        end = b"\r" if self._carriage else b"\n"
+        while end not in head and (more := self._read(2**16)):
+            head += more
+            if len(head) > LONGEST_HEADER:
+                raise InputError(f"{self.path} has a header of more than {LONGEST_HEADER:,} bytes; this is not a table")
+        first, _, self._kept = head.partition(end)
+        return first
+
+    def blocks(self) -> Iterator[bytes]:
+        """Yield the rest of the text in whole lines, a block at a time; each line ends with a line feed."""
+        rest = b""
+        while chunk := self._kept or self._read(BLOCK):
+            self._kept = b""
+            if self._carriage:
+                chunk = chunk.replace(b"\r", b"\n")
+            cut = chunk.rfind(b"\n") + 1
+            if cut:
+                yield b"".join([rest, memoryview(chunk)[:cut]])
+                rest = chunk[cut:]
+            else:
+                rest += chunk
+            if len(rest) > LONGEST_LINE:
+                size = LONGEST_LINE // 2**20
+                raise InputError(f"{self.path} has a line of more than {size} MiB; this is not a table")
+        if rest:
+            yield rest + b"\n"
+
+    def _read(self, size: int) -> bytes:
+        data: bytes | None = None
+        with suppress(*self._errors):  # the library's own message may say where, and so what
+            data = self._file.read(size)
+        if data is None:
+            raise InputError(f"{self.path} is unreadable; the file may be damaged or cut short")
+        self._out += len(data)
+        if self._file is not self._raw and self._out > max(MOST_AT_ONCE, RATIO * self.consumed):
+            raise InputError(
+                f"{self.path} expands to more than {RATIO:,} times its size; decompress it first if this is meant"
+            )
+        return data

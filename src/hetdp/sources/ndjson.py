@@ -16,19 +16,18 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
-from itertools import count
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import polars as pl
 
 from hetdp.errors import InputError
 
-from ._asked import Asked
-from ._batch import Batch, Tiers
-from ._columns import Columns, plain_text
-from ._form import Form
-from ._text import Text, Watch
+from .frames import batch_of
+from .request import Batch, Request
+
+if TYPE_CHECKING:
+    from .files import Text, Watch
 
 _UNREADABLE = "{}"  # what stands for a value that is neither a number nor a text: it is there, and no number
 _PART = re.compile(r'"(?:[^"\\]|\\.)*"|[^"\[\]{},]+|.', re.DOTALL)
@@ -49,81 +48,61 @@ _JSON = json.JSONDecoder(
 )
 
 
-def batches(
-    path: Path, asked: Asked, tiers: Tiers, form: Form, *, owner: bool = False, watch: Watch | None = None
-) -> Iterator[Batch]:
+def batches(text: Text, request: Request, *, owner: bool, watch: Watch) -> Iterator[Batch]:
     """Yield the people of a file of JSON lines, some megabytes at a time."""
-    columns = Columns(path, asked, tiers, "line", owner=owner)
-    with Text(path) as text:
-        line, rows = 1, 0
-        for block in text.blocks():
-            lines = block.decode("utf-8-sig" if line == 1 else "utf-8", "replace").split("\n")[:-1]
-            people = [(number, cells) for number, cells in zip(count(line), lines, strict=False) if cells.strip()]
-            line += len(lines)
-            rows += len(people)
-            if people:
-                yield _batch(people, columns, form)
-            if watch is not None:
-                watch(rows, text.consumed)
+    schema, line, rows = dict.fromkeys(request.columns, pl.String), 1, 0
+    for block in text.blocks():
+        people, odd, lines = list[list[str | None]](), list[bool](), list[int]()
+        for content in block.decode("utf-8-sig" if line == 1 else "utf-8", "replace").split("\n")[:-1]:
+            if content.strip():
+                where = f"line {line} of {text.path}"
+                members = _read(content)
+                odd.append(members is None)
+                people.append(_cells(_cut(content) if members is None else members, request, where))
+                lines.append(line)
+            line += 1
+        rows += len(people)
+        if people:
+            frame = pl.DataFrame(people, schema=schema, orient="row")
+            yield batch_of(frame, lines, request, path=text.path, odd=np.array(odd), owner=owner)
+        watch(rows, text.consumed)
 
 
-def check(_path: Path, _asked: Asked, _form: Form) -> None:
+def check(_text: Text, _request: Request) -> None:
     """Find nothing wrong: JSON lines have no header, and rows are not read here."""
 
 
-def _batch(people: list[tuple[int, str]], columns: Columns, form: Form) -> Batch:
-    import polars as pl
-
-    cells: list[list[str | None]] = []
-    odd = np.zeros(len(people), np.bool_)
-    for i, (line, text) in enumerate(people):
-        members = _read(text)
-        if members is None:
-            members, odd[i] = _cut(text), True
-        if members is None:
-            raise InputError(f"line {line} of {columns.path} is not one JSON object; each person needs one on a line")
-        cells.append(_cells(members, columns, form, line))
-    frame = pl.DataFrame(cells, schema=dict.fromkeys(columns.asked.columns, pl.String), orient="row")
-    return columns.batch(frame, pl.Series([line for line, _ in people]), odd)
-
-
-def _cells(members: Members, columns: Columns, form: Form, line: int) -> list[str | None]:
+def _cells(members: Members | None, request: Request, where: str) -> list[str | None]:
     """Return the cells asked for, as text; None where there is none."""
-    asked, found = columns.asked, dict(members)
-    if len(found) < len(members):
-        keys = [key for key, _ in members]
-        for name in asked.columns:
-            if keys.count(name) > 1:
-                raise InputError(f"line {line} of {columns.path} has the key {name!r} twice; it must be there once")
+    if members is None:
+        raise InputError(f"{where} is not one JSON object; each person needs one on a line")
+    found = dict(members)
+    twice = [key for key, _ in members] if len(found) < len(members) else []
     cells: list[str | None] = []
-    for name in asked.columns:
+    for name in request.columns:
+        if twice.count(name) > 1:
+            raise InputError(f"{where} has the key {name!r} twice; it must be there once")
         if name not in found:
-            raise InputError(
-                f"line {line} of {columns.path} has no key {name!r}; every line needs it, with null where it is missing"
-            )
+            raise InputError(f"{where} has no key {name!r}; every line needs it, with null where it is missing")
         cell = found[name]
-        if name == asked.value:
-            cells.append(_text(cell, form) if not isinstance(cell, str) or cell.isascii() else _UNREADABLE)
-        elif name == asked.epsilon:
-            cells.append(_text(cell, form, tier=bool(columns.tiers)))
-        elif cell is None or (isinstance(cell, str) and (not isinstance(cell, _Number) or _WHOLE.fullmatch(cell))):
-            cells.append(None if cell is None else _valid(cell))
+        if cell is None:
+            cells.append(None)
+        elif name in {request.value, request.epsilon}:
+            cells.append(_text(cell, request, private=name == request.value))
+        elif isinstance(cell, str) and (not isinstance(cell, _Number) or _WHOLE.fullmatch(cell)):
+            cells.append(_valid(cell))
         else:
-            raise InputError(
-                f"{name!r} must be text or a whole number (line {line} of {columns.path}); write other ids as text"
-            )
+            raise InputError(f"{name!r} must be text or a whole number ({where}); write other ids as text")
     return cells
 
 
-def _text(cell: Any, form: Form, *, tier: bool = False) -> str | None:
-    """Return a cell as text with a decimal point: numbers have one, texts are written as the form says."""
-    if cell is None:
-        return None
-    if isinstance(cell, _Number):
-        return str(cell)
-    if isinstance(cell, str):
-        return _valid(cell if tier else plain_text(cell, form))
-    return _UNREADABLE
+def _text(cell: Any, request: Request, *, private: bool) -> str:
+    """Return a value or an ε as text that is written as the form says: JSON's own numbers have a decimal point."""
+    if not isinstance(cell, str) or (private and not cell.isascii()):
+        return _UNREADABLE
+    if isinstance(cell, _Number) and (private or not request.tiers):
+        return cell.replace(".", request.form.decimal)
+    return _valid(cell)
 
 
 def _valid(text: str) -> str:

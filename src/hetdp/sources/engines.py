@@ -1,6 +1,6 @@
 """Frames whose rows stand elsewhere: their engine does the group-by, and only the level table comes here.
 
-Claim: the tables are those of `_people` on the same rows, to the integer, and no value can raise, warn, or change who
+Claim: the tables are those of `people` on the same rows, to the integer, and no value can raise, warn, or change who
 is counted, which queries run, or what a message says.
 
 Argument: comparisons alone decide the branch of `_code`. Where the value is NaN or missing each of them is false
@@ -14,22 +14,22 @@ queries run depends on ε, on ids and on the number of people, and these are pub
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple, NoReturn
+
+import narwhals.stable.v2 as nw
 
 from hetdp.core.cells import BAD_ID, LONGEST_ID, NOT_IN_ID
 from hetdp.core.domain import GRID, Interval
 from hetdp.errors import InputError
 from hetdp.tally.groupby import BELOW, HUGE, LIMIT, SHRINK, SPLIT, TINY
 
-from ._asked import Asked, Tables, gathered, shown
-from ._batch import Tiers
-from ._people import normal
+from .frames import FAILED, check_columns
+from .people import normal
+from .request import Batch, Request, Tables, shown, tables_of
 
-if TYPE_CHECKING:
-    import narwhals.stable.v2 as nw
-
-    Frame = nw.LazyFrame[Any]
+Frame = nw.LazyFrame[Any]
 
 WHOLE = 2**33
 """So many codes of at most 2²⁰ sum to at most 2⁵³, up to which doubles hold every whole number."""
@@ -37,13 +37,9 @@ WHOLE = 2**33
 MOST_ROWS = 2**31
 """Rows of one person: with at most so many, (2·sum + rows) / (2·rows) in doubles has the right whole part."""
 
-FAILED = (
-    "the frame's engine could not finish the query; its message is held back because it may quote values: "
-    "count the rows of the frame to see what is wrong"
-)
-
 _PART = 1024  # codes are summed in units of this and what remains, when there are many people
 _FIRST = 4096  # rows that tell whether there may be many levels
+_IBIS = ("duckdb", "pyspark")
 _SPARE = 8  # −0.0 beside 0.0 and the like: rows of a level table that are one level
 _GROUPED = 16 * LIMIT  # rows of a level table for several groups, before each ε is rounded
 _FAULTS = {
@@ -59,18 +55,43 @@ _FAULTS = {
 }
 
 
-def tables(frame: Frame, asked: Asked, interval: Interval | None, tiers: Tiers) -> Tables:
-    """Return the tables of the groups of a lazy frame, whose columns have been checked."""
-    query = _Query(frame, asked, interval)
-    query = replace(query, rounded=query.many())
-    found = query.levels()
-    if found is None:
-        query = replace(query, rounded=True)
-        found = query.levels() or []
-    if any(level.people > WHOLE for level in found):
-        found = replace(query, split=True).levels() or []
-    rounded = query.rounded or len({level.epsilon for level in found}) > LIMIT
-    return gathered(found, tiers, rounded=rounded)
+@dataclass(frozen=True, eq=False)
+class Engine:
+    """A lazy frame of narwhals whose rows stay where they are."""
+
+    frame: Frame
+
+    def batches(self, _request: Request, **_: bool) -> Iterator[Batch]:
+        """Refuse: the rows are not here."""
+        raise InputError("this needs the rows themselves; collect the frame into memory first")
+
+    def check(self, request: Request) -> None:
+        """Raise for names and types of columns, and for Ibis over an engine whose arithmetic can raise for a value.
+
+        PostgreSQL's does when a quotient underflows.
+        """
+        if self.frame.implementation.is_ibis():
+            engine = self.frame.to_native().get_backend().name
+            if engine not in _IBIS:
+                raise InputError(
+                    f"Ibis is read over {' and '.join(_IBIS)} only (got {engine}); "
+                    "give a database by its URL and a query"
+                )
+        check_columns(self.frame, request, in_engine=True)
+
+    def tables(self, request: Request, interval: Interval | None) -> Tables:
+        """Return the tables of the groups; only the level table leaves the engine."""
+        self.check(request)
+        query = _Query(self.frame, request, interval)
+        query = replace(query, rounded=query.many())
+        found = query.levels()
+        if found is None:
+            query = replace(query, rounded=True)
+            found = query.levels() or []
+        if any(level.people > WHOLE for level in found):
+            found = replace(query, split=True).levels() or []
+        rounded = query.rounded or len({level.epsilon for level in found}) > LIMIT
+        return tables_of(found, request, rounded=rounded)
 
 
 class _Level(NamedTuple):
@@ -95,7 +116,7 @@ class _Query:
     """
 
     frame: Frame
-    asked: Asked
+    request: Request
     interval: Interval | None
     rounded: bool = False
     split: bool = False
@@ -105,27 +126,25 @@ class _Query:
 
         Nothing would be wrong without this look; it saves grouping a large table by an ε that is different for all.
         """
-        import narwhals.stable.v2 as nw
-
-        if not isinstance(self.asked.epsilon, str) or not self._numeric():
+        if not isinstance(self.request.epsilon, str) or not self._numeric():
             return False
-        levels = self.frame.select(nw.col(self._name(self.asked.epsilon)).alias("epsilon"))
+        levels = self.frame.select(nw.col(self._name(self.request.epsilon)).alias("epsilon"))
         if len(set(fetch(levels.head(_FIRST)))) <= _FIRST // 2:
             return False
         return len(set(fetch(levels.head(2 * LIMIT)))) > LIMIT
 
     def levels(self) -> list[_Level] | None:
         """Return the level table, or None when it has too many levels to be kept exactly."""
-        people = self._rows() if self.asked.person is None else self._people()
-        most = None if self.rounded else LIMIT + _SPARE if self.asked.by is None else _GROUPED
+        people = self._rows() if self.request.person is None else self._people()
+        most = None if self.rounded else LIMIT + _SPARE if self.request.by is None else _GROUPED
         table = self._table(self._rounded_down(people) if self.rounded else people)
         cells = fetch(table if most is None else table.head(most))
-        if most is not None and len(cells) == most and self.asked.by is not None and self._few(people):
+        if most is not None and len(cells) == most and self.request.by is not None and self._few(people):
             cells = fetch(table)  # there are many groups, not many levels
         elif most is not None and len(cells) == most:
             if not self._numeric():
                 raise InputError(
-                    f"the epsilon column {self.asked.epsilon!r} holds more than {LIMIT:,} different texts; "
+                    f"the epsilon column {self.request.epsilon!r} holds more than {LIMIT:,} different texts; "
                     "cast it to doubles first"
                 )
             return None
@@ -133,22 +152,20 @@ class _Query:
 
     def _few(self, people: Frame) -> bool:
         """Say whether there are few enough levels in all groups together."""
-        import narwhals.stable.v2 as nw
-
         levels = people.select(nw.col("epsilon")).unique()
         return len(fetch(levels.head(LIMIT + _SPARE))) < LIMIT + _SPARE
 
     def _level(self, row: tuple[Any, ...]) -> _Level:
         """Return one row of the level table; sums in two parts are put together as Python integers."""
         cells = list(row)
-        group = cells.pop(0) if self.asked.by is not None else ""
-        epsilon = cells.pop(0) if isinstance(self.asked.epsilon, str) else self.asked.epsilon
+        group = cells.pop(0) if self.request.by is not None else ""
+        epsilon = cells.pop(0) if isinstance(self.request.epsilon, str) else self.request.epsilon
         people = int(cells.pop(0))
-        if self.asked.person is not None and (fault := cells.pop(0)):
+        if self.request.person is not None and (fault := cells.pop(0)):
             self._raise(int(fault))
         if group is None:
             raise InputError(
-                f"the group is missing in at least one row of column {self.asked.by!r}; every row needs one"
+                f"the group is missing in at least one row of column {self.request.by!r}; every row needs one"
             )
         if self.rounded and epsilon is not None and epsilon < 0:
             self._raise_negative()
@@ -159,25 +176,21 @@ class _Query:
 
     def _rows(self) -> Frame:
         """Return group, person, ε and code of every row, as far as they are asked for."""
-        import narwhals.stable.v2 as nw
-
-        asked, columns = self.asked, []
-        if asked.by is not None:
-            columns.append(self._column(asked.by).cast(nw.String).alias("group"))
-        if asked.person is not None:
-            columns.append(self._column(asked.person).cast(nw.String).alias("person"))
-        if isinstance(asked.epsilon, str):
-            epsilon = self._column(asked.epsilon)
+        request, columns = self.request, []
+        if request.by is not None:
+            columns.append(self._column(request.by).cast(nw.String).alias("group"))
+        if request.person is not None:
+            columns.append(self._column(request.person).cast(nw.String).alias("person"))
+        if isinstance(request.epsilon, str):
+            epsilon = self._column(request.epsilon)
             columns.append((epsilon if self._numeric() else epsilon.cast(nw.String)).alias("epsilon"))
         return self.frame.select(*columns, self._code().alias("code"))
 
     def _code(self) -> nw.Expr:
-        import narwhals.stable.v2 as nw
-
-        if self.asked.value is None or self.interval is None:
+        if self.request.value is None or self.interval is None:
             return self._number(0.0)
         lo, hi = self._number(self.interval.lo), self._number(self.interval.hi)
-        x = self._column(self.asked.value).cast(nw.Float64)
+        x = self._column(self.request.value).cast(nw.Float64)
         above = x - lo if self.interval.lo else x
         code = (above / self._number(self.interval.width) * self._number(GRID) + self._number(0.5)).floor()
         return (
@@ -195,8 +208,6 @@ class _Query:
 
         Each step is a column of its own: an engine would write out and compute a nested expression many times.
         """
-        import narwhals.stable.v2 as nw
-
         number, epsilon, small, near, down = self._number, *map(nw.col, ("epsilon", "small", "near", "down"))
         huge = (epsilon >= number(HUGE)) & (epsilon < number(math.inf))
         rows = rows.with_columns(epsilon.cast(nw.Float64))
@@ -215,8 +226,6 @@ class _Query:
 
     def _people(self) -> Frame:
         """Return group, ε and code of every person, and what is wrong with the person's rows (0: nothing)."""
-        import narwhals.stable.v2 as nw
-
         keys, aggregates = self._keys(), [nw.len().alias("rows"), nw.col("code").sum()]
         rows = self._rows()
         if keys:
@@ -236,16 +245,12 @@ class _Query:
 
     def _blank(self, key: str) -> nw.Expr:
         """Return 1 where the ε or the group of a row is missing, else 0; some engines' least and most leave it out."""
-        import narwhals.stable.v2 as nw
-
         blank = nw.col(key).is_null()
         if key == "epsilon" and self._numeric():
             blank = blank | ~(nw.col(key).cast(nw.Float64) <= self._number(math.inf))
         return nw.when(blank).then(nw.lit(1)).otherwise(nw.lit(0))
 
     def _fault(self) -> nw.Expr:
-        import narwhals.stable.v2 as nw
-
         who, rows = nw.col("person"), nw.col("rows")
         found = nw.when(who.is_null()).then(nw.lit(1)).when(who == "").then(nw.lit(1))
         found = (
@@ -258,57 +263,48 @@ class _Query:
             if key in self._keys():
                 found = found.when(nw.col(f"no {key}") > 0).then(nw.lit(lost))
                 found = found.when(nw.col(f"least {key}") != nw.col(f"most {key}")).then(nw.lit(differs))
-        if not self.asked.several:
+        if not self.request.several:
             found = found.when(rows > 1).then(nw.lit(7))
         return found.when(rows > MOST_ROWS).then(nw.lit(8)).otherwise(nw.lit(0))
 
     def _table(self, people: Frame) -> Frame:
         """Return the level table: keys, people, fault if there are persons, sum of codes (in two parts if split)."""
-        import narwhals.stable.v2 as nw
-
         keys, parts = self._keys(), ["code"]
         if self.split:
             high = (nw.col("code") / self._number(_PART)).floor().cast(nw.Float64)
             low = nw.col("code") - high * self._number(_PART)
             people, parts = people.with_columns(high.alias("high"), low.alias("low")), ["high", "low"]
-        fault = [nw.col("fault").max()] if self.asked.person is not None else []
+        fault = [nw.col("fault").max()] if self.request.person is not None else []
         aggregates = [nw.len().alias("people"), *fault, *(nw.col(part).sum() for part in parts)]
         return people.group_by(*keys).agg(*aggregates) if keys else people.select(*aggregates)
 
     def _keys(self) -> list[str]:
-        group = ["group"] if self.asked.by is not None else []
-        return [*group, "epsilon"] if isinstance(self.asked.epsilon, str) else group
+        group = ["group"] if self.request.by is not None else []
+        return [*group, "epsilon"] if isinstance(self.request.epsilon, str) else group
 
     def _raise(self, fault: int) -> NoReturn:
         """Raise what is wrong with some people's rows; ids are public, and the least of them is named."""
-        import narwhals.stable.v2 as nw
-
         wrong = self._people().filter(nw.col("fault") == fault)
         ((n, who),) = fetch(wrong.select(nw.len().alias("n"), nw.col("person").min()))
         raise InputError(_FAULTS[fault].format(n=n, who=shown(who)))
 
     def _raise_negative(self) -> None:
         """Raise with the least of the negative ε's."""
-        import narwhals.stable.v2 as nw
-
-        epsilon = self._column(str(self.asked.epsilon)).cast(nw.Float64)
+        epsilon = self._column(str(self.request.epsilon)).cast(nw.Float64)
         ((least,),) = fetch(self.frame.select(epsilon.alias("epsilon")).select(nw.col("epsilon").min()))
-        Tiers({}).epsilon_of(least, "")
+        self.request.epsilon_of(least)
 
     def _numeric(self) -> bool:
-        return not isinstance(self.asked.epsilon, str) or self.frame.collect_schema()[self.asked.epsilon].is_numeric()
+        name = self.request.epsilon
+        return not isinstance(name, str) or self.frame.collect_schema()[name].is_numeric()
 
     def _number(self, number: float) -> nw.Expr:
         """Return a constant. Ibis writes SQL, where 0.1 is a decimal in many engines; a text is read as a double."""
-        import narwhals.stable.v2 as nw
-
         if self.frame.implementation.is_ibis():
             return nw.lit("Infinity" if math.isinf(number) else repr(float(number))).cast(nw.Float64)
         return nw.lit(float(number))
 
     def _column(self, name: str) -> nw.Expr:
-        import narwhals.stable.v2 as nw
-
         return nw.col(self._name(name))
 
     def _name(self, name: str) -> str:

@@ -1,0 +1,229 @@
+"""What is asked of a source, how its cells are read, and the forms in which it answers.
+
+A source on this machine answers with `Batch`es of rows; an engine that groups by itself answers with `Tables`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hetdp.core.cells import epsilon_of
+from hetdp.core.levels import joined_names
+from hetdp.errors import InputError
+from hetdp.tally.groupby import MOST_PEOPLE, Table, merge
+
+if TYPE_CHECKING:
+    import polars as pl
+
+_WORDS = {"value": "value", "epsilon": "epsilon", "person": "person's id", "by": "group"}
+
+
+@dataclass(frozen=True)
+class Form:
+    """How numbers and columns are written in a text file. It is public: the user says it, the data never decide it.
+
+    Attributes
+    ----------
+    delimiter
+        The character between columns. None: a tab in .tsv and .tab files, else a comma.
+    decimal
+        The decimal sign, a point or a comma. The other one is then no decimal sign.
+    thousands
+        The character between groups of three digits; None if there is none.
+
+    Examples
+    --------
+    >>> Form(";", ",", ".").delimiter
+    ';'
+    >>> Form(",", ",")
+    Traceback (most recent call last):
+    hetdp.errors.InputError: the delimiter and the decimal sign must differ (got ',' for both)
+    """
+
+    delimiter: str | None = None
+    decimal: str = "."
+    thousands: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.decimal not in {".", ","}:
+            raise InputError(f"the decimal sign must be a point or a comma (got {self.decimal!r})")
+        for name, sign in (("delimiter", self.delimiter), ("thousands sign", self.thousands)):
+            if sign is None:
+                continue
+            if len(sign) != 1 or not sign.isascii() or sign.isalnum() or sign in "\"'+-\r\n\x00":
+                raise InputError(
+                    f"the {name} must be one ASCII character that is no digit, letter, quote, plus, minus or line end "
+                    f"(got {sign!r})"
+                )
+            for other, taken in (("decimal sign", self.decimal), ("thousands sign", self.thousands)):
+                if name != other and sign == taken:
+                    raise InputError(f"the {name} and the {other} must differ (got {sign!r} for both)")
+
+    def delimiter_of(self, path: Path) -> str:
+        """Return the character between the columns of this file: as said, else by the end of its name."""
+        if self.delimiter is not None:
+            return self.delimiter
+        usual = "\t" if path.suffix.lower() in {".tsv", ".tab"} else ","
+        if usual in {self.decimal, self.thousands}:
+            raise InputError(f"{path} would have {usual!r} between its columns and in its numbers; name its delimiter")
+        return usual
+
+
+def tiers_of(names: Mapping[str, Any] | None) -> dict[str, float]:
+    """Return {name of a tier: ε}, or raise if it is no such mapping.
+
+    >>> tiers_of({"strict": 0.1, "open": "public"})
+    {'strict': 0.1, 'open': inf}
+    """
+    if not isinstance(names, (Mapping, type(None))):
+        raise InputError(
+            f"tiers are a mapping of names to ε, such as {{'open': 1}} (got {type(names).__name__}); "
+            "a file of tiers is for the command line: hetdp mean --tiers FILE"
+        )
+    if not all(isinstance(name, str) for name in names or ()):
+        raise InputError("the name of a tier must be text: {'1': 0.5} for a column that holds 1")
+    return {name: epsilon_of(cell, f" for tier {name!r}") for name, cell in (names or {}).items()}
+
+
+@dataclass(frozen=True)
+class Request:
+    """Which columns, and what their cells mean.
+
+    Attributes
+    ----------
+    value
+        The private column; None to count people only.
+    epsilon
+        The column with everybody's ε, or one ε for all.
+    person
+        The column that says who a row is about.
+    several
+        Whether a person may have several rows: they count once, with the average of their codes. If not, a second
+        row of the same person is an error.
+    by
+        A public column that splits the people into groups.
+    tiers
+        {name: ε}. When there are any, the ε column holds names and nothing else.
+    form
+        How a text file is written.
+    """
+
+    value: str | None
+    epsilon: str | float
+    person: str | None = None
+    several: bool = False
+    by: str | None = None
+    tiers: Mapping[str, float] = field(default_factory=dict)
+    form: Form = field(default_factory=Form)
+
+    def __post_init__(self) -> None:
+        for one, other in (("value", "epsilon"), ("value", "person"), ("value", "by"), ("epsilon", "person")):
+            if getattr(self, one) is not None and getattr(self, one) == getattr(self, other):
+                raise InputError(
+                    f"the {_WORDS[one]} and the {_WORDS[other]} cannot be the same column "
+                    f"(got {getattr(self, one)!r} for both)"
+                )
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """The public columns that are read as text."""
+        return tuple(dict.fromkeys(name for name in (self.person, self.by) if name is not None))
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """All columns, each once."""
+        epsilon = self.epsilon if isinstance(self.epsilon, str) else None
+        return tuple(dict.fromkeys(name for name in (self.value, epsilon, *self.texts) if name is not None))
+
+    @property
+    def tier_names(self) -> dict[float, str]:
+        """The name to show for a level; tiers with the same ε share it."""
+        return joined_names((level, name) for name, level in self.tiers.items())
+
+    def epsilon_of(self, cell: Any, where: str = "", *, quotes: bool = True) -> float:
+        """Return the ε of one cell: by its tier's name if there are tiers, else as a number. A bad one raises.
+
+        Without `quotes` the message does not repeat the cell, which might be a piece of a private one.
+        """
+        names = ", ".join(map(repr, self.tiers))
+        what, remedy = f"one of the tiers {names}", ""
+        if not self.tiers:
+            try:
+                return epsilon_of(cell, where)
+            except InputError:
+                if quotes:
+                    raise
+            what = "0, positive, inf or public (a decimal number; if it is too large for one, write inf)"
+            remedy = "; for names of tiers say what they mean: --tier NAME=ε, tiers={name: ε}"
+        else:
+            name = cell.strip() if isinstance(cell, str) else cell
+            if isinstance(name, str) and name in self.tiers:
+                return self.tiers[name]
+            if quotes:
+                raise InputError(f"unknown tier {shown(name)}{where}; the tiers are {names}")
+        raise InputError(f"epsilon cannot be read{where}: it must be {what}{remedy}")
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Batch:
+    """Some people: their values (NaN where missing or unreadable) and their ε.
+
+    Attributes
+    ----------
+    place
+        What a place in this source is called: an index, a line, a row.
+    texts
+        The public text columns that were asked for (who a row is about, its group), by name; null where missing.
+    quotes
+        Whether a message may quote these texts. Right of the value in a delimited file, on a damaged line, one may be a
+        piece of the value.
+    missing, places, odd
+        For the owner's `check` alone: which values are missing, the other NaNs being unreadable; where each
+        person stands; which lines are not plain: with a quote, too short, or not quite JSON.
+    """
+
+    values: NDArray[Any] | None
+    epsilon: NDArray[np.float64]
+    place: str = "index"
+    missing: NDArray[np.bool_] | None = None
+    places: NDArray[np.int64] | None = None
+    odd: NDArray[np.bool_] | None = None
+    texts: Mapping[str, pl.Series] = field(default_factory=dict)
+    quotes: bool = True
+
+
+Tables = dict[str, Table]
+"""A table for each group; without groups one, under the empty name."""
+
+
+def table_of(epsilon: Any, count: Any, total: Any, *, rounded: bool = False) -> Table:
+    """Return the table of some levels, in any order; everything here that makes a table makes it by this."""
+    columns = np.asarray(epsilon, np.float64), np.asarray(count, np.int64), np.asarray(total, np.int64)
+    return merge([Table(*columns, rounded)])
+
+
+def tables_of(rows: Iterable[tuple[str, Any, int, int]], request: Request, *, rounded: bool = False) -> Tables:
+    """Return the tables of rows (group, ε as the engine has it, people, sum of codes), one for each group and level.
+
+    ε is read here, once for each distinct one: a number, a text or the name of a tier. A bad one raises.
+    """
+    groups: dict[str, list[tuple[float, int, int]]] = {}
+    for group, cell, people, total in rows:
+        if cell is None:
+            raise InputError("epsilon is missing in at least one row; everybody needs one (0 leaves a person out)")
+        level = request.epsilon_of(cell) if isinstance(request.epsilon, str) else request.epsilon
+        groups.setdefault(group, []).append((level, people, total))
+    if sum(people for parts in groups.values() for _, people, _ in parts) > MOST_PEOPLE:
+        raise InputError(f"at most {MOST_PEOPLE:,} people fit in one tally; release in parts")
+    return {group: table_of(*zip(*parts, strict=True), rounded=rounded) for group, parts in groups.items()}
+
+
+def shown(text: object) -> str:
+    """Return an id or a group for a message, cut to a readable length."""
+    return repr(str(text)[:64])
