@@ -635,8 +635,10 @@ def test_the_explorer_agrees_with_compare(site):
     assert said["comparison"] == json.loads(json.dumps(expected))
     assert said["threshold"] == hetdp.plan({0.1: 700, 2.0: 300}, bounds=(0, 1)).threshold
     at = said["over_n"]["n"].index(1000)
-    errors = {curve["method"]: curve["error"][at] for curve in said["over_n"]["methods"]}
-    assert errors == {entry["method"]: entry["worst_case_error"] for entry in expected["methods"]}
+    here = {"over_n": at, "over_epsilon": said["over_epsilon"]["epsilon"].index(2.0)}
+    for curves, place in here.items():
+        errors = {curve["method"]: curve["error"][place] for curve in said[curves]["methods"]}
+        assert errors == {entry["method"]: entry["worst_case_error"] for entry in expected["methods"]}
 
 
 def test_a_port_that_is_taken_is_said_before_anything_is_made(tmp_path):

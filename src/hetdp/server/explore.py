@@ -97,8 +97,8 @@ def _over_n(mix: Mix) -> dict[str, Any]:
 def _over_epsilon(mix: Mix) -> dict[str, Any]:
     """Trace the error, and what one person of the last tier spends, as that tier's ε grows: it saturates."""
     first = min(part.epsilon for part in mix.tiers)
-    grid = np.geomspace(first, 20.0, 2 * POINTS).tolist() if first < 20 else [20.0]
     *others, last = mix.tiers
+    grid = sorted({*np.geomspace(first, 20.0, 2 * POINTS).clip(first, 20.0).tolist(), last.epsilon})
     changed = ([*others, last.model_copy(update={"epsilon": level})] for level in grid)
     mixes = [people(mix.model_copy(update={"tiers": tiers})) for tiers in changed]
     plans = [plan(levels, bounds=(0, 1)) for levels in mixes]
