@@ -27,7 +27,7 @@ import sqlalchemy as sa
 from measure import FOLDER, Timer, race
 from table import Bar, Row
 
-from hetdp.server import Settings, keys, store
+from hetdp.server import Settings, access, store
 
 CONNECTIONS = 16
 REQUESTS = 400
@@ -69,8 +69,8 @@ uvicorn.run(app, host="127.0.0.1", port=int(sys.argv[2]), log_config=None, acces
 OURS = """
 import sys
 import server
-from hetdp.server import operate
-operate.run(server.settings(sys.argv[1]), "127.0.0.1", int(sys.argv[2]))
+from hetdp.server import run
+run.serve(server.settings(sys.argv[1]), "127.0.0.1", int(sys.argv[2]))
 """
 
 
@@ -132,7 +132,7 @@ def dashboard(_quick: bool) -> Iterator[Row]:  # noqa: FBT001
 
 def filled(folder: Path, answered: int, waiting: int) -> tuple[str, list[tuple[str, str]]]:
     """Make a server's database with a study; return its id and, of those who wait, session and CSRF token."""
-    from hetdp.server import access, answers, create_app, rows, studies
+    from hetdp.server import answers, create_app, studies
     from hetdp.server.app import close
 
     app = create_app(settings(folder))
@@ -146,23 +146,21 @@ def filled(folder: Path, answered: int, waiting: int) -> tuple[str, list[tuple[s
         waves=[studies.Wave(closes=now + 86_400)],
     )
     state = app.state
-    run = state.publisher._run
-    study = run(lambda transaction: studies.create(transaction, new))
+    study = state.store.write(studies.create, new)
     if answered:
         rng = np.random.default_rng(1)
         values, tiers = rng.uniform(0, 10, answered).tolist(), rng.choice(list(TIERS), answered).tolist()
         lines = "\n".join(["value,tier", *(f"{v},{tier}" for v, tier in zip(values, tiers, strict=True))])
-        people = rows._people(lines.encode(), study, state.vault)
-        run(lambda transaction: rows._add(transaction, state.joined, study.id, "bench", people))
+        people = answers.read_rows(lines.encode(), study, state.vault)
+        state.store.write(answers.add_rows, study.id, "bench", people)
 
     def sessions(transaction: store.Transaction) -> list[str]:
         invited = studies.invite(transaction, study.id, waiting)
-        people = [answers.enter(transaction, token) for token in invited]
-        return [access.open_session(transaction, person, 86_400) for person in people]
+        return [answers.enter(transaction, token) for token in invited]
 
-    tokens = run(sessions)
+    tokens = state.store.write(sessions)
     close(app)
-    return study.id, [(token, keys.csrf_of(token)) for token in tokens]
+    return study.id, [(token, access.csrf_of(token)) for token in tokens]
 
 
 def stored(folder: Path, study: str) -> int:

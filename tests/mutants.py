@@ -287,7 +287,7 @@ MUTANTS = [
            "        rows.check()\n",
            "        rows.check()\n"
            "        list(rows.batches())\n"),
-    Mutant("a sealed answer opens at another epsilon", "server/keys.py",
+    Mutant("a sealed answer opens at another epsilon", "server/access.py",
            ATTACKS + "test_row_100_a_sealed_answer_opens_for_its_own_person_study_and_level_alone",
            'f"{person} {study} {epsilon.hex()}"',
            'f"{person} {study}"'),
@@ -299,13 +299,13 @@ MUTANTS = [
     Mutant("a session is whose the database says", "server/access.py",
            ATTACKS + "test_row_100_no_answer_is_used_at_more_than_its_person_chose_last"
            "[sqlite-session_of_somebody_else-while it runs]",
-           "    return row if any(keys.same(row.proof, proof) for proof in proofs) else None",
+           "    return row if any(same(row.proof, proof) for proof in proofs) else None",
            "    return row if any(proofs) else None"),
     Mutant("a study is what the database says", "server/studies.py",
            ATTACKS + "test_row_100_no_answer_is_used_at_more_than_its_person_chose_last"
            "[sqlite-choices_changed_for_one_request-while it runs]",
-           '    row = _row(transaction.execute, study)\n    if not transaction.vouches("study", row._mapping):\n',
-           '    row = _row(transaction.execute, study)\n    if not transaction:\n'),
+           '    row = _row(transaction, study)\n    if not transaction.vouches("study", row._mapping):\n',
+           '    row = _row(transaction, study)\n    if not transaction:\n'),
     Mutant("a wave that could not be stored is drawn again", "ledger/_release.py",
            ATTACKS + "test_row_100_a_wave_has_one_number_also_if_the_database_refuses_to_store_it",
            "        keeper.keep(number)\n",
@@ -336,8 +336,8 @@ MUTANTS = [
            "            pass\n"),
     Mutant("answers that are gone stay in the write-ahead log", "server/store.py",
            "tests/server/test_server_security.py::test_an_answer_that_is_gone_is_nowhere_in_the_files_of_the_server[withdrawn]",
-           "        self._scrub |= transaction.scrub\n",
-           ""),
+           "            if transaction.scrub and self._emptying is None:\n",
+           "            if not transaction:\n"),
     Mutant("a resumed release hands out a second draw", "ledger/_release.py",
            LEDGER + "test_of_two_who_resume_one_id_the_first_writer_wins_and_both_give_its_result[sqlite]",
            '    found = find(connection, str(charged.release), "result")\n'

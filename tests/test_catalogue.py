@@ -1133,12 +1133,8 @@ def publication_on_a_tick(site, world):
     """However long it took, by a clock of the test's own, the answer waits for a whole number of ticks."""
     slept = []
 
-    async def sleep(seconds):
-        slept.append(seconds)
-
     clock = iter((0.0, 0.3, 0.0, 1.0, 0.0, 2.75))
-    world.patch.setattr(api, "time", SimpleNamespace(monotonic=lambda: next(clock)))
-    world.patch.setattr(api, "asyncio", SimpleNamespace(sleep=sleep))
+    world.patch.setattr(api, "time", SimpleNamespace(monotonic=lambda: next(clock), sleep=slept.append))
     world.patch.setattr(site.app.state, "settings", replace(site.app.state.settings, tick=1.0))
     study = site.study()
     statuses = [site.publish(study).status_code]

@@ -33,7 +33,7 @@ from hetdp.core.domain import GRID
 from hetdp.ledger import Ledger
 from hetdp.privacy import release as _release
 from hetdp.report.text import odds
-from hetdp.server import insight
+from hetdp.server import dashboard
 from hetdp.sources.sql import _NOT_IN_ID as NOT_IN_ID_OF_POSTGRES
 from hetdp.tally.tally import PROMISED
 from ledgers import PEOPLE, VALUES, made
@@ -187,7 +187,7 @@ def test_row_105_reports_and_the_server_print_them(epsilon):
     said = re.search(r"spending ε = ([\d.e-]+) changes .* factor of ([\d.e+]+)", " ".join(plan.report().split()))
     assert float(said[1]) >= plan.spent.max()
     assert at_least(said[2], plan.spent.max().item())[0]
-    on_the_server = re.search(r"factor of ([\d.e+]+)\.$", insight._meaning(epsilon))
+    on_the_server = re.search(r"factor of ([\d.e+]+)\.$", dashboard._meaning(epsilon))
     assert at_least(on_the_server[1], epsilon)[0]
 
 

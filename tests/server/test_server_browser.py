@@ -55,8 +55,7 @@ class Visitor:
         self.address = site.address
 
     def _heard(self, message):
-        plotlys = "Applying inline style" in message.text and "plotly" in message.location["url"]
-        if message.type == "error" and not plotlys:  # its own style element is refused, and not needed
+        if message.type == "error":
             self.errors.append(message.text)
 
     def check(self):
@@ -236,13 +235,23 @@ def test_the_explorers_sliders_ask_the_library(site, visit):
     page.goto("/explore")
     expected = hetdp.plan({0.1: 700, 2.0: 300}, bounds=(0, 1))
     expect(page.locator("#t")).to_have_text(f"{expected.threshold:.3g}")
-    expect(page.locator("#over-n .main-svg").first).to_be_visible()
-    assert page.locator("#over-n .scatterlayer .trace").count() == len(hetdp.methods())
+    expect(page.locator("#over-n svg.chart")).to_be_visible()
+    assert page.locator("#over-n svg.chart .line").count() == len(hetdp.methods())
+    assert page.locator("#over-n .legend li").count() == 1 + len(hetdp.methods())
+    expect(page.locator("#over-epsilon desc")).to_contain_text(
+        f"At ε = 2: spent {expected.table[1].spent:.3g}, allowed"
+    )
+    expect(page.locator("#methods desc")).to_contain_text(f"ADPM {100 * expected.worst_case_error:.3g} %")
+    assert all(page.locator(f"#{chart} .axis").count() == 2 for chart in ("over-epsilon", "methods", "over-n"))
     reader.picture("explore")
+    before = page.locator("#over-n svg.chart .adpm").get_attribute("d")
+    page.locator("#over-n svg.chart").hover(position={"x": 70, "y": 100})
+    expect(page.locator("#over-n .legend li").first).not_to_have_text("People 1,000:")
     for slider in page.locator("#tiers .eps").all():
         slider.focus()
         page.keyboard.press("End")  # now all allow the same
     expect(page.locator("#said")).to_contain_text("Nobody is above the saturation level")
+    assert page.locator("#over-n svg.chart .adpm").get_attribute("d") != before
     page.get_by_role("button", name="The paper’s case").click()
     page.locator("#n").focus()
     page.keyboard.press("End")
@@ -254,7 +263,7 @@ def test_the_explorers_sliders_ask_the_library(site, visit):
     reader.check()
     small = visit(**PHONE, color_scheme="dark")
     small.page.goto("/explore")
-    expect(small.page.locator("#over-n .main-svg").first).to_be_visible()
+    expect(small.page.locator("#over-n svg.chart")).to_be_visible()
     small.check()
     small.picture("explore-phone-dark")
 

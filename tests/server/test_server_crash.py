@@ -16,17 +16,17 @@ import numpy as np
 import sqlalchemy as sa
 
 from hetdp import Interval
-from hetdp.server import keys, store
+from hetdp.server import access, store
 from serving import settings_for
 
 SERVE = """
 import sys
 from pathlib import Path
-from hetdp.server import operate, Settings
+from hetdp.server import run, Settings
 folder, port = Path(sys.argv[1]), int(sys.argv[2])
 many = dict(per_address=10**9, per_person=10**9, attempts=10**9, tick=0.0)
 where = dict(database=f"sqlite:///{folder}/server.db", key_file=folder / "server.key")
-operate.run(Settings(**where, **many), "127.0.0.1", port)
+run.serve(Settings(**where, **many), "127.0.0.1", port)
 """
 THREADS = 6
 ENOUGH = 60
@@ -106,7 +106,7 @@ def test_nothing_acknowledged_is_lost_or_doubled_by_kill_minus_nine(tmp_path):
     assert ENOUGH <= len(received) <= len(sent) < len(links)
 
     settings = settings_for(tmp_path)
-    vault = keys.Vault.of(settings)
+    vault = access.Vault.of(settings)
     stored = sorted(vault.open(row.answer, row.id, row.study, row.epsilon) for row in people_of(settings))
     codes = {number: int(code) for number, code in zip(range(len(links)), _codes(len(links)), strict=True)}
     assert len(set(stored)) == len(stored), "an answer is there twice"

@@ -44,7 +44,7 @@ def serve(
 ) -> None:
     """Run the central server: people send a value and a privacy choice, the curator publishes a private mean."""
     try:
-        from hetdp.server import operate
+        from hetdp.server import run
         from hetdp.server.settings import LOOPBACK, Settings
     except ImportError as error:
         raise InputError(f"serving needs {error.name}; install it with: pip install 'hetdp[server]'") from None
@@ -59,13 +59,13 @@ def serve(
         trust_database=trust_database,
     )
     if new_key:
-        print(operate.replaced_key(settings))
+        print(run.replaced_key(settings))
     elif backup is not None:
-        operate.back_up(settings, backup)
+        run.back_up(settings, backup)
         print(f"written to {backup}; keep the key file, and the ledger's head, apart from it", file=sys.stderr)
     elif demo:
         if database != _DATABASE:
             raise InputError("--demo has a database of its own in a temporary folder; leave --database out")
-        operate.run_demo(host, port)
+        run.serve_demo(host, port)
     else:
-        operate.run(settings, host, port, proxy=proxy)
+        run.serve(settings, host, port, proxy=proxy)

@@ -3,21 +3,18 @@
 ::
 
     settings   what the operator chose
-    store      the tables; one writer, whose transactions carry many requests
-    keys       tokens, their hashes, the vault for grid codes
-    strict     JSON without surprises
-    guard      what every request passes: Host, Origin, size, rate, headers, log
-    access     who is asking: curator, participant, nobody
+    run        serve, replace the key, back up; demo: a sample study
+    app        all of it put together, and the pages
+    api        the HTTP API
+    guard      what every request passes: Host, Origin, size, rate, strict JSON; headers, errors, log
+    access     who is asking: tokens, sessions, the curator; the vault that seals answers
     studies    questions, tiers, waves, invitations
-    answers    what one person sends, changes, withdraws
-    rows       people from a file
-    insight    what is public while people join
+    answers    what people send, change, withdraw; people from a file
+    dashboard  what is public while people join
     publish    close, charge, release once, show
-    api        the HTTP API; errors: its fixed texts
+    store      the tables, their versions, the one server that writes
+    register   what the database must say, kept outside of it
     explore    the interactive page of the paper
-    pages      the same data as HTML
-    app        all of it put together; start: what happens first
-    operate    run, replace the key, back up; demo: a sample study
 
 Handlers parse, call one verb, answer. Every number comes from the library.
 """

@@ -1,4 +1,4 @@
-"""What one person sends, changes, withdraws. The value becomes a sealed grid code at once and is never read again here.
+"""What people send, change and withdraw, and people from a file. A value becomes a sealed grid code at once.
 
 Claim: whatever number a person sends, the answer of the server, its status, its length, its log line and every row but
 the sealed one are the same.
@@ -8,26 +8,35 @@ double is fine (outside the bounds counts as the nearer bound), and then bytes o
 
 Whose row a session may change is decided by the session's own MAC and by the register, not by what the database says.
 Withdrawing needs nothing of the row that is there: it is written anew, so it works also when somebody has changed it.
+
+A file is read by the library's own rule for delimited text: no value can raise or move another person's choice, and no
+message quotes one. The library reads from files only, so the body is put into one for that moment: an unnamed one in
+memory, which is gone when this process is, however it ends.
 """
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
-from dataclasses import dataclass, field
+import os
+from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
 import sqlalchemy as sa
 from pydantic import Field
 
-from . import access, keys, store, studies
-from .access import Execute
-from .errors import RefusedError
+from hetdp.errors import InputError
+from hetdp.sources import Source
+
+from . import access, store, studies
+from .guard import RefusedError
 from .register import ChangedError, new_version
-from .studies import Study, _Strict
+from .studies import Strict, Study
+
+# How files begin that unfold into more than the limit on a body allows.
+_NO_TEXT = (b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"PAR1", b"ARROW1", b"\xff\xff\xff\xff")
 
 
-class NewAnswer(_Strict):
+class NewAnswer(Strict):
     """A value and a privacy choice: a tier by name, or an ε where the study leaves it free."""
 
     value: float
@@ -35,131 +44,79 @@ class NewAnswer(_Strict):
     epsilon: Annotated[float, Field(ge=0, le=1e6)] | None = None
 
 
-@dataclass
-class Joined:
-    """How many people chose which ε, per study: kept in memory, so that nobody counts rows to show it."""
-
-    counts: dict[str, Counter[float]] = field(default_factory=lambda: defaultdict(Counter))
-
-    def load(self, execute: Execute) -> None:
-        """Count the rows, at the start; a choice stays when the answer is deleted after the last publication."""
-        table = store.people
-        columns = (table.c.study, table.c.epsilon, sa.func.count().label("people"))
-        query = sa.select(*columns).where(table.c.epsilon.is_not(None)).group_by(table.c.study, table.c.epsilon)
-        found = execute(query).all()
-        self.counts.clear()
-        for row in found:
-            self.counts[row.study][row.epsilon] = row.people
-
-    def change(self, study: str, gone: float | None, come: float | None) -> None:
-        """Count a person who came, went, or changed their choice."""
-        for epsilon, step in ((gone, -1), (come, 1)):
-            if epsilon is not None:
-                self.counts[study][epsilon] += step
-
-    def of(self, study: str) -> dict[float, int]:
-        """Return {ε: people} of a study."""
-        return {epsilon: count for epsilon, count in sorted(self.counts[study].items()) if count > 0}
-
-
-def _change(*columns: str) -> sa.Update:
-    named: dict[str, Any] = {name: sa.bindparam(name) for name in columns}
-    return sa.update(store.people).where(store.people.c.id == sa.bindparam("who")).values(named)
-
-
-# Statements of the busiest path are made once.
-_PERSON = sa.select(store.people).where(store.people.c.id == sa.bindparam("who"))
-_CHANGE = _change(*(column.name for column in store.people.c if column.name != "id"))
-
-
-def send(transaction: store.Transaction, joined: Joined, vault: keys.Vault, token: str, new: NewAnswer) -> Any:
-    """Store or change a person's answer and return the receipt."""
-    session, study_id = _who(transaction, token)
-    person = session.person
-    study, row = studies.get(transaction, study_id), _believed(transaction, session)
-    answered = row["epsilon"] is not None
-    if transaction.register.opened(study.id, study.wave):
-        raise RefusedError(409, "closed", "This study does not take answers now.")
-    _changeable(study, answered=answered)
-    level = study.level(new.tier, new.epsilon)
-    sealed = _sealed(new.value, level, study, vault, person)
-    now = {**row, "epsilon": level, "answer": sealed, "version": new_version()}
-    again = None
-    if not answered:
-        again = keys.fresh()
-        now |= {"invitation": None, "again": keys.digest("again", again)}
-        access.only_session(transaction, session)  # the first answer uses the invitation up
-    _write(transaction, now)
-    transaction.scrub |= answered
-    transaction.after(lambda: joined.change(study.id, row["epsilon"], level))
-    return {"received": True, "first": not answered, "again": again, **_choice(study, level)}
-
-
-def withdraw(transaction: store.Transaction, joined: Joined, token: str) -> dict[str, Any]:
-    """Delete a person's answer, until answers are read; they may send another one until closing."""
-    session, study = _who(transaction, token)
-    person, row = session.person, _row(transaction, session.person)
-    vouched = row is not None and transaction.vouches("person", row)
-    if row is not None and vouched and row["epsilon"] is None:
-        return {"withdrawn": True}
-    published = row is not None and vouched and row["answer"] is None
-    if published or _being_read(transaction, study):
-        raise RefusedError(409, "closed", "Answers are closed: they are being published, or were.")
-    gone = {"id": person, "study": study, "version": new_version()}
-    links = {name: row[name] for name in ("invitation", "again")} if row is not None and vouched else {}
-    if row is None:  # somebody has removed it; it comes back empty
-        transaction.execute(sa.insert(store.people).values(gone))
-        transaction.wrote("person", gone)
-    else:
-        _write(transaction, {**dict.fromkeys(row), **gone, **links})
-    transaction.scrub = True
-    epsilon = row["epsilon"] if row is not None and vouched else None
-    transaction.after(lambda: joined.change(study, epsilon, None))
-    return {"withdrawn": True}
-
-
-async def seen(database: store.Store, token: str) -> tuple[Study, dict[str, Any]]:
-    """Return a person's study and what they chose, not what they answered.
-
-    If somebody has changed the study or the person's row from outside, nothing can be sent, but it can be withdrawn.
-    """
-    try:
-        return await database.read(lambda transaction: _view(transaction, token))
-    except ChangedError:
-        return await database.read(lambda transaction: _changed(transaction, token))
-
-
-def _view(transaction: store.Transaction, token: str) -> tuple[Study, dict[str, Any]]:
-    session, study_id = _who(transaction, token)
-    study, row = studies.get(transaction, study_id), _believed(transaction, session)
-    joined = row["epsilon"] is not None
-    chosen = _choice(study, row["epsilon"]) if joined else None
-    may = study.phase() == "open" and (study.changeable or not joined)
-    about = {"study": study.to_dict(), "joined": joined, "choice": chosen, "may_send": may, "changed": False}
-    return study, about
-
-
-def _changed(transaction: store.Transaction, token: str) -> tuple[Study, dict[str, Any]]:
-    _, study_id = _who(transaction, token)
-    study = studies.shown(transaction.execute, study_id)
-    about = {"study": study.to_dict(), "joined": True, "choice": None, "may_send": False, "changed": True}
-    return study, about
-
-
 def enter(transaction: store.Transaction, token: str) -> str:
-    """Return whose invitation or link to come back this is; every other token is refused alike."""
+    """Return a new session of the person whose invitation or link this is; every other token is refused alike."""
     table = store.people
     found = None
     for kind, column in (("invitation", table.c.invitation), ("again", table.c.again)):
-        hashed = keys.digest(kind, token)
+        hashed = access.digest(kind, token)
         row = transaction.execute(sa.select(table).where(column == hashed)).first()
-        if row is not None and keys.same(row._mapping[kind], hashed):
+        if row is not None and access.same(row._mapping[kind], hashed):
             found = dict(row._mapping)  # no early end: every token costs two lookups
     if found is None:
         raise RefusedError(403, "invitation", "This link is not valid, or it was used already.")
     if not transaction.vouches("person", found):
         raise ChangedError
-    return str(found["id"])
+    return access.open_session(transaction, found["id"], access.PERSON_SECONDS)
+
+
+def seen(transaction: store.Transaction, token: str) -> tuple[Study, dict[str, Any]]:
+    """Return a person's study and what they chose, not what they answered."""
+    session, study_id = _who(transaction, token)
+    study, row = studies.get(transaction, study_id), _believed(transaction, session)
+    joined = row["epsilon"] is not None
+    chosen = study.choice(row["epsilon"]) if joined else None
+    may = study.phase() == "open" and (study.changeable or not joined)
+    return study, {"joined": joined, "choice": chosen, "may_send": may, "changed": False}
+
+
+def seen_changed(transaction: store.Transaction, token: str) -> tuple[Study, dict[str, Any]]:
+    """Return the same if the study or the row was changed from outside: nothing can be sent, it can be withdrawn."""
+    _, study = _who(transaction, token)
+    about = {"joined": True, "choice": None, "may_send": False, "changed": True}
+    return studies.shown(transaction, study), about
+
+
+def send(transaction: store.Transaction, vault: access.Vault, token: str, new: NewAnswer) -> dict[str, Any]:
+    """Store or change a person's answer and return the receipt."""
+    session, study_id = _who(transaction, token)
+    study, row = studies.get(transaction, study_id), _believed(transaction, session)
+    answered = row["epsilon"] is not None
+    if study.phase() != "open" or transaction.register.opened(study.id, study.wave):
+        raise RefusedError(409, "closed", "This study does not take answers now.")
+    if answered and not study.changeable:
+        raise RefusedError(409, "final", "In this study an answer cannot be changed; it can be withdrawn.")
+    level = study.level(new.tier, new.epsilon)
+    (sealed,) = _sealed(np.array([new.value]), [level], study, vault, [session.person])
+    now = {**row, "epsilon": level, "answer": sealed, "version": new_version()}
+    again = None
+    if not answered:
+        again = access.new_token()
+        now |= {"invitation": None, "again": access.digest("again", again)}
+        access.only_session(transaction, session)  # the first answer uses the invitation up
+    transaction.change("person", now)
+    transaction.scrub |= answered
+    return {"received": True, "first": not answered, "again": again, **study.choice(level)}
+
+
+def withdraw(transaction: store.Transaction, token: str) -> dict[str, Any]:
+    """Delete a person's answer, until answers are read; they may send another one until closing."""
+    session, study = _who(transaction, token)
+    row = _row(transaction, session.person)
+    believed = row if row is not None and transaction.vouches("person", row) else None
+    if believed is not None and believed["epsilon"] is None:
+        return {"withdrawn": True}
+    published = believed is not None and believed["answer"] is None
+    if published or _being_read(transaction, study):
+        raise RefusedError(409, "closed", "Answers are closed: they are being published, or were.")
+    links = {name: believed[name] for name in ("invitation", "again")} if believed is not None else {}
+    gone = dict.fromkeys(store.people.c.keys()) | {"id": session.person, "study": study, "version": new_version()}
+    if row is None:  # somebody has removed it; it comes back empty
+        transaction.insert("person", [gone])
+    else:
+        transaction.change("person", gone | links)
+    transaction.scrub = True
+    return {"withdrawn": True}
 
 
 def _who(transaction: store.Transaction, token: str) -> tuple[Any, str]:
@@ -180,6 +137,11 @@ def _believed(transaction: store.Transaction, session: Any) -> dict[str, Any]:
     return row
 
 
+def _row(transaction: store.Transaction, person: str) -> dict[str, Any] | None:
+    row = transaction.execute(sa.select(store.people).where(store.people.c.id == person)).mappings().first()
+    return None if row is None else dict(row)
+
+
 def _being_read(transaction: store.Transaction, study: str) -> bool:
     """Say whether answers are being published, or were; of a study that was changed from outside the register knows."""
     try:
@@ -189,29 +151,61 @@ def _being_read(transaction: store.Transaction, study: str) -> bool:
     return found.status in {"publishing", "published"} or transaction.register.opened(study, found.wave)
 
 
-def _row(transaction: store.Transaction, person: str) -> dict[str, Any] | None:
-    row = transaction.execute(_PERSON, {"who": person}).mappings().first()
-    return None if row is None else dict(row)
+def _sealed(
+    values: np.ndarray[Any, Any], levels: list[float], study: Study, vault: access.Vault, people: list[str]
+) -> list[bytes]:
+    """Return values as sealed codes; that of a person who is never used is not kept at all."""
+    codes = study.interval.codes(values, np.empty(values.size)).astype(np.int64).tolist()
+    return [
+        vault.seal(code if level > 0 else 0, person, study.id, level)
+        for code, level, person in zip(codes, levels, people, strict=True)
+    ]
 
 
-def _write(transaction: store.Transaction, row: dict[str, Any]) -> None:
-    """Write all cells of a person's row, and tell the register."""
-    transaction.execute(_CHANGE, {"who": row["id"], **{name: cell for name, cell in row.items() if name != "id"}})
-    transaction.wrote("person", row)
+# ---------------------------------------------------------------------------------------------------------
+# People from a file
 
 
-def _changeable(study: Study, *, answered: bool) -> None:
-    if study.phase() != "open":
+def read_rows(body: bytes, study: Study, vault: access.Vault) -> list[dict[str, Any]]:
+    """Return the people of a CSV file, their answers sealed as if they had sent them."""
+    if body.startswith(_NO_TEXT):
+        raise RefusedError(415)
+    with os.fdopen(os.memfd_create("rows"), "wb") as file:
+        file.write(body)
+        file.flush()
+        path = Path(f"/proc/self/fd/{file.fileno()}")
+        column = "epsilon" if study.free else "tier"
+        tiers = {tier.name: tier.epsilon for tier in study.tiers} or None
+        try:
+            batches = list(Source.of(path, value="value", epsilon=column, tiers=tiers).batches())
+        except InputError as error:
+            raise RefusedError(422, "rows", str(error).replace(str(path), "the file")) from None
+    found: list[dict[str, Any]] = []
+    for batch in batches:
+        levels = [study.level(None, level) if study.free else level for level in batch.epsilon.tolist()]
+        people = [access.new_id() for _ in levels]
+        sealed = _sealed(np.asarray(batch.values), levels, study, vault, people)
+        for person, level, answer in zip(people, levels, sealed, strict=True):
+            row = {"id": person, "study": study.id, "epsilon": level, "answer": answer, "version": new_version()}
+            found.append(row)
+    return found
+
+
+def add_rows(transaction: store.Transaction, study: str, key: str, people: list[dict[str, Any]]) -> dict[str, int]:
+    """Add people from a file; those of a key that came before are there already."""
+    key = access.digest("import", key)
+    before = transaction.execute(sa.select(store.imports).where(store.imports.c.id == key)).first()
+    if before is None and transaction.register.knows("import", key):
+        raise ChangedError  # taken out of the database, and its people would come a second time
+    if before is not None:
+        if not transaction.vouches("import", {"id": key, "study": before.study, "people": before.people}):
+            raise ChangedError
+        if before.study != study:
+            raise RefusedError(409, "key", "This idempotency key was used for another study.")
+        return {"people": before.people}
+    if studies.get(transaction, study).phase() not in {"open", "closed"}:
         raise RefusedError(409, "closed", "This study does not take answers now.")
-    if answered and not study.changeable:
-        raise RefusedError(409, "final", "In this study an answer cannot be changed; it can be withdrawn.")
-
-
-def _sealed(value: float, level: float, study: Study, vault: keys.Vault, person: str) -> bytes:
-    """Return a value as a sealed code; that of a person who is never used is not kept at all."""
-    code = int(study.interval.codes(np.array([value]), np.empty(1))[0]) if level > 0 else 0
-    return vault.seal(code, person, study.id, level)
-
-
-def _choice(study: Study, level: float) -> dict[str, Any]:
-    return {"tier": study.names.get(level), "epsilon": "inf" if level == np.inf else level}
+    transaction.insert("person", people)
+    transaction.insert("import", [{"id": key, "study": study, "people": len(people)}])
+    transaction.note("rows imported", study, count=len(people))
+    return {"people": len(people)}

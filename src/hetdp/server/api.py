@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import csv
 import io
 import math
@@ -10,45 +9,46 @@ import time
 from typing import Annotated, Any
 
 import sqlalchemy as sa
-from fastapi import APIRouter, Depends, Query, Request
+from fastapi import APIRouter, Depends, Header, Query, Request
 from pydantic import Field
-from starlette.concurrency import run_in_threadpool
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 
 from hetdp import __version__
 
-from . import access, answers, insight, keys, publish, store, studies
-from .errors import RefusedError
-from .strict import StrictRoute
-from .studies import MOST_INVITATIONS, NewStudy, _Strict
+from . import access, answers, dashboard, explore, publish, store, studies
+from .guard import RefusedError, StrictRoute, pace
+from .register import ChangedError
+from .studies import MOST_INVITATIONS, MOST_WAVES, NewStudy, Strict
 
 router = APIRouter(route_class=StrictRoute)
 CURATOR = Depends(access.curator)
+COOKIES = {"curator": access.CURATOR, "participant": access.PARTICIPANT}
 Token = Annotated[str, Field(min_length=1, max_length=200)]
+_CSV = {"requestBody": {"content": {"text/csv": {"schema": {"type": "string"}}}, "required": True}}
 
 
-class CuratorKey(_Strict):
+class CuratorKey(Strict):
     """The key that was printed at the first start."""
 
     key: Token
 
 
-class Invitation(_Strict):
+class Invitation(Strict):
     """The part of an invitation link behind the #, or that of the link to come back."""
 
     token: Token
 
 
-class Invitations(_Strict):
+class Invitations(Strict):
     """How many invitations to make."""
 
     count: Annotated[int, Field(ge=1, le=MOST_INVITATIONS)]
 
 
-class Publication(_Strict):
+class Publication(Strict):
     """Which wave to publish, from 0: asking twice gives the same result."""
 
-    wave: Annotated[int, Field(ge=0, le=studies.MOST_WAVES)] = 0
+    wave: Annotated[int, Field(ge=0, le=MOST_WAVES)] = 0
 
 
 def _store(request: Request) -> store.Store:
@@ -56,9 +56,14 @@ def _store(request: Request) -> store.Store:
     return database
 
 
-def origin(request: Request) -> str:
-    """Return the public address of this server."""
-    return request.app.state.settings.origin or f"{request.url.scheme}://{request.headers['host']}"
+def _link(request: Request, token: str) -> str:
+    """Return a link for one person. Behind the # it is sent to no server, so that no log has it."""
+    origin = request.app.state.settings.origin or f"{request.url.scheme}://{request.headers['host']}"
+    return f"{origin}/join#{token}"
+
+
+def _pace_person(request: Request, token: str) -> None:
+    pace(request, "person", request.app.state.settings.per_person, access.digest("rate", token))
 
 
 # ---------------------------------------------------------------------------------------------------------
@@ -66,50 +71,34 @@ def origin(request: Request) -> str:
 
 
 @router.get("/api/answer", tags=["participant"])
-async def my_study(request: Request) -> dict[str, Any]:
+def my_study(request: Request) -> dict[str, Any]:
     """Return the question, the privacy choices with what each would cost now, and what this person chose."""
-    token = access.session_token(request, access.PARTICIPANT)
-    study, mine = await answers.seen(_store(request), token)
-    people = request.app.state.joined.of(study.id)
-    return {**mine, "n": sum(people.values()), "choices": await run_in_threadpool(_choices, study, people)}
-
-
-def _choices(study: studies.Study, people: dict[float, int]) -> list[dict[str, Any]]:
-    offers = [t.model_dump() for t in study.tiers]
-    offers += [{"name": f"ε = {stop:g}", "epsilon": stop, "sentence": ""} for stop in insight.stops(study)]
-    return [{**offer, "cost": insight.cost(study, people, _level(offer["epsilon"]))} for offer in offers]
-
-
-def _level(epsilon: float | str) -> float:
-    return math.inf if isinstance(epsilon, str) else epsilon
+    token, database = access.session_token(request, access.PARTICIPANT), _store(request)
+    try:
+        study, mine = database.read(answers.seen, token)
+    except ChangedError:
+        study, mine = database.read(answers.seen_changed, token)
+    people = database.read(studies.joined, study.id)
+    choices = dashboard.choices(study, people)
+    return {"study": study.to_dict(), **mine, "n": sum(people.values()), "choices": choices}
 
 
 @router.put("/api/answer", tags=["participant"])
-async def send(request: Request, body: answers.NewAnswer) -> dict[str, Any]:
+def send(request: Request, body: answers.NewAnswer) -> dict[str, Any]:
     """Send or change an answer. Whatever the number, the receipt is the same; it is never shown again."""
     token = access.session_token(request, access.PARTICIPANT)
-    _paced(request, token)
-    state = request.app.state
-    receipt: dict[str, Any] = await _store(request).write(
-        lambda transaction: answers.send(transaction, state.joined, state.vault, token, body)
-    )
+    _pace_person(request, token)
+    receipt = _store(request).write(answers.send, request.app.state.vault, token, body)
     again = receipt.pop("again")
-    return {**receipt, "come_back": f"{origin(request)}/join#{again}" if again else None}
+    return {**receipt, "come_back": _link(request, again) if again else None}
 
 
 @router.delete("/api/answer", tags=["participant"])
-async def withdraw(request: Request) -> dict[str, Any]:
+def withdraw(request: Request) -> dict[str, Any]:
     """Withdraw: the sealed answer is deleted."""
     token = access.session_token(request, access.PARTICIPANT)
-    _paced(request, token)
-    joined = request.app.state.joined
-    return await _store(request).write(lambda transaction: answers.withdraw(transaction, joined, token))
-
-
-def _paced(request: Request, token: str) -> None:
-    state = request.app.state
-    if not state.rates.allow("person", keys.digest("rate", token), state.settings.per_person):
-        raise RefusedError(429)
+    _pace_person(request, token)
+    return _store(request).write(answers.withdraw, token)
 
 
 # ---------------------------------------------------------------------------------------------------------
@@ -117,24 +106,32 @@ def _paced(request: Request, token: str) -> None:
 
 
 @router.get("/health", tags=["everybody"])
-async def health(request: Request) -> dict[str, str]:
+def health(request: Request) -> dict[str, str]:
     """Say whether the server and its database answer."""
-    await _store(request).read(lambda connection: connection.execute(sa.select(1)).scalar())
+    _store(request).read(lambda transaction: transaction.execute(sa.select(1)).scalar())
     return {"status": "ok", "version": __version__}
 
 
 @router.get("/api/results", tags=["everybody"])
-async def result_list(request: Request) -> list[dict[str, Any]]:
+def result_list(request: Request) -> list[dict[str, Any]]:
     """List the studies that have published."""
-    return await _store(request).read(lambda connection: publish.published(connection.execute))
+    return _store(request).read(publish.published)
 
 
 @router.get("/api/results/{study}", tags=["everybody"])
-async def result(
-    request: Request, study: str, wave: Annotated[int | None, Query(ge=0, le=studies.MOST_WAVES)] = None
+def result(
+    request: Request, study: str, wave: Annotated[int | None, Query(ge=0, le=MOST_WAVES)] = None
 ) -> dict[str, Any]:
     """Return a published result: the latest, or that of one wave."""
-    return await _store(request).read(lambda connection: publish.stored(connection.execute, study, wave))
+    return _store(request).read(publish.stored, study, wave)
+
+
+@router.post("/api/explore", tags=["everybody"])
+def compare(request: Request, body: explore.Mix) -> dict[str, Any]:
+    """Compare all methods for a population, and trace each over the number of people and over the last ε."""
+    pace(request, "explore", min(explore.A_MINUTE, request.app.state.settings.per_address))
+    found: dict[str, Any] = request.app.state.explorer.compare(body)
+    return found
 
 
 # ---------------------------------------------------------------------------------------------------------
@@ -142,48 +139,34 @@ async def result(
 
 
 @router.post("/api/session/curator", tags=["sessions"])
-async def sign_in(request: Request, body: CuratorKey) -> Response:
+def sign_in(request: Request, body: CuratorKey) -> Response:
     """Exchange the curator's key for a session."""
-    access.attempt(request)
-
-    def job(transaction: store.Transaction) -> str:
-        if not access.is_key(transaction.execute, body.key):
-            raise RefusedError(403, "key", "This key is not valid.")
-        studies.note(transaction, "curator signed in")
-        return access.open_session(transaction, None, access.CURATOR_SECONDS)
-
-    return _session(request, access.CURATOR, await _store(request).write(job), access.CURATOR_SECONDS)
+    pace(request, "attempt", request.app.state.settings.attempts)
+    return _session(request, "curator", _store(request).write(access.sign_in, body.key), access.CURATOR_SECONDS)
 
 
 @router.post("/api/session/participant", tags=["sessions"])
-async def join(request: Request, body: Invitation) -> Response:
+def join(request: Request, body: Invitation) -> Response:
     """Exchange an invitation, or the link to come back, for a session."""
-    access.attempt(request)
-    _paced(request, body.token)
-
-    def job(transaction: store.Transaction) -> str:
-        person = answers.enter(transaction, body.token)
-        return access.open_session(transaction, person, access.PERSON_SECONDS)
-
-    return _session(request, access.PARTICIPANT, await _store(request).write(job), access.PERSON_SECONDS)
+    pace(request, "attempt", request.app.state.settings.attempts)
+    _pace_person(request, body.token)
+    return _session(request, "participant", _store(request).write(answers.enter, body.token), access.PERSON_SECONDS)
 
 
 @router.delete("/api/session/{kind}", tags=["sessions"])
-async def sign_out(request: Request, kind: str) -> Response:
+def sign_out(request: Request, kind: str) -> Response:
     """Forget a session: `curator` or `participant`."""
-    names = {"curator": access.CURATOR, "participant": access.PARTICIPANT}
-    if kind not in names:
+    if kind not in COOKIES:
         raise RefusedError(404)
-    token = access.session_token(request, names[kind])
-    await _store(request).write(lambda transaction: access.close_session(transaction, token))
+    _store(request).write(access.close_session, access.session_token(request, COOKIES[kind]))
     response = JSONResponse({"signed_out": True})
-    access.set_cookie(response, names[kind], "", 0, request.app.state.settings)  # with its attributes, else it stays
+    access.set_cookie(response, COOKIES[kind], "", 0, request.app.state.settings)  # with its attributes, else it stays
     return response
 
 
 def _session(request: Request, kind: str, token: str, seconds: int) -> Response:
-    response = JSONResponse({"csrf": keys.csrf_of(token)})
-    access.set_cookie(response, kind, token, seconds, request.app.state.settings)
+    response = JSONResponse({"csrf": access.csrf_of(token)})
+    access.set_cookie(response, COOKIES[kind], token, seconds, request.app.state.settings)
     return response
 
 
@@ -192,29 +175,27 @@ def _session(request: Request, kind: str, token: str, seconds: int) -> Response:
 
 
 @router.get("/api/studies", tags=["curator"], dependencies=[CURATOR])
-async def study_list(request: Request) -> list[dict[str, Any]]:
+def study_list(request: Request) -> list[dict[str, Any]]:
     """List all studies with how many people joined each."""
-    found = await _store(request).read(lambda connection: studies.every(connection.execute))
-    joined = request.app.state.joined
-    return [{**study.to_dict(), "n": sum(joined.of(study.id).values())} for study in found]
+    found, sizes = _store(request).read(studies.every), _store(request).read(studies.sizes)
+    return [{**study.to_dict(), "n": sizes.get(study.id, 0)} for study in found]
 
 
 @router.post("/api/studies", tags=["curator"], dependencies=[CURATOR], status_code=201)
-async def create(request: Request, body: NewStudy) -> dict[str, Any]:
+def create(request: Request, body: NewStudy) -> dict[str, Any]:
     """Create a study."""
-    study = await _store(request).write(lambda transaction: studies.create(transaction, body))
-    return study.to_dict()
+    return _store(request).write(studies.create, body).to_dict()
 
 
 @router.get("/api/studies/{study}", tags=["curator"], dependencies=[CURATOR])
-async def dashboard(request: Request, study: str) -> dict[str, Any]:
+def live(request: Request, study: str) -> dict[str, Any]:
     """Return what is public about a study while people join: counts, saturation, error, certificate, frontier."""
-    found = await _store(request).read(lambda connection: studies.shown(connection.execute, study))
-    return await run_in_threadpool(insight.live, found, request.app.state.joined.of(study))
+    database = _store(request)
+    return dashboard.live(database.read(studies.shown, study), database.read(studies.joined, study))
 
 
 @router.get("/api/studies/{study}/what-if", tags=["curator"], dependencies=[CURATOR])
-async def what_if(
+def what_if(
     request: Request,
     study: str,
     people: Annotated[int, Query(ge=1, le=10**6)],
@@ -222,22 +203,20 @@ async def what_if(
     epsilon: Annotated[float | None, Query(ge=0, le=1e6, allow_inf_nan=False)] = None,
 ) -> dict[str, Any]:
     """Return the main figures now and if so many more people made one choice."""
-    found = await _store(request).read(lambda connection: studies.shown(connection.execute, study))
-    level = found.level(tier, epsilon)
-    return await run_in_threadpool(insight.what_if, found, request.app.state.joined.of(study), level, people)
+    found, joined = _store(request).read(studies.shown, study), _store(request).read(studies.joined, study)
+    return dashboard.what_if(found, joined, found.level(tier, epsilon), people)
 
 
 @router.get("/api/studies/{study}/events", tags=["curator"], dependencies=[CURATOR])
-async def events(request: Request, study: str) -> list[dict[str, Any]]:
+def events(request: Request, study: str) -> list[dict[str, Any]]:
     """Return the audit log of a study: public events, the newest first."""
-    return await _store(request).read(lambda connection: studies.events(connection.execute, study))
+    return _store(request).read(studies.events, study)
 
 
 @router.post("/api/studies/{study}/invitations", tags=["curator"], dependencies=[CURATOR], status_code=201)
-async def invite(request: Request, study: str, body: Invitations) -> Response:
+def invite(request: Request, study: str, body: Invitations) -> Response:
     """Make single-use invitation links; as CSV if the Accept header asks for it. They are shown this once."""
-    tokens = await _store(request).write(lambda transaction: studies.invite(transaction, study, body.count))
-    links = [f"{origin(request)}/join#{token}" for token in tokens]
+    links = [_link(request, token) for token in _store(request).write(studies.invite, study, body.count)]
     if "text/csv" not in request.headers.get("accept", ""):
         return JSONResponse({"links": links}, 201)
     text = io.StringIO()
@@ -245,21 +224,38 @@ async def invite(request: Request, study: str, body: Invitations) -> Response:
     return PlainTextResponse(text.getvalue(), 201, media_type="text/csv")
 
 
+async def _csv_body(request: Request) -> bytes:
+    if request.headers.get("content-type", "").partition(";")[0].strip() != "text/csv":
+        raise RefusedError(415)
+    return await request.body()
+
+
+@router.post("/api/studies/{study}/rows", tags=["curator"], dependencies=[CURATOR], status_code=201, openapi_extra=_CSV)
+def import_rows(
+    request: Request,
+    study: str,
+    idempotency_key: Annotated[str, Header(min_length=8, max_length=100)],
+    body: Annotated[bytes, Depends(_csv_body)],
+) -> dict[str, int]:
+    """Import people from CSV with the columns `value` and `tier` (or `epsilon`). The same key twice imports once."""
+    database = _store(request)
+    people = answers.read_rows(body, database.read(studies.get, study), request.app.state.vault)
+    return database.write(answers.add_rows, study, idempotency_key, people)
+
+
 @router.post("/api/studies/{study}/publish", tags=["curator"], dependencies=[CURATOR])
-async def publish_wave(request: Request, study: str, body: Publication) -> dict[str, Any]:
+def publish_wave(request: Request, study: str, body: Publication) -> dict[str, Any]:
     """Close a wave and publish its result, once. The answer comes on a public tick, whatever happened."""
     start, tick = time.monotonic(), request.app.state.settings.tick
     publisher: publish.Publisher = request.app.state.publisher
     try:
-        return await run_in_threadpool(publisher.publish, study, body.wave)
+        return publisher.publish(study, body.wave)
     finally:
         passed = time.monotonic() - start
-        await asyncio.sleep(math.ceil(passed / tick) * tick - passed if tick else 0)
+        time.sleep(math.ceil(passed / tick) * tick - passed if tick else 0)
 
 
 @router.post("/api/curator/key", tags=["curator"], dependencies=[CURATOR])
-async def rotate(request: Request) -> dict[str, str]:
+def new_key(request: Request) -> dict[str, str]:
     """Replace the curator's key; every session of the curator ends. The new key is shown this once."""
-    from .start import new_key
-
-    return {"key": await _store(request).write(new_key)}
+    return {"key": _store(request).write(access.new_key)}

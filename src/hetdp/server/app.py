@@ -1,46 +1,41 @@
-"""The application: its parts put together, and fixed texts for everything that goes wrong."""
+"""The application: its parts put together, and the pages, which show what the API answers."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-import sqlalchemy as sa
-from anyio import CapacityLimiter
-from fastapi import FastAPI, Request
+from fastapi import APIRouter, FastAPI, Query, Request
 from fastapi.exceptions import RequestValidationError
+from markupsafe import Markup
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
-from starlette.responses import FileResponse, Response
+from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.staticfiles import StaticFiles
 
 from hetdp import __version__
+from hetdp.core.cells import epsilon_of
 from hetdp.errors import InputError
+from hetdp.report import text
 from hetdp.statistics.mean import mean
 
-from . import answers, api, errors, explore, keys, pages, publish, rows, start, store
-from .guard import Guard, Rates
+from . import access, api, explore, publish, store
+from .guard import DOCUMENTED, Guard, Rates, RefusedError
 from .register import Register
 from .settings import Settings
 
 log = logging.getLogger("hetdp.server")
+pages = APIRouter(include_in_schema=False)
+_FOLDER = Path(__file__).parent
 
 
 def create_app(settings: Settings) -> FastAPI:
     """Return the server as an ASGI application; `app.state.first_key` is the curator's key at the first start."""
-    vault = keys.Vault.of(settings)
-    database = store.Store(settings, Register(settings.register_file, vault))
-    try:
-        return _assembled(settings, vault, database)
-    except BaseException:  # whatever it is, the database is let go of
-        database.close()
-        raise
-
-
-def _assembled(settings: Settings, vault: keys.Vault, database: store.Store) -> FastAPI:
     app = FastAPI(
         title="hetdp",
         version=__version__,
@@ -48,42 +43,31 @@ def _assembled(settings: Settings, vault: keys.Vault, database: store.Store) -> 
         redoc_url=None,
         lifespan=_lifespan,
         redirect_slashes=False,
-        responses=errors.DOCUMENTED,
+        responses=DOCUMENTED,
     )
-    state = app.state
-    state.settings, state.vault, state.store, state.rates = settings, vault, database, Rates()
-    state.unlock = start.only_one(settings, database)
+    state, vault = app.state, access.Vault.of(settings)
+    database = store.Store(settings, Register(settings.register_file, vault))
+    state.settings, state.vault, state.store = settings, vault, database
+    state.rates, state.explorer = Rates(), explore.Explorer()
     try:
-        _filled(app, settings, vault, database)
-    except BaseException:  # whatever it is, the lock is let go of
-        state.unlock()
+        database.claim()
+        store.prepare(database, vault.fingerprint, trusted=settings.trust_database)
+        state.first_key = database.write(access.first_key)
+        state.publisher = publish.Publisher(database, vault, publish.open_ledger(settings, database))
+    except BaseException:  # whatever it is, the database and its lock are released
+        database.close()
         raise
-    return app
-
-
-def _filled(app: FastAPI, settings: Settings, vault: keys.Vault, database: store.Store) -> None:
-    state = app.state
-    state.first_key = start.prepare(database, vault, trusted=settings.trust_database)
-    state.joined = answers.Joined()
-
-    def load(connection: sa.Connection) -> None:
-        state.joined.load(connection.execute)
-
-    with database.engine.connect() as connection:
-        load(connection)
-    database.returned.append(load)
-    state.publisher = publish.Publisher(database, vault, start.open_ledger(settings, database))
     app.add_middleware(Guard, settings=settings, rates=state.rates)
-    for router in (api.router, rows.router, explore.router, pages.router):
-        app.include_router(router)
-    app.add_api_route("/static/plotly.min.js", _plotly, include_in_schema=False)
-    app.mount("/static", StaticFiles(directory=Path(__file__).parent / "static"))
-    _handlers(app)
+    app.include_router(api.router)
+    app.include_router(pages)
+    app.mount("/static", StaticFiles(directory=_FOLDER / "static"))
+    for kind in (HTTPException, RequestValidationError, InputError):
+        app.add_exception_handler(kind, _refused)
+    return app
 
 
 @asynccontextmanager
 async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
-    app.state.explorers, app.state.exploring = CapacityLimiter(1), 0
     await run_in_threadpool(_warm)
     await run_in_threadpool(app.state.publisher.resume)
     log.info("started")
@@ -93,10 +77,9 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
 
 
 def close(app: FastAPI) -> None:
-    """Finish what is queued and let go of everything."""
+    """Finish what is under way and close everything."""
     app.state.publisher.close()
     app.state.store.close()
-    app.state.unlock()
 
 
 def _warm() -> None:
@@ -104,33 +87,110 @@ def _warm() -> None:
     mean([0.0, 1.0] * 50, epsilon=[1.0] * 100, bounds=(0, 1)).to_dict()
 
 
-def _plotly() -> Response:
-    import plotly  # type: ignore[import-untyped]  # it has no types
-
-    script = Path(plotly.__file__).parent / "package_data" / "plotly.min.js"
-    return FileResponse(script, media_type="text/javascript", headers={"Cache-Control": "max-age=86400"})
-
-
-def _handlers(app: FastAPI) -> None:
-    def fixed(status: int) -> Any:
-        async def handler(request: Request, _: Exception) -> Response:
-            return answer(request, status)
-
-        return handler
-
-    async def by_status(request: Request, error: HTTPException) -> Response:
-        return answer(request, error.status_code if error.status_code in errors.TEXTS else 400)
-
-    async def refused(request: Request, error: errors.RefusedError) -> Response:
-        return answer(request, error.status, error.code, error.message)
-
-    app.add_exception_handler(HTTPException, by_status)  # type: ignore[arg-type]  # Starlette's type is too wide
-    app.add_exception_handler(errors.RefusedError, refused)  # type: ignore[arg-type]
-    app.add_exception_handler(RequestValidationError, fixed(422))
-    app.add_exception_handler(InputError, fixed(422))
+async def _refused(request: Request, error: Exception) -> Response:
+    """Return an error: JSON to a program, a page to a person; one who must sign in is led there."""
+    refusal, path = RefusedError.of(error), request.url.path
+    status, body = refusal.status_code, refusal.body(request.state.request_id)
+    if path.startswith(("/api/", "/openapi")) or request.method not in {"GET", "HEAD"}:
+        return JSONResponse(body, status)
+    if status == 401 and path.startswith("/curator"):
+        return RedirectResponse("/sign-in", 303)
+    invited = path == "/answer" and status == 401
+    return _page(request, "error.html", status, error=body["error"], invited=invited)
 
 
-def answer(request: Request, status: int, code: str | None = None, message: str | None = None) -> Response:
-    """Return an error as JSON, or as a page where a page was asked for."""
-    body = errors.body(status, request.state.request_id, code, message)
-    return pages.error(request, status, body)
+# ---------------------------------------------------------------------------------------------------------
+# Pages
+
+
+@lru_cache(maxsize=1)
+def _environment() -> Any:
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+    loader = FileSystemLoader(_FOLDER / "templates")
+    environment = Environment(loader=loader, autoescape=True, undefined=StrictUndefined)
+    environment.filters |= {
+        "number": text.number,
+        "epsilon": lambda x: text.epsilon(epsilon_of(x)),
+        "spent": lambda x: text.spent_epsilon(epsilon_of(x)),
+        "when": _when,
+        "float": epsilon_of,
+    }
+    return environment
+
+
+def _when(seconds: int) -> Markup:
+    """Return a time that a script turns into the reader's own; without it, it is UTC."""
+    at = datetime.fromtimestamp(seconds, UTC)
+    return Markup('<time datetime="{}">{}</time>').format(at.isoformat(), at.strftime("%d %b %Y, %H:%M UTC"))
+
+
+def _page(request: Request, template: str, status: int = 200, session: str = access.CURATOR, **data: Any) -> Response:
+    """Return a page; it carries the CSRF token of the session it was made for."""
+    settings = request.app.state.settings
+    token = request.cookies.get(access.cookie_name(session, settings), "")
+    csrf = access.csrf_of(token) if token else ""
+    signed_in = access.cookie_name(access.CURATOR, settings) in request.cookies
+    html = _environment().get_template(template).render(csrf=csrf, signed_in=signed_in, **data)
+    return Response(html, status, media_type="text/html")
+
+
+@pages.get("/")
+def home(request: Request) -> Response:
+    """Say what this is, and list what was published."""
+    return _page(request, "home.html", results=api.result_list(request))
+
+
+@pages.get("/sign-in")
+def sign_in(request: Request) -> Response:
+    """Ask for the curator's key."""
+    return _page(request, "sign_in.html")
+
+
+@pages.get("/curator", dependencies=[api.CURATOR])
+def curator(request: Request) -> Response:
+    """List the studies."""
+    return _page(request, "curator.html", studies=api.study_list(request))
+
+
+@pages.get("/curator/new", dependencies=[api.CURATOR])
+def new(request: Request) -> Response:
+    """Show the form for a new study."""
+    return _page(request, "new.html")
+
+
+@pages.get("/curator/studies/{study}", dependencies=[api.CURATOR])
+def study(request: Request, study: str) -> Response:
+    """Show a study as people join."""
+    data = api.live(request, study)
+    return _page(request, "study.html", events=api.events(request, study), study=data["study"], live=data)
+
+
+@pages.get("/curator/studies/{study}/live", dependencies=[api.CURATOR])
+def live(request: Request, study: str) -> Response:
+    """Return the part of that page that changes."""
+    return _page(request, "live.html", live=api.live(request, study))
+
+
+@pages.get("/join")
+def join(request: Request) -> Response:
+    """Take the token behind the # and exchange it for a session; it never was in an address that is sent."""
+    return _page(request, "join.html", session=access.PARTICIPANT)
+
+
+@pages.get("/answer")
+def answer(request: Request) -> Response:
+    """Ask the question."""
+    return _page(request, "answer.html", session=access.PARTICIPANT, mine=api.my_study(request))
+
+
+@pages.get("/results/{study}")
+def result(request: Request, study: str, wave: Annotated[int | None, Query(ge=0, le=100)] = None) -> Response:
+    """Show a published result."""
+    return _page(request, "result.html", **api.result(request, study, wave))
+
+
+@pages.get("/explore")
+def explorer(request: Request) -> Response:
+    """Show the interactive page of the paper."""
+    return _page(request, "explore.html", start=explore.START)

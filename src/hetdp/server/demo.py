@@ -6,7 +6,7 @@ import random
 import time
 from typing import Any
 
-from . import rows, studies
+from . import answers, studies
 
 QUESTION = "How many hours did you sleep last night?"
 TIERS = (
@@ -39,15 +39,14 @@ def sample_rows() -> bytes:
 def sample(app: Any, address: str) -> list[str]:
     """Fill an empty server and return the lines to print: a published study, an open one, and links to answer it."""
     state, now = app.state, int(time.time())
-    run = state.publisher._run
     for question in ("How many hours do you sleep on a usual Sunday?", QUESTION):
-        study = run(lambda t, q=question: studies.create(t, new_study(now, q)))
-        people = rows._people(sample_rows(), study, state.vault)
-        run(lambda t, s=study, p=people: rows._add(t, state.joined, s.id, f"sample {s.id}", p))
+        study = state.store.write(studies.create, new_study(now, question))
+        people = answers.read_rows(sample_rows(), study, state.vault)
+        state.store.write(answers.add_rows, study.id, f"sample {study.id}", people)
         if question != QUESTION:
             state.publisher.publish(study.id, 0)
             published = study.id
-    tokens = run(lambda t: studies.invite(t, study.id, 5))
+    tokens = state.store.write(studies.invite, study.id, 5)
     return [
         f"result       {address}/results/{published}",
         f"explore      {address}/explore",

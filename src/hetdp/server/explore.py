@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import math
+import threading
 from functools import lru_cache
 from typing import Annotated, Any
 
 import numpy as np
-from anyio.to_thread import run_sync
-from fastapi import APIRouter, Request
 from pydantic import Field
 
 from hetdp.core.levels import Levels
@@ -16,52 +15,50 @@ from hetdp.core.plan import plan
 from hetdp.estimators import methods
 from hetdp.report import compare
 
-from .errors import RefusedError
-from .strict import StrictRoute
-from .studies import _Strict
+from .guard import RefusedError
+from .studies import Strict
 
 POINTS = 17
+# Requests from one address: a slider that is dragged asks some times a second, and each costs hundreds of plans.
 A_MINUTE = 300
-"""Requests from one address: a slider that is dragged asks some times a second, and each costs hundreds of plans."""
 
+# Requests that may wait for their turn, one after the other: answers and publications have the other threads.
 WAITING = 8
-"""Requests that may wait for the one thread that this page has: answers and publications have the others."""
-
-router = APIRouter(route_class=StrictRoute)
 
 
-class Part(_Strict):
+class Part(Strict):
     """A tier of a population."""
 
     epsilon: Annotated[float, Field(ge=0.001, le=20)]
     share: Annotated[float, Field(ge=0, le=1)]
 
 
-class Mix(_Strict):
+class Mix(Strict):
     """A population: n people and their tiers; the last tier takes whom the others leave."""
 
     n: Annotated[int, Field(ge=2, le=10**7)]
     tiers: Annotated[list[Part], Field(min_length=1, max_length=6)]
 
 
+# Near the paper's table: 700 of 1,000 people are strict.
 START = {"n": 1000, "tiers": [{"epsilon": 0.1, "share": 0.7}, {"epsilon": 2.0, "share": 0.3}]}
-"""Near the paper's table: 700 of 1,000 people are strict."""
 
 
-@router.post("/api/explore", tags=["everybody"])
-async def explore(request: Request, mix: Mix) -> dict[str, Any]:
-    """Compare all methods for this population, and trace each over the number of people and over the last ε."""
-    address = request.client.host if request.client else ""
-    if not request.app.state.rates.allow("explore", address, min(A_MINUTE, request.app.state.settings.per_address)):
-        raise RefusedError(429)
-    state = request.app.state
-    if state.exploring > WAITING:
-        raise RefusedError(429)
-    state.exploring += 1
-    try:
-        return await run_sync(_traced, mix.model_dump_json(), limiter=state.explorers)
-    finally:
-        state.exploring -= 1
+class Explorer:
+    """Computes for one reader at a time; few others may wait."""
+
+    def __init__(self) -> None:
+        self._places, self._turn = threading.BoundedSemaphore(1 + WAITING), threading.Lock()
+
+    def compare(self, mix: Mix) -> dict[str, Any]:
+        """Compare all methods for this population, and trace each over the number of people and over the last ε."""
+        if not self._places.acquire(blocking=False):
+            raise RefusedError(429)
+        try:
+            with self._turn:
+                return _traced(mix.model_dump_json())
+        finally:
+            self._places.release()
 
 
 @lru_cache(maxsize=256)
@@ -94,23 +91,19 @@ def people(mix: Mix) -> Levels:
 
 def _over_n(mix: Mix) -> dict[str, Any]:
     sizes = sorted({max(2, round(mix.n * factor)) for factor in np.geomspace(0.01, 100, POINTS)})
-    curves = [people(mix.model_copy(update={"n": n})) for n in sizes]
-    return {"n": sizes, "methods": _errors(curves)}
+    return {"n": sizes, "methods": _errors([people(mix.model_copy(update={"n": n})) for n in sizes])}
 
 
 def _over_epsilon(mix: Mix) -> dict[str, Any]:
     """Trace the error, and what one person of the last tier spends, as that tier's ε grows: it saturates."""
     first = min(part.epsilon for part in mix.tiers)
-    grid = np.geomspace(first, 20.0, 2 * POINTS).tolist() if first < 20 else [20.0]
-    mixes = [people(_last(mix, level)) for level in grid]
+    *others, last = mix.tiers
+    grid = sorted({*np.geomspace(first, 20.0, 2 * POINTS).clip(first, 20.0).tolist(), last.epsilon})
+    changed = ([*others, last.model_copy(update={"epsilon": level})] for level in grid)
+    mixes = [people(mix.model_copy(update={"tiers": tiers})) for tiers in changed]
     plans = [plan(levels, bounds=(0, 1)) for levels in mixes]
     spent = [float(p.spent[p.levels.epsilon == level].sum()) for p, level in zip(plans, grid, strict=True)]
     return {"epsilon": grid, "spent": spent, "methods": _errors(mixes)}
-
-
-def _last(mix: Mix, epsilon: float) -> Mix:
-    changed = mix.tiers[-1].model_copy(update={"epsilon": epsilon})
-    return mix.model_copy(update={"tiers": [*mix.tiers[:-1], changed]})
 
 
 def _errors(curves: list[Levels]) -> list[dict[str, Any]]:

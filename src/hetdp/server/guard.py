@@ -1,9 +1,9 @@
-"""What every request passes, whatever it asks for: Host, Origin, rate, size; and what every answer carries.
+"""What every request passes: Host, Origin, rate, size, strict JSON; and what every answer carries, also an error.
 
 - A page of another site cannot ask in a browser's name: its Origin is foreign. With DNS rebinding the Host is foreign.
 - No inline script or style runs (CSP), nothing is fetched from third parties, no address is told to them.
-- An unforeseen error is a fixed text with an id; the log has its type and place, never its message, which may
-  quote what was sent.
+- Every error is a fixed text with an id. The log has the type and place of an unforeseen one, never its message, which
+  may quote what was sent.
 """
 
 from __future__ import annotations
@@ -15,37 +15,143 @@ import math
 import secrets
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from starlette.datastructures import Headers
+from fastapi import Request
+from fastapi.routing import APIRoute
+from pydantic import BaseModel
+from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
+from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from . import errors
+from hetdp.errors import HetdpError
+
 from .settings import Settings, host_of
 
 log = logging.getLogger("hetdp.server")
 
-SAFE = {"GET", "HEAD", "OPTIONS"}
-POLICY = (
-    "default-src 'self'; img-src 'self' data:; object-src 'none'; base-uri 'none'; form-action 'self'; "
-    "frame-ancestors 'none'"
-)
-HEADERS = {
-    "Content-Security-Policy": POLICY,
-    "Referrer-Policy": "no-referrer",
-    "X-Content-Type-Options": "nosniff",
-    "X-Frame-Options": "DENY",
-    "Cross-Origin-Opener-Policy": "same-origin",
-    "Cross-Origin-Resource-Policy": "same-origin",
-    "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
+# ---------------------------------------------------------------------------------------------------------
+# Errors
+
+# By status: a code for programs and a sentence for people.
+TEXTS = {
+    400: ("malformed", "The body is not strict JSON."),
+    401: ("sign-in", "Sign in first."),
+    403: ("forbidden", "This is not allowed."),
+    404: ("not-found", "There is nothing here."),
+    405: ("method", "This address does not take that method."),
+    409: ("conflict", "This is not possible now."),
+    413: ("too-large", "The body is too large."),
+    415: ("media-type", "The body has another type than this address takes."),
+    422: ("unfit", "A field is missing, unknown, of the wrong type or outside its limits."),
+    429: ("too-often", "Too many requests. Wait a minute."),
+    500: ("internal", "Something went wrong here. The id below is in the server's log."),
+    503: ("stopping", "The server is stopping."),
 }
 
 
-_RAW = [(name.lower().encode(), text.encode()) for name, text in {**HEADERS, "Cache-Control": "no-store"}.items()]
-_RUN, _NUMBERS = secrets.token_hex(4), itertools.count(1)
-"""An id of a request is that of this run and a number: drawing one would cost more than the rest of this module."""
+class RefusedError(HetdpError, HTTPException):
+    """A request that is refused for a public reason; the sentence may quote public parameters, never an answer."""
+
+    def __init__(self, status: int, code: str | None = None, sentence: str | None = None) -> None:
+        usual_code, usual_sentence = TEXTS[status]
+        HTTPException.__init__(self, status, sentence or usual_sentence)
+        self.code = code or usual_code
+
+    def __str__(self) -> str:
+        return self.detail
+
+    @classmethod
+    def of(cls, error: Exception) -> RefusedError:
+        """Return the refusal that stands for an error; nothing of its own message is kept."""
+        if isinstance(error, cls):
+            return error
+        status = error.status_code if isinstance(error, HTTPException) else 422
+        return cls(status if status in TEXTS else 400)
+
+    def body(self, request_id: str) -> dict[str, dict[str, str]]:
+        """Return what is sent to programs."""
+        return {"error": {"code": self.code, "message": self.detail, "id": request_id}}
+
+
+class Problem(BaseModel):
+    """What went wrong: a code for programs, a sentence for people, an id that is in the log."""
+
+    code: str
+    message: str
+    id: str
+
+
+class ErrorBody(BaseModel):
+    """The body of every error."""
+
+    error: Problem
+
+
+# For OpenAPI: any address may answer with any of these.
+DOCUMENTED: dict[int | str, dict[str, Any]] = {
+    status: {"model": ErrorBody, "description": text} for status, (_, text) in TEXTS.items()
+}
+
+# ---------------------------------------------------------------------------------------------------------
+# JSON that means one thing
+
+
+def parse(body: bytes) -> Any:
+    """Return the data of a strict JSON text, or raise; nothing of the text is in the error.
+
+    Python's parser accepts NaN, infinity, numbers beyond a double, a key twice and half of a surrogate pair.
+    A body that holds one is malformed, whatever field it is in.
+
+    >>> parse(b'{"value": 2.5, "names": ["a"]}')
+    {'value': 2.5, 'names': ['a']}
+    >>> parse(b'{"value": 1e400}')
+    Traceback (most recent call last):
+    hetdp.server.guard.RefusedError: The body is not strict JSON.
+    """
+    with suppress(ValueError, OverflowError, RecursionError):
+        data = json.loads(body.decode("utf-8"), object_pairs_hook=_object, parse_int=_integer)
+        json.dumps(data, ensure_ascii=False, allow_nan=False).encode()  # no infinity, no half of a pair
+        return data
+    raise RefusedError(400)
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise ValueError
+    return found
+
+
+def _integer(text: str) -> int:
+    number = int(text)
+    float(number)  # raises for one that is beyond a double
+    return number
+
+
+class _StrictRequest(Request):
+    async def json(self) -> Any:
+        return parse(await self.body())
+
+
+class StrictRoute(APIRoute):
+    """A route whose JSON body is read strictly."""
+
+    def get_route_handler(self) -> Any:
+        """Return the handler, which sees a request with the strict parser."""
+        handler = super().get_route_handler()
+
+        async def strict(request: Request) -> Response:
+            return await handler(_StrictRequest(request.scope, request.receive))
+
+        return strict
+
+
+# ---------------------------------------------------------------------------------------------------------
+# Rates
 
 
 class Rates:
@@ -58,22 +164,43 @@ class Rates:
     def allow(self, kind: str, who: str, a_minute: int) -> bool:
         """Take one request out of somebody's bucket; say whether there was one."""
         now = self._clock()
-        left, then = self._buckets.get((kind, who), (float(a_minute), now))
+        left, then = self._buckets.pop((kind, who), (float(a_minute), now))
         left = min(float(a_minute), left + (now - then) * a_minute / 60)
         if len(self._buckets) >= self._most:
-            self._forget()
-        allowed = left >= 1
-        self._buckets[kind, who] = (left - 1 if allowed else left, now)
-        return allowed
+            for key in list(itertools.islice(self._buckets, self._most // 2)):  # a dict keeps the order of its changes
+                del self._buckets[key]
+        self._buckets[kind, who] = (left - 1 if left >= 1 else left, now)
+        return left >= 1
 
-    def _forget(self) -> None:
-        oldest = sorted(self._buckets, key=lambda key: self._buckets[key][1])
-        for key in oldest[: self._most // 2]:
-            del self._buckets[key]
+
+def pace(request: Request, kind: str, a_minute: int, who: str | None = None) -> None:
+    """Count a request of one kind; raise if somebody, or else an address, makes too many of them in a minute."""
+    address = request.client.host if request.client else ""
+    if not request.app.state.rates.allow(kind, address if who is None else who, a_minute):
+        raise RefusedError(429)
+
+
+# ---------------------------------------------------------------------------------------------------------
+# The middleware around everything else
+
+SAFE = {"GET", "HEAD", "OPTIONS"}
+HEADERS = {
+    "Content-Security-Policy": "default-src 'self'; img-src 'self' data:; object-src 'none'; base-uri 'none'; "
+    "form-action 'self'; frame-ancestors 'none'",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
+    "Cache-Control": "no-store",
+}
+# The id of a request: that of this run of the server, and a number.
+_RUN, _NUMBERS = secrets.token_hex(4), itertools.count(1)
 
 
 class Guard:
-    """The middleware around everything else."""
+    """Admits a request, limits its body, adds the headers, turns every error into a fixed text, writes the log."""
 
     def __init__(self, app: ASGIApp, settings: Settings, rates: Rates) -> None:
         self.app, self.settings, self.rates = app, settings, rates
@@ -84,91 +211,73 @@ class Guard:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        answer = _Answer(scope, send)
-        try:
-            self._admit(scope)
-            await self.app(scope, _Limited(receive, self._limit(scope)), answer.send)
-        except HTTPException as refusal:
-            await answer.fail(refusal.status_code)
-        except Exception as error:  # noqa: BLE001  the last line of defence: its message may quote an answer
-            facts = {"id": answer.id, "error": type(error).__name__, "at": place(error)}
-            log.error("failed", extra={"facts": facts})  # noqa: TRY400  a traceback would quote the message
-            await answer.fail(500)
-        finally:
-            answer.log()
+        start, status, failure = time.perf_counter(), 0, 0
+        left = self.settings.import_limit if scope["path"].endswith("/rows") else self.settings.body_limit
+        request_id = scope.setdefault("state", {})["request_id"] = f"{_RUN}-{next(_NUMBERS):x}"
 
-    def _admit(self, scope: Scope) -> None:
+        async def limited() -> Message:  # also a body that does not say its length
+            nonlocal left
+            message = await receive()
+            left -= len(message.get("body", b""))
+            if left < 0:
+                raise RefusedError(413)
+            return message
+
+        async def answer(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                _add_headers(message, request_id)
+            await send(message)
+
+        try:
+            self._admit(scope, left)
+            await self.app(scope, limited, answer)
+        except HTTPException as refusal:
+            failure = refusal.status_code
+        except Exception as error:  # noqa: BLE001  the last line of defence: its message may quote an answer
+            why = {"id": request_id, "error": type(error).__name__, "at": place(error)}
+            log.error("failed", extra={"facts": why})  # noqa: TRY400  a traceback would quote the message
+            failure = 500
+        finally:
+            if failure and not status:
+                await JSONResponse(RefusedError(failure).body(request_id), failure)(scope, receive, answer)
+            route = getattr(scope.get("route"), "path", "-")  # the pattern, never the address itself
+            took = math.ceil(1000 * (time.perf_counter() - start))
+            facts = {"id": request_id, "method": scope["method"], "route": route, "status": status, "ms": took}
+            log.info("request", extra={"facts": facts})
+
+    def _admit(self, scope: Scope, limit: int) -> None:
         headers = Headers(scope=scope)
         host = headers.get("host", "")
         if host_of(host) not in self.hosts:
-            raise HTTPException(403)
+            raise RefusedError(403)
         if scope["method"] not in SAFE:
             _same_site(headers, host)
         address = scope["client"][0] if scope.get("client") else ""
         if not self.rates.allow("address", address, self.settings.per_address):
-            raise HTTPException(429)
+            raise RefusedError(429)
         length = headers.get("content-length", "0")
-        if not length.isdigit() or int(length) > self._limit(scope):
-            raise HTTPException(413)
+        if not length.isdecimal() or len(length) > 12 or int(length) > limit:
+            raise RefusedError(413)
 
-    def _limit(self, scope: Scope) -> int:
-        return self.settings.import_limit if scope["path"].endswith("/rows") else self.settings.body_limit
+
+def _add_headers(message: Message, request_id: str) -> None:
+    headers = MutableHeaders(scope=message)
+    for name, text in HEADERS.items():
+        headers.setdefault(name, text)
+    headers["X-Request-Id"] = request_id
+    if message["status"] == 429:
+        headers["Retry-After"] = "60"
 
 
 def _same_site(headers: Headers, host: str) -> None:
     """Refuse a change that a page of another origin asks for. Programs send neither header; they need a token."""
     origin = headers.get("origin")
     if origin is not None and origin.partition("://")[2].lower() != host.lower():
-        raise HTTPException(403)
+        raise RefusedError(403)
     if headers.get("sec-fetch-site", "same-origin") not in {"same-origin", "none"}:
-        raise HTTPException(403)
-
-
-class _Limited:
-    """Receives a body up to its limit, also when it does not say its length."""
-
-    def __init__(self, receive: Receive, limit: int) -> None:
-        self._receive, self._left = receive, limit
-
-    async def __call__(self) -> Message:
-        message = await self._receive()
-        self._left -= len(message.get("body", b""))
-        if self._left < 0:
-            raise HTTPException(413)
-        return message
-
-
-class _Answer:
-    """Sends an answer with the headers that all answers have, and logs that it was sent."""
-
-    def __init__(self, scope: Scope, send: Send) -> None:
-        self._scope, self._send = scope, send
-        self.id = scope.setdefault("state", {})["request_id"] = f"{_RUN}-{next(_NUMBERS):x}"
-        self._status, self._start = 0, time.perf_counter()
-
-    async def send(self, message: Message) -> None:
-        if message["type"] == "http.response.start":
-            self._status = message["status"]
-            headers = message["headers"] = list(message["headers"])
-            there = {name for name, _ in headers}
-            headers += [pair for pair in _RAW if pair[0] not in there]
-            headers.append((b"x-request-id", self.id.encode()))
-            if self._status == 429:
-                headers.append((b"retry-after", b"60"))
-        await self._send(message)
-
-    async def fail(self, status: int) -> None:
-        if self._status:
-            return
-        body = json.dumps(errors.body(status, self.id)).encode()
-        headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
-        await self.send({"type": "http.response.start", "status": status, "headers": headers})
-        await self._send({"type": "http.response.body", "body": body})
-
-    def log(self) -> None:
-        route = getattr(self._scope.get("route"), "path", "-")  # the pattern, never the address itself
-        facts = {"id": self.id, "method": self._scope["method"], "route": route, "status": self._status}
-        log.info("request", extra={"facts": {**facts, "ms": math.ceil(1000 * (time.perf_counter() - self._start))}})
+        raise RefusedError(403)
 
 
 def place(error: BaseException) -> str:

@@ -26,18 +26,19 @@ from __future__ import annotations
 
 import json
 import logging
-import math
 import threading
 import time
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import sqlalchemy as sa
 
+from hetdp.core.cells import epsilon_of
 from hetdp.core.plan import Plan
 from hetdp.errors import HetdpError, InputError, PrivacyError
 from hetdp.ledger import Ledger, LedgerRelease
@@ -47,11 +48,10 @@ from hetdp.ledger._release import Request, carry_out
 from hetdp.tally.groupby import Table
 from hetdp.tally.tally import Tally
 
-from . import insight, keys, store, studies
-from .access import Execute
-from .errors import RefusedError
-from .guard import place
-from .register import ChangedError, new_version
+from . import access, dashboard, store, studies
+from .guard import RefusedError, place
+from .register import ChangedError, new_version, private
+from .settings import Settings
 from .studies import Study
 
 log = logging.getLogger("hetdp.server")
@@ -73,7 +73,7 @@ class Publisher:
     """Publishes the waves of studies, one thread a study at a time."""
 
     database: store.Store
-    vault: keys.Vault
+    vault: access.Vault
     ledger: Ledger
     locks: dict[str, threading.Lock] = field(default_factory=lambda: defaultdict(threading.Lock))
     closed: bool = False
@@ -89,14 +89,11 @@ class Publisher:
                 log.warning("ledger not readable", extra={"facts": {"study": study_id, "error": type(error).__name__}})
                 raise RefusedError(503, "ledger", _NO_LEDGER) from None
             try:
-                found = self._run(lambda transaction: _closed(transaction, study_id, wave, charged=charged))
+                found = self.database.write(_closed, study_id, wave, charged=charged)
             except ChangedError:
                 self._stop(study_id, "ChangedError")
                 raise
-            if isinstance(found, tuple):
-                study, answered = found
-                return self._finish(study, answered, wave)
-            return dict(found)
+            return found if isinstance(found, dict) else self._finish(*found, wave)
 
     def close(self) -> None:
         """Begin no more publications, wait for those under way, and let go of the ledger."""
@@ -108,9 +105,9 @@ class Publisher:
 
     def resume(self) -> None:
         """Finish what a crash left closed without a result."""
-        with self.database.engine.connect() as connection:
-            left = [study for study in studies.every(connection.execute) if study.status == "publishing"]
-        for study in left:
+        for study in self.database.read(studies.every):
+            if study.status != "publishing":
+                continue
             try:
                 self.publish(study.id, study.wave)
             except Exception as error:  # noqa: BLE001  the others are served; the curator is told when asking again
@@ -125,8 +122,7 @@ class Publisher:
             if isinstance(error, HetdpError) and not isinstance(error, RefusedError):
                 raise RefusedError(409, "ledger", _REFUSES) from None
             raise
-        result: dict[str, Any] = self._run(lambda transaction: self._store(transaction, study, wave, body, answered))
-        return result
+        return self.database.write(self._store, study, wave, body, answered)
 
     def _stop(self, study_id: str, why: str) -> None:
         """Open a wave again that was closed for a publication which failed, unless its number was drawn already."""
@@ -138,7 +134,7 @@ class Publisher:
                 studies.move(transaction, study_id, status="stopped")
 
         with suppress(ChangedError):  # a study that was changed stays as it is; its people can withdraw
-            self._run(job)
+            self.database.write(job)
 
     def _released(self, study: Study, wave: int, answered: Sequence[Any]) -> dict[str, Any]:
         """Return the facts of a release that the ledger has charged and stored; the same ones if it has already."""
@@ -162,12 +158,12 @@ class Publisher:
         raise InputError("no charge of this wave fits the people who are in it now")
 
     def _facts(self, study: Study, released: LedgerRelease, answered: Sequence[Any]) -> dict[str, Any]:
-        names = insight.names_of(study, dict.fromkeys((row.epsilon for row in answered), 1))
-        facts = {**released.to_dict(), "table": insight.table(released.plan, names)}
+        names = dashboard.names_of(study, dict.fromkeys((row.epsilon for row in answered), 1))
+        facts = {**released.to_dict(), "table": dashboard.table(released.plan, names)}
         here = self.ledger.name  # a file or an address, which is nobody's business
         facts["ledger"]["name"] = "of this server"
         facts["assumptions"] = [said.replace(f" {here},", " of this server,") for said in facts["assumptions"]]
-        facts["tiers"] = [{**tier, "name": names.get(_level(tier["epsilon"]))} for tier in facts["tiers"]]
+        facts["tiers"] = [{**tier, "name": names.get(epsilon_of(tier["epsilon"]))} for tier in facts["tiers"]]
         return facts
 
     def _store(
@@ -181,12 +177,9 @@ class Publisher:
         transaction.execute(sa.insert(table).values(row))
         if last:
             _delete_answers(transaction, study.id, answered)
-        studies.note(transaction, "published", study.id, {"wave": wave, "n": body["n"]})
+        transaction.note("published", study.id, wave=wave, n=body["n"])
         transaction.after(lambda: self.database.register.finish(study.id, wave + 1))
-        return stored(transaction.execute, study.id, wave)
-
-    def _run(self, job: store.Job[Any]) -> Any:
-        return self.database.submit(job).result()
+        return stored(transaction, study.id, wave)
 
 
 @dataclass(frozen=True)
@@ -215,7 +208,7 @@ class Reading:
             if not 0 <= at < len(spends) or spends[at] > most:
                 raise PrivacyError("this plan would use an answer at more than its person allows; nothing was opened")
         uses = {person: spends[at] for person, at in places.items()}
-        self.publisher._run(lambda transaction: self._opening(transaction, uses))
+        self.publisher.database.write(self._opening, uses)
         sums = [0] * len(spends)
         for person, at in places.items():
             row = known[person]
@@ -250,7 +243,7 @@ def _most(epsilon: float, share: float, used: int) -> int:
     """Return the share of somebody's ε, or what the waves before have left of it if that is less."""
     units = budget_units(epsilon)
     left = units if units == UNLIMITED else max(units - used, 0)
-    return min(insight.allowed_units(epsilon, share), left)
+    return min(dashboard.allowed_units(epsilon, share), left)
 
 
 def _closed(
@@ -264,7 +257,7 @@ def _closed(
     """
     study = studies.get(transaction, study_id)
     if wave < study.wave:
-        return stored(transaction.execute, study_id, wave)
+        return stored(transaction, study_id, wave)
     if wave > study.wave or wave >= len(study.waves) or study.phase() == "planned":
         raise RefusedError(409, "wave", "This wave cannot be published now.")
     if charged and study.status == "open":
@@ -277,7 +270,7 @@ def _closed(
     if n < study.fewest:
         raise RefusedError(409, "too-few", f"There are {n} people; this study publishes from {study.fewest} on.")
     studies.move(transaction, study_id, status="publishing")
-    studies.note(transaction, "closed for publication", study_id, {"wave": wave, "n": n})
+    transaction.note("closed for publication", study_id, wave=wave, n=n)
     return study, answered
 
 
@@ -291,32 +284,51 @@ def _delete_answers(transaction: store.Transaction, study: str, rows: Sequence[A
         transaction.wrote("person", {**row._mapping, **gone})
 
 
-def _level(epsilon: float | str) -> float:
-    return math.inf if isinstance(epsilon, str) else epsilon
-
-
-def stored(execute: Execute, study: str, wave: int | None = None) -> dict[str, Any]:
+def stored(transaction: store.Transaction, study: str, wave: int | None = None) -> dict[str, Any]:
     """Return a published result with its study, the latest if no wave is named; all of it public."""
     table = store.results
-    query = sa.select(table).where(table.c.study == study).order_by(table.c.wave.desc())
-    rows = execute(query).all()
-    row = next((row for row in rows if wave is None or row.wave == wave), None)
+    rows = transaction.execute(sa.select(table).where(table.c.study == study).order_by(table.c.wave)).all()
+    row = next((row for row in reversed(rows) if wave is None or row.wave == wave), None)
     if row is None:
         raise RefusedError(404)
-    others = sorted(row.wave for row in rows)
-    about = studies.shown(execute, study).to_dict()
     return {
-        "study": about,
+        "study": studies.shown(transaction, study).to_dict(),
         "wave": row.wave,
-        "waves": others,
+        "waves": [row.wave for row in rows],
         "published": row.published,
         "result": json.loads(row.body),
     }
 
 
-def published(execute: Execute) -> list[dict[str, Any]]:
+def published(transaction: store.Transaction) -> list[dict[str, Any]]:
     """Return the studies that have a result, the newest result first."""
-    table = sa.select(store.studies, sa.func.max(store.results.c.published).label("published"))
-    joint = table.join_from(store.studies, store.results).group_by(store.studies.c.id)
-    rows = execute(joint.order_by(sa.desc("published"))).all()
-    return [{"id": row.id, "question": row.question, "published": row.published} for row in rows]
+    about, latest = store.studies.c, sa.func.max(store.results.c.published).label("published")
+    joint = sa.select(about.id, about.question, latest).join_from(store.studies, store.results)
+    rows = transaction.execute(joint.group_by(about.id).order_by(sa.desc("published")))
+    return [dict(row) for row in rows.mappings()]
+
+
+def open_ledger(settings: Settings, database: store.Store) -> Ledger:
+    """Return the ledger of this server; it is made once, and never again if it is missing later."""
+    made = database.read(lambda transaction: transaction.fact("ledger")) is not None
+    if settings.sqlite_file is None:
+        there = sa.inspect(database.engine).has_table("hetdp_ledger")
+    else:
+        there = Path(settings.ledger).exists()
+    if made and not there:
+        raise InputError("the ledger of this server is missing: without it budgets could be overspent; bring it back")
+    where, head = settings.ledger, settings.ledger_head
+    if settings.sqlite_file is not None:
+        private(where, f"{where}-wal", f"{where}-shm", str(head))
+    if made and not head.exists() and settings.expect_head is None:
+        raise InputError(
+            f"{head} is missing, so an old copy of the ledger could not be noticed; bring it back, or give the head "
+            "that you wrote down: --expect-head NUMBER:HASH"
+        )
+    if there:
+        ledger = Ledger(where, expect_head=settings.expect_head, head_file=head)
+    else:
+        ledger = Ledger.create(where, head_file=head)
+    if not made:
+        database.write(lambda t: t.execute(sa.insert(store.facts).values({"name": "ledger", "text": "made"})))
+    return ledger

@@ -32,21 +32,20 @@ import sqlite3
 import stat
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
-from .errors import RefusedError
+from .guard import RefusedError
 
 if TYPE_CHECKING:
-    from .keys import Vault
+    from .access import Vault
 
-T = TypeVar("T")
+# The kind of a row (study, person, import) and its id.
 Key = tuple[str, str]
-"""The kind of a row (study, person, import) and its id."""
+# Of rows that were written: their study and their MAC.
 Changes = Mapping[Key, tuple[str, bytes]]
-"""Of rows that were written: their study and their MAC."""
 
 _TABLES = """
 CREATE TABLE IF NOT EXISTS vouched (
@@ -66,6 +65,8 @@ CREATE TABLE IF NOT EXISTS waves (
 ) WITHOUT ROWID;
 """
 _PATIENCE = 10.0
+_COMMITTED = "UPDATE vouched SET mac = coming, coming = NULL, batch = NULL WHERE batch = ?"
+_UNDONE = "UPDATE vouched SET coming = NULL, batch = NULL WHERE batch = ?"
 _CHANGED = (
     "The records of this study are not as this server left them: its database was changed from outside, or an older "
     "copy was put back. Nothing was released, and people can still withdraw. The operator can bring the newest copy "
@@ -103,7 +104,8 @@ class Register:
         with suppress(OSError):
             os.close(os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600))
         private(*(f"{self.path}{end}" for end in ("", "-wal", "-shm")))
-        self._run(lambda connection: connection.executescript(_TABLES))
+        with self._connected() as file:
+            file.executescript(_TABLES)
 
     def close(self) -> None:
         """Close the file."""
@@ -112,7 +114,7 @@ class Register:
                 self._open.close()
                 self._open = None
 
-    # --- MACs
+    # --- What is believed
 
     def sign(self, *cells: Any) -> bytes:
         """Return the MAC of the cells of a row in their order, and of what kind of row it is.
@@ -121,20 +123,19 @@ class Register:
         """
         return hmac.digest(self._key, repr(cells).encode("utf-8", "surrogatepass"), "sha256")
 
-    # --- What is believed
-
     def vouches(self, kind: str, row: Sequence[Any], under_way: Changes) -> bool:
         """Say whether a row, its id first, is the one that this server wrote last.
 
         `under_way` is what a transaction has written.
         """
         key, mac = (kind, row[0]), self.sign(kind, *row)
-        known = under_way[key][1] if key in under_way else self._one(_MAC, key)
+        known = under_way[key][1] if key in under_way else self._mac(*key)
         return known is not None and hmac.compare_digest(known, mac)
 
     def vouch_people(self, study: str, rows: Iterable[Sequence[Any]], under_way: Changes, *, everybody: bool) -> None:
         """Raise unless people of a study, or all of them, are as this server wrote them last."""
-        known = dict(self._run(lambda connection: connection.execute(_PEOPLE, (study,)).fetchall()))
+        query = "SELECT id, mac FROM vouched WHERE kind = 'person' AND study = ? AND mac IS NOT NULL"
+        known = dict(self._rows(query, study))
         known |= {row: mac for (kind, row), (here, mac) in under_way.items() if (kind, here) == ("person", study)}
         for row in rows:
             mac = known.pop(row[0], None)
@@ -145,14 +146,18 @@ class Register:
 
     def knows(self, kind: str, row: str) -> bool:
         """Say whether there is such a row."""
-        return self._one(_MAC, (kind, row)) is not None
+        return self._mac(kind, row) is not None
 
     def study_of(self, person: str) -> str | None:
         """Return the study of a person."""
-        found: str | None = self._one("SELECT study FROM vouched WHERE kind = 'person' AND id = ?", (person,))
+        found: str | None = self._cell("SELECT study FROM vouched WHERE kind = 'person' AND id = ?", person)
         return found
 
-    # --- What is written; by the one writer of the database alone
+    def _mac(self, kind: str, row: str) -> bytes | None:
+        found: bytes | None = self._cell("SELECT mac FROM vouched WHERE kind = ? AND id = ?", kind, row)
+        return found
+
+    # --- What is written; by the one server of the database alone
 
     def prepare(self, changes: Changes) -> int:
         """Write down the MACs of a transaction, on disk, before it commits; the MACs before it are still believed.
@@ -160,40 +165,45 @@ class Register:
         Return a number by which `settle` knows the transaction.
         """
         batch = secrets.randbits(62)
-        rows = [(kind, row, study, mac, batch) for (kind, row), (study, mac) in changes.items()]
-        self._run(lambda connection: connection.executemany(_COMING, rows), write=True, sync=True)
+        query = (
+            "INSERT INTO vouched (kind, id, study, coming, batch) VALUES (?, ?, ?, ?, ?) "
+            "ON CONFLICT (kind, id) DO UPDATE SET coming = excluded.coming, batch = excluded.batch"
+        )
+        with self._connected() as file:
+            file.executemany(query, [(*key, study, mac, batch) for key, (study, mac) in changes.items()])
         return batch
 
     def settle(self, batch: int, rows: int) -> None:
         """Believe the MACs of a transaction of so many rows that is committed; on disk when this returns."""
-        done = self._run(lambda c: c.execute(_COMMITTED, (batch,)).rowcount, write=True, sync=True)
-        if done != rows:
+        if self._write(_COMMITTED, batch) != rows:
             raise RefusedError(503, "register", "The register of this server was changed by somebody else; try again.")
 
     def in_doubt(self) -> dict[int, dict[Key, bytes]]:
         """Return the transactions of which it is not known whether they were committed: their rows and MACs."""
-        query = "SELECT batch, kind, id, coming FROM vouched WHERE batch IS NOT NULL"
         found: dict[int, dict[Key, bytes]] = {}
-        for batch, kind, row, mac in self._run(lambda connection: connection.execute(query).fetchall()):
+        for batch, kind, row, mac in self._rows("SELECT batch, kind, id, coming FROM vouched WHERE batch IS NOT NULL"):
             found.setdefault(batch, {})[kind, row] = mac
         return found
 
     def decide(self, came: Mapping[int, bool]) -> None:
         """Say of each transaction that is in doubt whether it was committed, all of it or nothing."""
-
-        def job(connection: sqlite3.Connection) -> None:
+        with self._connected() as file:
             for batch, committed in came.items():
-                connection.execute(_COMMITTED if committed else _UNDONE, (batch,))
-            connection.execute("DELETE FROM vouched WHERE mac IS NULL AND batch IS NULL")  # they never came
+                file.execute(_COMMITTED if committed else _UNDONE, (batch,))
+            file.execute("DELETE FROM vouched WHERE mac IS NULL AND batch IS NULL")  # they never came
 
-        self._run(job, write=True, sync=True)
+    def adopt(self, rows: Iterable[tuple[str, str, Sequence[Any]]]) -> None:
+        """Believe these rows (kind, study, row) and no others, because the operator says so; waves stay as they are."""
+        found = [(kind, row[0], study, self.sign(kind, *row)) for kind, study, row in rows]
+        with self._connected() as file:
+            file.execute("DELETE FROM vouched")
+            file.executemany("INSERT INTO vouched (kind, id, study, mac) VALUES (?, ?, ?, ?)", found)
 
     # --- Sessions
 
     def epoch(self, person: str | None) -> int:
         """Return how often the sessions of a person were ended; a session belongs to an epoch."""
-        found: int | None = self._one("SELECT epoch FROM epochs WHERE person = ?", (person,))
-        return found or 0
+        return self._cell("SELECT epoch FROM epochs WHERE person = ?", person) or 0
 
     def end_sessions(self, person: str, epoch: int) -> None:
         """End the sessions of a person that belong to an earlier epoch, whoever puts them back."""
@@ -201,106 +211,94 @@ class Register:
             "INSERT INTO epochs (person, epoch) VALUES (?, ?) "
             "ON CONFLICT (person) DO UPDATE SET epoch = max(epoch, excluded.epoch)"
         )
-        self._run(lambda connection: connection.execute(query, (person, epoch)), write=True, sync=True)
-
-    def adopt(self, rows: Iterable[tuple[str, str, Sequence[Any]]]) -> None:
-        """Believe rows (kind, study, row) as the database has them: at an upgrade, or because the operator says so."""
-        found = [(kind, row[0], study, self.sign(kind, *row)) for kind, study, row in rows]
-        self._run(lambda connection: connection.executemany(_ADOPTED, found), write=True, sync=True)
-
-    def forget(self) -> None:
-        """Forget which rows there are; the waves that were read stay."""
-        self._run(lambda connection: connection.execute("DELETE FROM vouched"), write=True, sync=True)
+        self._write(query, person, epoch)
 
     # --- Waves
 
     def opened(self, study: str, wave: int = 0) -> bool:
         """Say whether answers of a study are being read, for this wave or a later one."""
         query = "SELECT 1 FROM waves WHERE study = ? AND wave >= ? AND NOT done"
-        return self._one(query, (study, wave)) is not None
+        return self._cell(query, study, wave) is not None
 
     def open(self, study: str, wave: int, release: str, uses: Mapping[str, int]) -> None:
         """Write down that answers are going to be read, for which release, and what it uses of whom; raise if drawn."""
-
-        def job(connection: sqlite3.Connection) -> bool:
-            if connection.execute(_OPEN, (study, wave, release)).rowcount != 1:
-                return False
-            rows = [(study, wave, person, units) for person, units in uses.items()]
-            connection.execute("DELETE FROM uses WHERE study = ? AND wave = ?", (study, wave))
-            connection.executemany("INSERT INTO uses (study, wave, person, units) VALUES (?, ?, ?, ?)", rows)
-            return True
-
-        if not self._run(job, write=True, sync=True):
-            raise RefusedError(409, "drawn", "The number of this wave was drawn before; bring the newest ledger back.")
+        query = (
+            "INSERT INTO waves (study, wave, release) VALUES (?, ?, ?) "
+            "ON CONFLICT (study, wave) DO UPDATE SET release = excluded.release WHERE number IS NULL AND NOT done"
+        )
+        rows = [(study, wave, person, units) for person, units in uses.items()]
+        with self._connected() as file:
+            if file.execute(query, (study, wave, release)).rowcount != 1:
+                why = "The number of this wave was drawn before; bring the newest ledger back."
+                raise RefusedError(409, "drawn", why)
+            file.execute("DELETE FROM uses WHERE study = ? AND wave = ?", (study, wave))
+            file.executemany("INSERT INTO uses (study, wave, person, units) VALUES (?, ?, ?, ?)", rows)
 
     def used(self, study: str, wave: int) -> dict[str, int]:
         """Return what the waves before this one have used of each person, in the ledger's units."""
-        query, found = "SELECT person, units FROM uses WHERE study = ? AND wave < ?", Counter[str]()
-        for person, units in self._run(lambda connection: connection.execute(query, (study, wave)).fetchall()):
+        found = Counter[str]()
+        for person, units in self._rows("SELECT person, units FROM uses WHERE study = ? AND wave < ?", study, wave):
             found[person] += units  # in Python's integers: what is public has no limit
         return dict(found)
 
     def number(self, study: str, wave: int) -> tuple[str, float] | None:
         """Return the release and the number that was drawn for a wave, if it was."""
         query = "SELECT release, number FROM waves WHERE study = ? AND wave = ? AND number IS NOT NULL"
-        found = self._run(lambda connection: connection.execute(query, (study, wave)).fetchone())
-        return None if found is None else (found[0], float.fromhex(found[1]))
+        return next(((release, float.fromhex(number)) for release, number in self._rows(query, study, wave)), None)
 
     def keep(self, study: str, wave: int, release: str, number: float) -> None:
         """Write down the number that was drawn for a wave, before anybody sees it."""
         query = (
             "UPDATE waves SET number = ? WHERE study = ? AND wave = ? AND release = ? AND number IS NULL AND NOT done"
         )
-        row = (number.hex(), study, wave, release)
-        done = self._run(lambda connection: connection.execute(query, row).rowcount, write=True, sync=True)
-        if done != 1:
+        if self._write(query, number.hex(), study, wave, release) != 1:
             raise ChangedError
 
     def leave(self, study: str) -> bool:
         """Give up reading a study's answers if nothing was drawn; return whether nobody reads them now."""
-
-        def job(connection: sqlite3.Connection) -> None:
-            undrawn = "study = ? AND wave IN (SELECT wave FROM waves WHERE study = ? AND number IS NULL AND NOT done)"
-            connection.execute(f"DELETE FROM uses WHERE {undrawn}", (study, study))  # noqa: S608  our own names
-            connection.execute("DELETE FROM waves WHERE study = ? AND number IS NULL AND NOT done", (study,))
-
-        self._run(job, write=True, sync=True)
+        undrawn = "(SELECT wave FROM waves WHERE study = ? AND number IS NULL AND NOT done)"
+        with self._connected() as file:
+            for table in ("uses", "waves"):  # in this order: waves say what is undrawn
+                file.execute(f"DELETE FROM {table} WHERE study = ? AND wave IN {undrawn}", (study, study))  # noqa: S608
         return not self.opened(study)
 
     def finish(self, study: str, wave: int) -> None:
         """Write down that the results of all waves before this one are stored."""
-        query = "UPDATE waves SET done = 1 WHERE study = ? AND wave < ? AND NOT done"
-        self._run(lambda connection: connection.execute(query, (study, wave)), write=True, sync=True)
+        self._write("UPDATE waves SET done = 1 WHERE study = ? AND wave < ? AND NOT done", study, wave)
 
     # --- The file
 
-    def _one(self, query: str, cells: Sequence[Any]) -> Any:
-        """Return the one cell that a query finds, or None."""
-        found = self._run(lambda connection: connection.execute(query, cells).fetchone())
-        return None if found is None else found[0]
+    def _rows(self, query: str, *cells: Any) -> list[Any]:
+        with self._connected() as file:
+            return file.execute(query, cells).fetchall()
 
-    def _run(self, job: Callable[[sqlite3.Connection], T], *, write: bool = False, sync: bool = False) -> T:
-        """Return what a job finds or does, in one transaction; with `sync` it is on disk when this returns."""
+    def _cell(self, query: str, *cells: Any) -> Any:
+        """Return the one cell that a query finds, or None."""
+        return next((row[0] for row in self._rows(query, *cells)), None)
+
+    def _write(self, query: str, *cells: Any) -> int:
+        """Carry out one change; return how many rows it changed."""
+        with self._connected() as file:
+            return file.execute(query, cells).rowcount
+
+    @contextmanager
+    def _connected(self) -> Iterator[sqlite3.Connection]:
+        """Give the open file; what is changed in it is one transaction, which is on disk at the end."""
         with self._lock:
             try:
-                connection = self._connected()
-                if not write:
-                    return job(connection)
-                connection.execute(f"PRAGMA synchronous = {'FULL' if sync else 'NORMAL'}")
-                with _transaction(connection):
-                    return job(connection)
+                if self._open is None:
+                    address = f"{self.path.resolve().as_uri()}?mode=rw"  # never a new and empty one
+                    file = sqlite3.connect(
+                        address, uri=True, timeout=_PATIENCE, isolation_level="IMMEDIATE", check_same_thread=False
+                    )
+                    file.execute("PRAGMA journal_mode = WAL")
+                    file.execute("PRAGMA synchronous = FULL")
+                    self._open = file
+                with self._open:  # commits, or rolls back
+                    yield self._open
             except sqlite3.Error:
-                pass
-        raise RefusedError(503, "register", "The register of this server cannot be read or written now; try again.")
-
-    def _connected(self) -> sqlite3.Connection:
-        if self._open is None:
-            address = f"{self.path.resolve().as_uri()}?mode=rw"  # never a new and empty one
-            self._open = sqlite3.connect(
-                address, uri=True, timeout=_PATIENCE, isolation_level=None, check_same_thread=False
-            )
-            self._open.execute("PRAGMA journal_mode = WAL")
-        return self._open
+                why = "The register of this server cannot be read or written now; try again."
+                raise RefusedError(503, "register", why) from None
 
 
 def private(*names: str) -> None:
@@ -309,30 +307,3 @@ def private(*names: str) -> None:
         with suppress(FileNotFoundError):
             if stat.S_IMODE(path.stat().st_mode) & 0o077:
                 path.chmod(0o600)
-
-
-@contextmanager
-def _transaction(connection: sqlite3.Connection) -> Iterator[None]:
-    connection.execute("BEGIN IMMEDIATE")
-    try:
-        yield
-        connection.execute("COMMIT")
-    except BaseException:  # an interrupt too must not leave a transaction open
-        with suppress(sqlite3.Error):
-            connection.execute("ROLLBACK")
-        raise
-
-
-_MAC = "SELECT mac FROM vouched WHERE kind = ? AND id = ?"
-_PEOPLE = "SELECT id, mac FROM vouched WHERE kind = 'person' AND study = ? AND mac IS NOT NULL"
-_OPEN = (
-    "INSERT INTO waves (study, wave, release) VALUES (?, ?, ?) "
-    "ON CONFLICT (study, wave) DO UPDATE SET release = excluded.release WHERE number IS NULL AND NOT done"
-)
-_COMING = (
-    "INSERT INTO vouched (kind, id, study, coming, batch) VALUES (?, ?, ?, ?, ?) "
-    "ON CONFLICT (kind, id) DO UPDATE SET coming = excluded.coming, batch = excluded.batch"
-)
-_COMMITTED = "UPDATE vouched SET mac = coming, coming = NULL, batch = NULL WHERE batch = ?"
-_UNDONE = "UPDATE vouched SET coming = NULL, batch = NULL WHERE batch = ?"
-_ADOPTED = "INSERT OR REPLACE INTO vouched (kind, id, study, mac) VALUES (?, ?, ?, ?)"

@@ -1,52 +1,51 @@
-"""The tables, and one writer whose transactions carry many requests.
+"""The tables, the one server that writes to them, and what it does first: versions of the tables, the register.
 
-SQLite syncs at every commit, so a commit a request would cap the server at the speed of the disk. The writer takes
-what has queued up, runs it in one transaction and answers everybody after the commit: an acknowledged change
-is on disk, and under load many share one sync.
+Every change is a transaction of its own, one after the other. It is on disk, in the database and in the register,
+before anybody is told of it.
 
-Only one server may write. Of PostgreSQL the writer keeps one session, which holds an advisory lock; a transaction is
-committed by that session or not at all. If the session is lost, as when PostgreSQL restarts, the lock is lost with it:
-the next session takes it again before it writes, and writes nothing if another server has it by then.
+Only one server may write. On SQLite it holds a lock on a file. On PostgreSQL it writes by one session, which holds an
+advisory lock; a transaction is committed by that session or not at all. If the session is lost, as when PostgreSQL
+restarts, the lock is lost with it: the next session takes it again before it writes, and writes nothing if another
+server has it by then.
 """
 
 from __future__ import annotations
 
-import asyncio
+import fcntl
+import json
 import logging
 import os
-import queue
 import sqlite3
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import sqlalchemy as sa
-from starlette.concurrency import run_in_threadpool
 
-from .errors import RefusedError
-from .register import ChangedError, Key, Register, private
+from hetdp.errors import InputError
+
+from .guard import RefusedError
+from .register import ChangedError, Key, Register, new_version, private
 from .settings import Settings
 
 log = logging.getLogger("hetdp.server")
+P = ParamSpec("P")
 T = TypeVar("T")
+# The version of the tables below.
 VERSION = 3
-"""The version of the tables below."""
 _LOCK = 0x686574_6470  # a number of our own among PostgreSQL's advisory locks
+# Seconds after which it is tried again to empty the write-ahead log.
 _SOON = 0.2
-"""Seconds after which the writer tries again to empty the write-ahead log."""
-_MOST_AT_ONCE = 256
-_LOOKS, _WAIT = 20, 0.05
-"""How often a reader looks again, and after how many seconds, at a row that is not believed."""
+# Milliseconds to wait for another connection.
 _PATIENCE = 10_000
-"""Milliseconds to wait for another connection."""
 
 tables = sa.MetaData()
 
+# Single facts: version of the schema, hash of the curator's key, fingerprint of the vault.
 facts = sa.Table("server_facts", tables, sa.Column("name", sa.Text, primary_key=True), sa.Column("text", sa.Text))
-"""Single facts: version of the schema, hash of the curator's key, fingerprint of the vault."""
 
 studies = sa.Table(
     "server_studies",
@@ -77,6 +76,7 @@ people = sa.Table(
     sa.Column("epsilon", sa.Double),
     sa.Column("answer", sa.LargeBinary),  # the sealed grid code; null before and after
     sa.Column("version", sa.Text),  # random, anew whenever the row is written: see `register`
+    sa.Index("server_people_choices", "study", "epsilon"),  # by which people are counted
 )
 
 sessions = sa.Table(
@@ -85,9 +85,7 @@ sessions = sa.Table(
     sa.Column("hash", sa.Text, primary_key=True),
     sa.Column("person", sa.Text, index=True),  # null: the curator
     sa.Column("expires", sa.BigInteger, nullable=False),
-    sa.Column(
-        "proof", sa.Text
-    ),  # a MAC of the above and of the epoch: whose session it is cannot be changed from outside
+    sa.Column("proof", sa.Text),  # a MAC of the above and of the epoch: nobody else can say whose session it is
 )
 
 results = sa.Table(
@@ -118,11 +116,17 @@ audit = sa.Table(
 )
 
 
+_TABLES = {"study": studies, "person": people, "import": imports}
+# The cells of each kind of row, the id first.
+_CELLS = {kind: table.c.keys() for kind, table in _TABLES.items()}
+
+
 @dataclass
 class Transaction:
     """A connection inside a transaction, and what is to be done once it is committed.
 
-    The rows of studies, people and imports are written through `wrote`, and believed only if `vouches` says so.
+    The register is told of every row of a study, a person or an import that is written, and such a row is believed only
+    if `vouches` says so.
     """
 
     connection: sa.Connection
@@ -134,6 +138,19 @@ class Transaction:
     def execute(self, statement: sa.Executable, rows: Any = None) -> sa.CursorResult[Any]:
         """Run a statement."""
         return self.connection.execute(statement, rows)
+
+    def insert(self, kind: str, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Add rows, and tell the register."""
+        if rows:
+            self.execute(sa.insert(_TABLES[kind]), rows)
+        for row in rows:
+            self.wrote(kind, row)
+
+    def change(self, kind: str, row: Mapping[str, Any]) -> None:
+        """Write a row anew, and tell the register."""
+        table = _TABLES[kind]
+        self.execute(sa.update(table).where(table.c.id == row["id"]).values(row))
+        self.wrote(kind, row)
 
     def wrote(self, kind: str, row: Mapping[str, Any]) -> None:
         """Tell the register how a row is from now on; all its cells count, those that are not named are null."""
@@ -154,95 +171,110 @@ class Transaction:
         """Raise if rows of a study's people that were read before are not those that this server wrote last."""
         self.register.vouch_people(study, rows, self.written, everybody=False)
 
+    def fact(self, name: str) -> str | None:
+        """Return a single fact, if it is there."""
+        found: str | None = self.execute(sa.select(facts.c.text).where(facts.c.name == name)).scalar()
+        return found
+
+    def note(self, event: str, study: str | None = None, **detail: Any) -> None:
+        """Write a public event into the audit log."""
+        row = {"at": int(time.time()), "event": event, "study": study, "detail": json.dumps(detail)}
+        self.execute(sa.insert(audit).values(row))
+
     def after(self, action: Callable[[], None]) -> None:
         """Have something done after the commit, and only then."""
         self.done.append(action)
 
 
-Job = Callable[[Transaction], T]
-
-
-_TABLES = {"study": studies, "person": people, "import": imports}
-_CELLS = {kind: table.c.keys() for kind, table in _TABLES.items()}
-"""The cells of each kind of row, the id first."""
-
-
 class Store:
-    """The database of one server.
-
-    Attributes
-    ----------
-    returned
-        What is to be done when the writer had lost its session and has another one: another server may have written
-        in between, so what is in memory is read anew.
-    """
+    """The database of one server."""
 
     def __init__(self, settings: Settings, register: Register) -> None:
-        self.engine = connect(settings.database)
-        self.register, self.returned = register, list[Callable[[sa.Connection], None]]()
-        self._writes = self.engine.execution_options(writes=True)
-        self._alone = False
+        self.engine, self.register = connect(settings.database), register
+        self._lock_file = f"{settings.sqlite_file or settings.register_file}.lock"
+        self._handle: int | None = None
         self._session: sa.Connection | None = None
-        self._scrub, self._closed, self._door = False, False, threading.Lock()
+        self._turn, self._closed = threading.RLock(), False  # whose turn it is to write
+        self._emptying: threading.Timer | None = None
         self._doubt = True  # what the process before left in doubt, if it was cut off
         self.undecided = False
-        self._queue: queue.SimpleQueue[tuple[Job[Any], Future[Any]] | None] = queue.SimpleQueue()
-        self._writer = threading.Thread(target=self._work, name="hetdp-writer", daemon=True)
-        self._writer.start()
 
-    def stay_alone(self) -> None:
-        """Write only while no other server does; raise if one does now. SQLite has a file for that: see `start`."""
-        self._alone = self.engine.dialect.name == "postgresql"
-        self.submit(lambda _: None).result()
-
-    async def read(self, query: Job[T]) -> T:
-        """Return what a query finds; it runs in a thread."""
-
-        def run() -> T:
-            with self.engine.connect() as connection:
-                return query(Transaction(connection, self.register))
-
-        if self.undecided:  # what the row was last is not known; the writer finds out, or says that it cannot
-            await self.write(lambda _: None)
-        for _ in range(_LOOKS):
-            try:
-                return await run_in_threadpool(run)
-            except ChangedError:  # perhaps the row is just being written: it is believed once that is committed
-                await asyncio.sleep(_WAIT)
-        return await run_in_threadpool(run)
-
-    async def write(self, job: Job[T]) -> T:
-        """Return what a job returns, after the commit of the transaction that carried it."""
-        return await asyncio.wrap_future(self.submit(job))
-
-    def submit(self, job: Job[T]) -> Future[T]:
-        """Queue a job; its future is done after the commit."""
-        future: Future[T] = Future()
-        with self._door:
-            if self._closed:
-                raise RefusedError(503)
-            self._queue.put((job, future))
-        return future
+    def claim(self) -> None:
+        """Become the one server of this database; raise if there is another."""
+        self._handle = os.open(self._lock_file, os.O_RDWR | os.O_CREAT, 0o600)
+        os.fchmod(self._handle, 0o600)
+        other = "another process serves this database; stop it first"
+        try:
+            fcntl.flock(self._handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            self.write(lambda _: None)  # takes the lock of PostgreSQL, and decides what is in doubt
+        except OSError:
+            raise InputError(other) from None
+        except RefusedError as error:
+            raise InputError(other if error.code == "another-server" else error.detail) from None
 
     def close(self) -> None:
-        """Finish what is queued, then let go of the database."""
-        with self._door:
+        """Finish what is being written, then close everything."""
+        with self._turn:
             self._closed = True
-            self._queue.put(None)
-        self._writer.join()
-        if self._session is not None:
-            self._session.close()
-        self.engine.dispose()
-        self.register.close()
+            if self._session is not None:
+                self._session.close()
+            self.engine.dispose()
+            self.register.close()
+            if self._handle is not None:
+                os.close(self._handle)
+                self._handle = None
+
+    def read(self, query: Callable[Concatenate[Transaction, P], T], *args: P.args, **named: P.kwargs) -> T:
+        """Return what a query finds."""
+        if not self.undecided:
+            with suppress(ChangedError):
+                return self._look(query, *args, **named)
+        # Perhaps the row was just being written: it is believed once that is committed. Nobody writes in our turn.
+        with self._turn:
+            self._decide()
+            return self._look(query, *args, **named)
+
+    def _look(self, query: Callable[Concatenate[Transaction, P], T], *args: P.args, **named: P.kwargs) -> T:
+        with self.engine.connect() as connection:
+            return query(Transaction(connection, self.register), *args, **named)
+
+    def write(self, job: Callable[Concatenate[Transaction, P], T], *args: P.args, **named: P.kwargs) -> T:
+        """Return what a job returns, after the commit of its transaction."""
+        with self._turn:
+            if self._closed:
+                raise RefusedError(503)
+            self._decide()
+            batch = None
+            try:
+                with self._writing() as connection:
+                    transaction = Transaction(connection, self.register)
+                    result = job(transaction, *args, **named)
+                    if transaction.written:
+                        self._doubt = True
+                        batch = self.register.prepare(transaction.written)
+                if batch is not None:
+                    self.register.settle(batch, len(transaction.written))
+                self._doubt = False
+            except Exception:
+                if batch is None or not self._came(batch):
+                    raise
+            for action in transaction.done:
+                try:
+                    action()
+                except Exception as error:  # noqa: BLE001  it is stored; who waits must hear so
+                    log.warning("after a commit", extra={"facts": {"error": type(error).__name__}})
+            if transaction.scrub and self._emptying is None:
+                self._empty_log()
+            return result
 
     @contextmanager
     def _writing(self) -> Iterator[sa.Connection]:
-        """Give the connection of the writer, in a transaction that commits at the end."""
-        if not self._alone:
-            with self._writes.begin() as connection:
+        """Give the connection that writes, in a transaction that commits at the end."""
+        if self.engine.dialect.name == "sqlite":
+            with self.engine.execution_options(writes=True).begin() as connection:
                 yield connection
             return
-        session = self._locked_session()
+        session = self._session = self._session or self._locked_session()
         try:
             with session.begin():
                 yield session
@@ -254,100 +286,41 @@ class Store:
 
     def _locked_session(self) -> sa.Connection:
         """Return the one session that may write to PostgreSQL; raise if another server has the lock."""
-        if self._session is not None:
-            return self._session
         session = self.engine.connect()
         try:
-            _lock(session)
+            locked = session.execute(sa.select(sa.func.pg_try_advisory_lock(_LOCK))).scalar()
             session.execute(sa.text("SET synchronous_commit TO on"))  # what is acknowledged is on disk
-            for action in self.returned:
-                action(session)
             session.commit()
         except BaseException:  # whatever it is, a session that is not used must not keep the lock
             session.invalidate()
             session.close()
             raise
-        self._session = session
+        if not locked:
+            session.close()
+            raise RefusedError(503, "another-server", "Another server serves this database; this one writes nothing.")
         return session
-
-    def _work(self) -> None:
-        while True:
-            try:
-                first = self._queue.get(timeout=_SOON if self._scrub else None)
-            except queue.Empty:
-                self._empty_log()
-                continue
-            if first is None:
-                return
-            batch, last = [first], False
-            while len(batch) < _MOST_AT_ONCE and not self._queue.empty():
-                item = self._queue.get()
-                if item is None:
-                    last = True
-                    break
-                batch.append(item)
-            batch = [item for item in batch if item[1].set_running_or_notify_cancel()]
-            if batch:
-                self._carry(batch)
-            if self._scrub:
-                self._empty_log()
-            if last:
-                return
 
     def _empty_log(self) -> None:
         """Move the write-ahead log of SQLite into the file and empty it: pages in it hold answers that are gone.
 
-        A reader that is under way can prevent that for a moment; then it is tried again soon, and at the end.
+        A reader that is under way can prevent that for a moment, and so can a full disk; then it is tried again soon.
         """
-        if self.engine.dialect.name != "sqlite":
-            self._scrub = False
-            return
-        # Whatever goes wrong, a full disk say, the writer must live on; it tries again.
-        with suppress(sqlite3.Error, sa.exc.SQLAlchemyError), closing(self.engine.raw_connection()) as raw:
-            cursor = raw.cursor()
-            cursor.execute("PRAGMA busy_timeout=50")
-            (busy, *_) = cursor.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
-            cursor.execute(f"PRAGMA busy_timeout={_PATIENCE}")
-            self._scrub = bool(busy)
-
-    def _carry(self, batch: list[tuple[Job[Any], Future[Any]]]) -> None:
-        """Run jobs in one transaction; if it fails for an unforeseen reason, each in one of its own."""
-        outcomes: list[tuple[Future[Any], Any, Exception | None]] = []
-        transaction, prepared = None, None
-        try:
-            self._decide()
-            with self._writing() as connection:
-                transaction = Transaction(connection, self.register)
-                outcomes = [(future, *_outcome(job, transaction)) for job, future in batch]
-                if transaction.written:
-                    self._doubt = True
-                    prepared = self.register.prepare(transaction.written)
-            if prepared is not None:
-                self.register.settle(prepared, len(transaction.written))
-            self._doubt = False
-        except Exception as error:  # noqa: BLE001  whatever it is, its askers must hear of it
-            if prepared is None or transaction is None or not self._came(prepared):
-                self._fail(batch, error)
+        with self._turn:
+            self._emptying = None
+            if self._closed or self.engine.dialect.name != "sqlite":
                 return
-        self._scrub |= transaction.scrub
-        for action in transaction.done:
-            try:
-                action()
-            except Exception as error:  # noqa: BLE001  it is stored; those who wait must hear so
-                log.warning("after a commit", extra={"facts": {"error": type(error).__name__}})
-        for future, result, refusal in outcomes:
-            if refusal is None:
-                future.set_result(result)
-            else:
-                future.set_exception(refusal)
+            busy = 1
+            with suppress(sqlite3.Error, sa.exc.SQLAlchemyError), closing(self.engine.raw_connection()) as raw:
+                cursor = raw.cursor()
+                cursor.execute("PRAGMA busy_timeout=50")
+                (busy, *_) = cursor.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+                cursor.execute(f"PRAGMA busy_timeout={_PATIENCE}")
+            if busy:
+                self._emptying = threading.Timer(_SOON, self._empty_log)
+                self._emptying.daemon = True
+                self._emptying.start()
 
-    def _fail(self, batch: list[tuple[Job[Any], Future[Any]]], error: Exception) -> None:
-        """Run the jobs of a transaction that failed each in one of its own; if there was one, tell it."""
-        if len(batch) > 1:
-            for item in batch:
-                self._carry([item])
-        else:
-            batch[0][1].set_exception(error)
+    # --- A commit of which it is not known whether it happened
 
     def _came(self, batch: int) -> bool:
         """Say whether a transaction whose commit failed is in the database after all."""
@@ -377,19 +350,6 @@ class Store:
         return found is not None and self.register.sign(kind, *found) == mac
 
 
-def _outcome(job: Job[Any], transaction: Transaction) -> tuple[Any, Exception | None]:
-    """Run one job. A refusal comes before anything is written, so it does not spoil the others' transaction."""
-    try:
-        return job(transaction), None
-    except RefusedError as refusal:
-        return None, refusal
-
-
-def _lock(session: sa.Connection) -> None:
-    if not session.execute(sa.select(sa.func.pg_try_advisory_lock(_LOCK))).scalar():
-        raise RefusedError(503, "another-server", "Another server serves this database; this one writes nothing.")
-
-
 def connect(url: str) -> sa.Engine:
     """Return an engine that syncs every commit and never puts a parameter into a message."""
     address = sa.make_url(url)
@@ -416,3 +376,68 @@ def _sqlite(connection: Any, _record: Any) -> None:
     settings = ("journal_mode=WAL", "synchronous=FULL", "foreign_keys=ON", "secure_delete=ON")
     for pragma in (*settings, f"busy_timeout={_PATIENCE}"):
         connection.execute(f"PRAGMA {pragma}")
+
+
+# ---------------------------------------------------------------------------------------------------------
+# The first thing at every start
+
+
+def prepare(database: Store, fingerprint: str, *, trusted: bool = False) -> None:
+    """Have tables of this version, the vault whose fingerprint this is, and a register; raise if one does not fit."""
+    tables.create_all(database.engine)
+    for index in people.indexes:  # which a database may lack that was made before them
+        index.create(database.engine, checkfirst=True)
+    database.write(_prepared, fingerprint, trusted=trusted)
+
+
+def _prepared(transaction: Transaction, fingerprint: str, *, trusted: bool) -> None:
+    older = _upgraded(transaction)
+    sealed_by = transaction.fact("vault")
+    if sealed_by is None:
+        transaction.execute(sa.insert(facts).values({"name": "vault", "text": fingerprint}))
+    elif sealed_by != fingerprint:
+        raise InputError("this is not the key with which the answers were sealed; nothing was changed")
+    register = transaction.register
+    people_there = any(transaction.execute(sa.select(table.c.id).limit(1)).first() for table in (studies, people))
+    if not register.exists() and not trusted and people_there:
+        why = "an older hetdp made none: " if older else "bring it back, or "
+        raise InputError(
+            f"{register.path} is missing, so answers that were put back or changed could not be noticed; {why}"
+            "start once with --trust-database if you know that nobody changed the database"
+        )
+    register.create()
+    if trusted:
+        found = ((kind, row) for kind, table in _TABLES.items() for row in transaction.execute(sa.select(table)))
+        register.adopt((kind, row.id if kind == "study" else row.study, row) for kind, row in found)
+
+
+def _upgraded(transaction: Transaction) -> bool:
+    """Bring the tables to the version of this server; say whether an older one had made them."""
+    found = transaction.fact("version")
+    if found is None and transaction.execute(sa.select(facts)).first() is None:
+        transaction.execute(sa.insert(facts).values({"name": "version", "text": str(VERSION)}))
+        return False
+    old = int(found) if found is not None and found.isdecimal() else 0
+    if old > VERSION:
+        raise InputError("this database was made by a newer hetdp; update hetdp. Nothing was changed")
+    for version in range(old, VERSION):
+        if version not in STEPS:
+            raise InputError(f"the database has version {found}, from which there is no way here; nothing was changed")
+        STEPS[version](transaction)
+        transaction.execute(sa.update(facts).where(facts.c.name == "version").values(text=str(version + 1)))
+    return old < VERSION
+
+
+def _versions(transaction: Transaction) -> None:
+    """From 2 to 3: every row of a study or a person has a version, every session a proof; those that are there end."""
+    for table in (studies, people):
+        transaction.connection.exec_driver_sql(f"ALTER TABLE {table.name} ADD COLUMN version TEXT")
+        ids = transaction.execute(sa.select(table.c.id)).scalars().all()
+        change = sa.update(table).where(table.c.id == sa.bindparam("row")).values(version=sa.bindparam("fresh"))
+        if ids:
+            transaction.execute(change, [{"row": row, "fresh": new_version()} for row in ids])
+    transaction.connection.exec_driver_sql(f"ALTER TABLE {sessions.name} ADD COLUMN proof TEXT")
+
+
+# From each older version of the tables, the step to the next one.
+STEPS: Mapping[int, Callable[[Transaction], None]] = {2: _versions}

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import math
 import time
-from dataclasses import dataclass
-from functools import lru_cache
 from typing import Annotated, Any, Literal
 
 import sqlalchemy as sa
@@ -14,10 +12,10 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from hetdp.core import cells
 from hetdp.core.domain import Interval
+from hetdp.files import jsonable
 
-from . import keys, store
-from .access import Execute
-from .errors import RefusedError
+from . import access, store
+from .guard import RefusedError
 from .register import ChangedError, new_version
 
 Phase = Literal["planned", "open", "closed", "publishing", "published"]
@@ -25,8 +23,8 @@ Phase = Literal["planned", "open", "closed", "publishing", "published"]
 MOST_TIERS = 12
 MOST_WAVES = 24
 MOST_INVITATIONS = 10_000
+# A free choice ends here; more protects nobody and `public` says so more honestly.
 LARGEST_CHOICE = 20.0
-"""A free choice ends here; more protects nobody and `public` says so more honestly."""
 
 _PLAIN = r"^[^\x00-\x1f\x7f-\x9f\u2028\u2029]*$"
 _LATEST = 4_102_444_800  # the year 2100
@@ -38,11 +36,13 @@ Sentence = Annotated[str, Field(max_length=200, pattern=_PLAIN)]
 Unit = Annotated[str, Field(max_length=30, pattern=_PLAIN)]
 
 
-class _Strict(BaseModel):
+class Strict(BaseModel):
+    """Data from outside: no unknown field, no conversion of types."""
+
     model_config = ConfigDict(extra="forbid", strict=True)
 
 
-class Tier(_Strict):
+class Tier(Strict):
     """One privacy choice: its name, its ε (a number, `inf` or `public`) and one plain sentence."""
 
     name: Name
@@ -55,7 +55,7 @@ class Tier(_Strict):
         return cells.epsilon_of(self.epsilon)
 
 
-class FreeChoice(_Strict):
+class FreeChoice(Strict):
     """People choose ε themselves, between two ends."""
 
     least: Annotated[float, Field(ge=1e-3, le=LARGEST_CHOICE)]
@@ -68,14 +68,14 @@ class FreeChoice(_Strict):
         return self
 
 
-class Wave(_Strict):
+class Wave(Strict):
     """One publication: when its answers close, and the share of everybody's ε that it may spend."""
 
     closes: Annotated[int, Field(ge=0, le=_LATEST)]
     share: Annotated[float, Field(gt=0, le=1)] = 1.0
 
 
-class NewStudy(_Strict):
+class NewStudy(Strict):
     """What a curator decides before anybody answers."""
 
     question: Question
@@ -101,14 +101,16 @@ class NewStudy(_Strict):
         return self
 
 
-@dataclass(frozen=True)
-class Study:
+class Study(BaseModel):
     """A study as it is stored."""
+
+    model_config = ConfigDict(frozen=True)  # what else its row holds is left out
 
     id: str
     question: str
     unit: str
-    interval: Interval
+    lo: float
+    hi: float
     tiers: tuple[Tier, ...]
     free: FreeChoice | None
     opens: int
@@ -121,32 +123,23 @@ class Study:
     @classmethod
     def of(cls, row: Any) -> Study:
         """Return the study of a row."""
-        tiers, free = _choices(row.choices)
-        return cls(
-            id=row.id,
-            question=row.question,
-            unit=row.unit,
-            interval=Interval(row.lo, row.hi),
-            tiers=tiers,
-            free=free,
-            opens=row.opens,
-            waves=_waves(row.waves),
-            fewest=row.fewest,
-            changeable=row.changeable,
-            wave=row.wave,
-            status=row.status,
-        )
+        return cls.model_validate({**row._mapping, **json.loads(row.choices), "waves": json.loads(row.waves)})
+
+    @property
+    def interval(self) -> Interval:
+        """The smallest and the largest answer."""
+        return Interval(self.lo, self.hi)
 
     @property
     def current(self) -> Wave:
         """The wave that is open now, or the last one."""
         return self.waves[min(self.wave, len(self.waves) - 1)]
 
-    def phase(self, now: float | None = None) -> Phase:
+    def phase(self) -> Phase:
         """Return where the study stands."""
-        now = time.time() if now is None else now
         if self.status in {"publishing", "published"}:
             return "publishing" if self.status == "publishing" else "published"
+        now = time.time()
         if now < self.opens:
             return "planned"
         return "open" if now < self.current.closes else "closed"
@@ -162,40 +155,20 @@ class Study:
                     return known.level
         raise RefusedError(422, "choice", "This study has no such privacy choice.")
 
-    @property
-    def names(self) -> dict[float, str]:
-        """The tiers' names by their ε."""
-        return {tier.level: tier.name for tier in self.tiers}
+    def choice(self, level: float) -> dict[str, Any]:
+        """Return what somebody chose: the name of the tier, if there are tiers, and its ε."""
+        names = {tier.level: tier.name for tier in self.tiers}
+        return {"tier": names.get(level), "epsilon": jsonable(level)}
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything public about the study, as JSON has it."""
         return {
-            "id": self.id,
-            "question": self.question,
-            "unit": self.unit,
-            "bounds": [self.interval.lo, self.interval.hi],
-            "tiers": [tier.model_dump() for tier in self.tiers],
-            "free": self.free.model_dump() if self.free else None,
-            "opens": self.opens,
+            **self.model_dump(mode="json", exclude={"lo", "hi", "status"}),
+            "bounds": [self.lo, self.hi],
             "closes": self.current.closes,
-            "waves": [wave.model_dump() for wave in self.waves],
             "wave": min(self.wave, len(self.waves) - 1),
-            "fewest": self.fewest,
-            "changeable": self.changeable,
             "phase": self.phase(),
         }
-
-
-@lru_cache(maxsize=256)
-def _choices(text: str) -> tuple[tuple[Tier, ...], FreeChoice | None]:
-    found = json.loads(text)
-    free = FreeChoice.model_validate(found["free"]) if found["free"] else None
-    return tuple(Tier.model_validate(tier) for tier in found["tiers"]), free
-
-
-@lru_cache(maxsize=256)
-def _waves(text: str) -> tuple[Wave, ...]:
-    return tuple(Wave.model_validate(wave) for wave in json.loads(text))
 
 
 def rounded_down(epsilon: float) -> float:
@@ -212,44 +185,38 @@ def rounded_down(epsilon: float) -> float:
 def create(transaction: store.Transaction, new: NewStudy) -> Study:
     """Store a new study and return it."""
     interval = Interval(*new.bounds).ordinary()
-    choices = {"tiers": [t.model_dump() for t in new.tiers], "free": new.free.model_dump() if new.free else None}
     row: dict[str, Any] = {
-        "id": keys.opaque_id(),
-        "question": new.question,
-        "unit": new.unit,
+        **new.model_dump(include={"question", "unit", "opens", "fewest", "changeable"}),
+        "id": access.new_id(),
         "lo": interval.lo,
         "hi": interval.hi,
-        "choices": json.dumps(choices),
+        "choices": json.dumps(new.model_dump(include={"tiers", "free"})),
         "waves": json.dumps([wave.model_dump() for wave in new.waves]),
-        "opens": new.opens,
-        "fewest": new.fewest,
-        "changeable": new.changeable,
         "wave": 0,
         "status": "open",
         "created": int(time.time()),
         "version": new_version(),
     }
-    transaction.execute(sa.insert(store.studies).values(row))
-    transaction.wrote("study", row)
-    note(transaction, "study created", row["id"], {"tiers": len(new.tiers), "waves": len(new.waves)})
+    transaction.insert("study", [row])
+    transaction.note("study created", row["id"], tiers=len(new.tiers), waves=len(new.waves))
     return get(transaction, row["id"])
 
 
 def get(transaction: store.Transaction, study: str) -> Study:
     """Return a study by its id, or raise; also if it is not as this server wrote it last."""
-    row = _row(transaction.execute, study)
+    row = _row(transaction, study)
     if not transaction.vouches("study", row._mapping):
         raise ChangedError
     return Study.of(row)
 
 
-def shown(execute: Execute, study: str) -> Study:
+def shown(transaction: store.Transaction, study: str) -> Study:
     """Return a study by its id as the database has it: to be shown, never to decide anything."""
-    return Study.of(_row(execute, study))
+    return Study.of(_row(transaction, study))
 
 
-def _row(execute: Execute, study: str) -> Any:
-    row = execute(sa.select(store.studies).where(store.studies.c.id == study)).first()
+def _row(transaction: store.Transaction, study: str) -> Any:
+    row = transaction.execute(sa.select(store.studies).where(store.studies.c.id == study)).first()
     if row is None:
         raise RefusedError(404)
     return row
@@ -257,46 +224,47 @@ def _row(execute: Execute, study: str) -> Any:
 
 def move(transaction: store.Transaction, study: str, **changes: Any) -> None:
     """Change where a study stands; raise if it is not as this server wrote it last."""
-    before = _row(transaction.execute, study)._mapping
+    before = _row(transaction, study)._mapping
     if not transaction.vouches("study", before):
         raise ChangedError
-    now = {**before, **changes, "version": new_version()}
-    transaction.execute(sa.update(store.studies).where(store.studies.c.id == study).values(now))
-    transaction.wrote("study", now)
+    transaction.change("study", {**before, **changes, "version": new_version()})
 
 
-def every(execute: Execute) -> list[Study]:
+def every(transaction: store.Transaction) -> list[Study]:
     """Return all studies, the newest first, as the database has them: to be shown."""
     order = (store.studies.c.created.desc(), store.studies.c.id)
-    return [Study.of(row) for row in execute(sa.select(store.studies).order_by(*order))]
+    return [Study.of(row) for row in transaction.execute(sa.select(store.studies).order_by(*order))]
+
+
+def sizes(transaction: store.Transaction) -> dict[str, int]:
+    """Return how many people have joined each study."""
+    table = store.people
+    query = sa.select(table.c.study, sa.func.count(table.c.epsilon).label("people")).group_by(table.c.study)
+    return {row.study: row.people for row in transaction.execute(query)}
+
+
+def joined(transaction: store.Transaction, study: str) -> dict[float, int]:
+    """Return {ε: people} of a study; a choice stays when the answer is deleted after the last publication."""
+    level = store.people.c.epsilon
+    mine = (store.people.c.study == study) & level.is_not(None)
+    query = sa.select(level, sa.func.count().label("people")).where(mine).group_by(level).order_by(level)
+    return {row.epsilon: row.people for row in transaction.execute(query)}
 
 
 def invite(transaction: store.Transaction, study: str, count: int) -> list[str]:
     """Make invitations and return their tokens, which are stored nowhere."""
     if get(transaction, study).status == "published":
         raise RefusedError(409, "closed", "This study is closed.")
-    tokens = [keys.fresh() for _ in range(count)]
-    rows = [_invited(study, token) for token in tokens]
-    transaction.execute(sa.insert(store.people), rows)
-    for row in rows:
-        transaction.wrote("person", row)
-    note(transaction, "invitations made", study, {"count": count})
+    tokens = [access.new_token() for _ in range(count)]
+    hashes = [access.digest("invitation", token) for token in tokens]
+    fresh = ({"id": access.new_id(), "study": study, "version": new_version()} for _ in tokens)
+    transaction.insert("person", [{**row, "invitation": hashed} for row, hashed in zip(fresh, hashes, strict=True)])
+    transaction.note("invitations made", study, count=count)
     return tokens
 
 
-def _invited(study: str, token: str) -> dict[str, str]:
-    hashed = keys.digest("invitation", token)
-    return {"id": keys.opaque_id(), "study": study, "invitation": hashed, "version": new_version()}
-
-
-def note(transaction: store.Transaction, event: str, study: str | None = None, detail: Any = None) -> None:
-    """Write a public event into the audit log."""
-    row = {"at": int(time.time()), "event": event, "study": study, "detail": json.dumps(detail or {})}
-    transaction.execute(sa.insert(store.audit).values(row))
-
-
-def events(execute: Execute, study: str, most: int = 200) -> list[dict[str, Any]]:
+def events(transaction: store.Transaction, study: str, most: int = 200) -> list[dict[str, Any]]:
     """Return the public events of a study, the newest first."""
     table = store.audit
     query = sa.select(table).where(table.c.study == study).order_by(table.c.number.desc()).limit(most)
-    return [{"at": row.at, "event": row.event, **json.loads(row.detail)} for row in execute(query)]
+    return [{"at": row.at, "event": row.event, **json.loads(row.detail)} for row in transaction.execute(query)]

@@ -1,10 +1,10 @@
 import { call, say, short } from "./api.js";
+import { brief, draw } from "./chart.js";
 
 const START = JSON.parse(document.getElementById("mix").dataset.start);
 const MOST = 6;
 const field = (id) => document.getElementById(id);
 const tiers = field("tiers");
-const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 
 function addTier({ epsilon, share }) {
   const node = field("tier").content.cloneNode(true);
@@ -73,7 +73,7 @@ function show(data) {
       ? `People who allow ε = ${short(most.epsilon)} spend ${short(most.spent)}. With ε = ${short(data.frontier)} for everybody above it, the squared error would grow by 1 %.`
       : "Nobody is above the saturation level: everybody's ε is used in full.");
   document.body.dataset.threshold = data.threshold ?? "";
-  draw(data, open);
+  charts(data, open);
   table(data.comparison.methods);
 }
 
@@ -93,42 +93,27 @@ function table(methods) {
   }));
 }
 
-const faded = (hex) => `rgba(${[1, 3, 5].map((i) => parseInt(hex.slice(i, i + 2), 16)).join(",")},0.55)`;
-const LOUD = { adpm: 3.5, minimax: 2 };
-const DASHES = ["solid", "dash", "dot", "dashdot", "longdash", "longdashdot", "solid", "dash", "dot"];
-function lines(curves, x) {
-  const hues = ["#8f6bb1", "#c27d2c", "#4b8fd0", "#b5566b", "#7a8a3a", "#3f9c9c", "#9a7b5b"];
+// The two methods that matter most are drawn boldly, the others thinly, each with dashes of its own.
+function lines(curves) {
   let next = 0;
-  return curves.map((curve, i) => ({
-    x, y: curve.error.map((e) => 100 * e), name: curve.label, mode: "lines", hovertemplate: "%{y:.3g} %",
-    line: {
-      width: LOUD[curve.method] ?? 1.6, dash: curve.method === "adpm" ? "solid" : DASHES[i],
-      color: curve.method === "adpm" ? colour("--accent") : curve.method === "minimax" ? colour("--ink") : hues[next++ % hues.length],
-    },
+  return curves.map((curve) => ({
+    name: curve.label,
+    values: curve.error.map((error) => 100 * error),
+    look: ["adpm", "minimax"].includes(curve.method) ? curve.method : `other-${next++}`,
   }));
 }
 
-function layout(xtitle, ytitle, extra) {
-  const axis = { type: "log", gridcolor: colour("--line"), zeroline: false, linecolor: colour("--line"), dtick: 1, automargin: true };
-  return {
-    margin: { l: 56, r: 12, t: 8, b: 44 }, paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)", hovermode: "x unified",
-    font: { color: colour("--soft"), size: 12, family: getComputedStyle(document.body).fontFamily },
-    hoverlabel: { bgcolor: colour("--surface"), bordercolor: colour("--line"), font: { color: colour("--ink") } },
-    xaxis: { ...axis, title: { text: xtitle } }, yaxis: { ...axis, dtick: "D2", title: { text: ytitle } },
-    legend: { orientation: "h", y: 1.02, yanchor: "bottom", x: 0 }, ...extra,
-  };
-}
-const upright = (x) => ({ type: "line", x0: x, x1: x, yref: "paper", y0: 0, y1: 1, line: { color: colour("--soft"), width: 1, dash: "dot" } });
-const OPTIONS = { displayModeBar: false, responsive: true, staticPlot: false };
-
-function draw(data, open) {
+function charts(data, open) {
   const { epsilon, spent, methods } = data.over_epsilon;
-  Plotly.react("over-epsilon", [
-    { x: epsilon, y: spent, name: "spent", mode: "lines", line: { color: colour("--accent"), width: 3.5 }, fill: "tozeroy", fillcolor: "rgba(0,0,0,0)", hovertemplate: "%{y:.3g}" },
-    { x: epsilon, y: epsilon, name: "allowed; what lies between is free", mode: "lines", line: { color: colour("--soft"), width: 1.5, dash: "dash" }, fill: "tonexty", fillcolor: faded(colour("--pale")), hovertemplate: "%{y:.3g}" },
-  ], layout("ε that the open tier allows", "ε", { shapes: [upright(open.epsilon)] }), OPTIONS);
-  Plotly.react("methods", lines(methods, epsilon), layout("ε that the open tier allows", "worst-case error, % of the range", { shapes: [upright(open.epsilon)] }), OPTIONS);
-  Plotly.react("over-n", lines(data.over_n.methods, data.over_n.n), layout("people", "worst-case error, % of the range", { shapes: [upright(data.n)] }), OPTIONS);
+  const allowed = { at: epsilon, label: "ε that the open tier allows", short: "ε =", show: short };
+  const people = { at: data.over_n.n, label: "people", short: "People", show: (n) => brief(Math.round(n)) };
+  const error = { label: "worst-case error, % of the range", unit: " %", show: brief };
+  draw(field("over-epsilon"), {
+    title: "What the open tier spends as it allows more", x: allowed, y: { label: "ε of one person", unit: "", show: short }, mark: open.epsilon, area: true,
+    lines: [{ name: "spent", values: spent, look: "adpm" }, { name: "allowed; what lies between is free", values: epsilon, look: "allowed" }],
+  });
+  draw(field("methods"), { title: "The error of every method as the open tier allows more", x: allowed, y: error, mark: open.epsilon, lines: lines(methods) });
+  draw(field("over-n"), { title: "The error of every method over the number of people", x: people, y: error, mark: data.n, lines: lines(data.over_n.methods) });
 }
 
 function reset() {
@@ -146,5 +131,4 @@ field("add").addEventListener("click", () => {
   tiers.insertBefore(tiers.lastElementChild, last);
   changed();
 });
-matchMedia("(prefers-color-scheme: dark)").addEventListener("change", ask);
 reset();

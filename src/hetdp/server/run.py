@@ -15,19 +15,16 @@ import sqlalchemy as sa
 
 from hetdp.errors import InputError
 
-from . import keys, store
+from . import access, demo, store
 from .app import close, create_app
 from .guard import JsonLines
 from .register import Register
 from .settings import Settings
-from .start import new_key
 
 _PATIENCE = 10
-_SWITCH = 5e-4
-"""Seconds after which a busy thread lets another one run: the writer must not hold up the network."""
 
 
-def run(
+def serve(
     settings: Settings, host: str, port: int, *, proxy: bool = False, listener: socket.socket | None = None
 ) -> None:
     """Serve until a signal comes; requests that are under way are finished.
@@ -43,7 +40,6 @@ def run(
         say(f"curator key (shown this once): {app.state.first_key}")
     say(f"serving on {address}, sign in at {address}/sign-in")
     log_to_stderr()
-    sys.setswitchinterval(_SWITCH)
     config = uvicorn.Config(
         app,
         host=host,
@@ -92,13 +88,13 @@ def log_to_stderr() -> None:
 def replaced_key(settings: Settings) -> str:
     """Return a new curator key; the old one and every session of the curator end."""
     engine = store.connect(settings.database)
-    register = Register(settings.register_file, keys.Vault.of(settings))
+    register = Register(settings.register_file, access.Vault.of(settings))
     try:
         if not sa.inspect(engine).has_table(store.facts.name):
             raise InputError("there is no server's database here; start the server first")
-        # Not by a writer of its own: it would decide about changes that a running server is just making.
+        # Not by a store of its own: it would decide about changes that a running server is just making.
         with engine.execution_options(writes=True).begin() as connection:
-            return new_key(store.Transaction(connection, register))
+            return access.new_key(store.Transaction(connection, register))
     finally:
         engine.dispose()
 
@@ -132,17 +128,15 @@ def _copy(source: Path, target: Path) -> None:
     target.chmod(0o600)
 
 
-def run_demo(host: str, port: int) -> None:
+def serve_demo(host: str, port: int) -> None:
     """Serve a sample study from a folder that is removed at the end."""
-    from .demo import sample
-
     with tempfile.TemporaryDirectory(prefix="hetdp-demo-") as folder:
         listener = listening(host, port)
         settings = replace(Settings(), database=f"sqlite:///{folder}/demo.db", tick=1.0)
         app = create_app(settings)
         address = f"http://{host}:{listener.getsockname()[1]}"
-        for line in sample(app, address):
+        for line in demo.sample(app, address):
             say(line)
         close(app)
         say(f"curator key: {app.state.first_key}")
-        run(settings, host, port, listener=listener)
+        serve(settings, host, port, listener=listener)

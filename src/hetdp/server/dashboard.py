@@ -6,12 +6,15 @@ Nothing here can see an answer: every function takes a study and {ε: people}, a
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
+from hetdp.core.cells import epsilon_of
 from hetdp.core.levels import Levels
 from hetdp.core.plan import Plan, plan
+from hetdp.files import jsonable
 from hetdp.ledger._amounts import Rule, budget_units
 from hetdp.ledger._amounts import level as ledger_level
 from hetdp.report import text
@@ -20,17 +23,21 @@ from .studies import Study
 
 People = Mapping[float, int]
 
+# Of the report's sentences about a plan, those that concern a study before it is published.
+_SHOWN = {"Saturation", "Noise", "Error", "Instead", "Meaning", "Left out"}
+# Where a slider for a free choice of ε stops in every decade.
 STEPS = (1.0, 1.5, 2.0, 3.0, 5.0, 7.0)
-"""Where a slider for a free choice of ε stops in every decade."""
 
 
 def planned(study: Study, people: People) -> Plan | None:
     """Return the plan of the current wave if it were published now; None while nobody is there."""
     if not sum(people.values()):
         return None
-    key = tuple(sorted((shared(study, level), count) for level, count in people.items() if count))
+    counts = Counter[float]()
+    for level, count in people.items():
+        counts[shared(study, level)] += count  # a small share may make two levels one
     names = tuple(names_of(study, people).items())
-    return _plan(key, names, study.interval.lo, study.interval.hi)
+    return _plan(tuple(sorted(counts.items())), names, study.lo, study.hi)
 
 
 @lru_cache(maxsize=256)
@@ -40,13 +47,13 @@ def _plan(people: tuple[tuple[float, int], ...], names: tuple[tuple[float, str],
 
 @lru_cache(maxsize=64)
 def _plan_facts(p: Plan) -> dict[str, Any]:
-    """Everything public about a plan; `core.plan` returns the same object for the same people: cached."""
-    return p.to_dict()
+    """Return what is public about a plan but for what only a published result needs; the same plan comes often."""
+    return {name: fact for name, fact in p.to_dict().items() if name not in {"exact", "assumptions"}}
 
 
 def shared(study: Study, level: float) -> float:
     """Return with which ε somebody enters the current wave: its share of theirs, as the ledger reckons it."""
-    return allowance(level, study.current.share)
+    return ledger_level(allowed_units(level, study.current.share))
 
 
 @lru_cache(maxsize=4096)
@@ -56,11 +63,6 @@ def allowed_units(epsilon: float, share: float) -> int:
     return Rule.given(share=share).allowed(units, units)
 
 
-def allowance(epsilon: float, share: float) -> float:
-    """Return the same as the ε that the ledger makes of it."""
-    return ledger_level(allowed_units(epsilon, share))
-
-
 def live(study: Study, people: People) -> dict[str, Any]:
     """Return what the curator sees: who joined which tier, and the library's facts about the plan."""
     p = planned(study, people)
@@ -68,7 +70,7 @@ def live(study: Study, people: People) -> dict[str, Any]:
         "study": study.to_dict(),
         "n": sum(people.values()),
         "joined": _joined(study, people, p),
-        "plan": None if p is None else _brief(_plan_facts(p)),
+        "plan": None if p is None else _plan_facts(p),
         "sentences": [] if p is None else [list(pair) for pair in text.plan_lines(p) if pair[0] in _SHOWN],
     }
 
@@ -89,46 +91,31 @@ def table(p: Plan, names: Mapping[float, str]) -> list[dict[str, Any]]:
             "name": names.get(band.epsilon[0], f"ε = {text.epsilon(band.epsilon[0])}")
             if band.epsilon[0] == band.epsilon[1]
             else f"ε = {text.epsilon(band.epsilon[0])} to {text.epsilon(band.epsilon[1])}",
-            "epsilon": _json(band.epsilon[1]),
+            "epsilon": jsonable(band.epsilon[1]),
             "people": band.people,
-            "spent": _json(band.spent[1]),
+            "spent": jsonable(band.spent[1]),
             "share": band.share,
         }
         for band in p.facts.bands
     ]
 
 
-_SHOWN = {"Saturation", "Noise", "Error", "Instead", "Meaning", "Left out"}
-
-
-def _brief(facts: dict[str, Any]) -> dict[str, Any]:
-    """Leave out what only a published result needs."""
-    return {name: fact for name, fact in facts.items() if name not in {"exact", "assumptions"}}
-
-
 def names_of(study: Study, people: People) -> dict[float, str]:
     """Return names for the levels of the current wave."""
-    return {shared(study, _level(choice)): choice["name"] for choice in choices(study, people)}
+    if study.free is None:
+        return {shared(study, tier.level): tier.name for tier in study.tiers}
+    return {shared(study, level): f"ε = {level:g}" for level in people}
 
 
 def choices(study: Study, people: People) -> list[dict[str, Any]]:
-    """Return the privacy choices of a study: its tiers, or the levels that people chose freely."""
-    if study.free is None:
-        return [tier.model_dump() for tier in study.tiers]
-    return [{"name": f"ε = {level:g}", "epsilon": level, "sentence": ""} for level in people]
-
-
-def _level(choice: Mapping[str, Any]) -> float:
-    return math.inf if isinstance(choice["epsilon"], str) else float(choice["epsilon"])
-
-
-def stops(study: Study) -> list[float]:
-    """Return where the slider of a free choice stops, both ends included."""
-    if study.free is None:
-        return []
-    least, most = study.free.least, study.free.most
-    series = [step * 10.0**decade for decade in range(-3, 2) for step in STEPS]
-    return [least, *(round(stop, 6) for stop in series if least < stop < most), most]
+    """Return the privacy choices of a study with what each would cost now: its tiers, or stops of a slider."""
+    offers = [tier.model_dump() for tier in study.tiers]
+    if study.free is not None:
+        least, most = study.free.least, study.free.most
+        series = [round(step * 10.0**decade, 6) for decade in range(-3, 2) for step in STEPS]
+        stops = [least, *(stop for stop in series if least < stop < most), most]
+        offers = [{"name": f"ε = {stop:g}", "epsilon": stop, "sentence": ""} for stop in stops]
+    return [{**offer, "cost": cost(study, people, epsilon_of(offer["epsilon"]))} for offer in offers]
 
 
 def cost(study: Study, people: People, level: float) -> dict[str, Any]:
@@ -143,16 +130,12 @@ def cost(study: Study, people: People, level: float) -> dict[str, Any]:
     spent = row.spent if row else 0.0
     free = row is not None and row.free > 1e-3 * min(allowed, 1e6)
     return {
-        "allowed": _json(allowed),
-        "spends": _json(spent),
+        "allowed": jsonable(allowed),
+        "spends": jsonable(spent),
         "sure": _sure(level),
         "meaning": _meaning(level),
         "sentence": _cost_sentence(allowed, spent, free=free),
     }
-
-
-def _json(epsilon: float) -> float | str:
-    return "inf" if math.isinf(epsilon) else epsilon
 
 
 def _sure(epsilon: float) -> float:
@@ -197,7 +180,7 @@ def _figures(p: Plan | None) -> dict[str, Any] | None:
         return None
     return {
         "n": p.n,
-        "threshold": None if p.threshold is None else _json(p.threshold),
+        "threshold": jsonable(p.threshold),
         "worst_case_error": p.worst_case_error,
         "even_spread_error": p.facts.even_spread_error,
         "abstains": p.abstains,
