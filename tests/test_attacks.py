@@ -710,9 +710,8 @@ def forge(settings, world, wave, allowed, changes, monkeypatch):
     monkeypatch.setattr(_release, "_charge_now", fails)
     assert world.site.publish(world.study, wave).json()["error"]["code"] == "ledger"
     monkeypatch.setattr(_release, "_charge_now", real)
-    ask = {"bounds": Interval(0, 10), "method": "adpm", "variance": None}
     name, about = f"{world.study}-{wave}", {"study": world.study, "wave": wave}
-    request = Request(name, Rule.given(share=share), ask, allowed, about)
+    request = Request(name, Rule.given(share=share), Interval(0, 10), people=allowed, about=about)
     plan = {
         "method": "adpm", "bounds": [(0.0).hex(), (10.0).hex()], "count": [1], "rounded": False, "names": {},
         "units": [2**30], "threshold": None, "abstains": False, "variance": (0.25).hex(), "shrink": (1.0).hex(),

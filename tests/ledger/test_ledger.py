@@ -35,6 +35,7 @@ from hetdp.ledger import (
     ChargedError,
     Ledger,
     LedgerError,
+    Request,
     _amounts,
     _book,
     _charge,
@@ -1649,11 +1650,9 @@ def test_bounds_that_no_report_can_show_are_refused_before_the_charge(where):
         for bounds in ((0, 1e-200), (0, 1e155)):
             with pytest.raises(InputError, match="mean squared errors"):
                 ledger.mean(Untouchable(), person=PEOPLE, bounds=bounds, release_id="may", spend=0.1)
-            request = _release.Request(
-                "may", Rule.given(spend=0.1), {"bounds": hetdp.Interval(*bounds), "method": "adpm", "variance": None}
-            )
+            request = Request("may", Rule.given(spend=0.1), hetdp.Interval(*bounds))
             with pytest.raises(InputError, match="mean squared errors"):  # whoever calls it
-                _release.carry_out(ledger, request, lambda *_: pytest.fail("the values were read"))
+                ledger.carry_out(request, lambda *_: pytest.fail("the values were read"))
         assert ledger.verify().charges == 0
 
 

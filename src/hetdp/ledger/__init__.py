@@ -4,6 +4,10 @@ A person's budget is a promise for their lifetime with the data's owner. A relea
 spent, min(ε, t) in the paper's words, rounded up to 10⁻⁹: what is saturated stays for later releases. The composition
 theorem and its proof are in the documentation; the modules carry the rest of the argument: `_amounts` (a charge never
 passes what is left), `privacy.release` (no result without its charge), `_head` (an old copy is noticed).
+
+Who keeps the values elsewhere than in a file or a frame, as the server does, uses `Ledger.carry_out` with a `Request`
+and a function that reads them. Amounts are then in the ledger's units: `budget_units` and `Rule.allowed` say what a
+person allows, `level` the ε of that, and `charges` what a plan costs at each of its levels.
 """
 
 from __future__ import annotations
@@ -22,16 +26,16 @@ from hetdp.estimators import find as find_method
 from hetdp.sources import Form
 
 from . import _book, _chain, _enroll, _rows, _schema
-from ._amounts import UNLIMITED, Rule, budget_units
+from ._amounts import UNLIMITED, Rule, budget_units, charges, level
 from ._book import Book
 from ._enroll import Enrolled
-from ._errors import ChargedError, LedgerError
+from ._errors import ChargedError, LedgerError, OtherRequestError
 from ._forecast import Forecast, forecast
 from ._head import Head, read_head, sync_head, write_head
 from ._history import Balance, Entry, balance, balances, entries, export
 from ._members import clean_ids
 from ._people import budgets_of
-from ._release import LedgerRelease, Request, carry_out, find
+from ._release import Keeper, LedgerRelease, Read, Request, carry_out, find
 from ._store import Store, opened, readable
 from ._verify import Verified, verify
 
@@ -39,7 +43,8 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection
 
 __all__ = [
-    "Balance", "ChargedError", "Enrolled", "Entry", "Forecast", "Ledger", "LedgerError", "LedgerRelease", "Verified"
+    "UNLIMITED", "Balance", "ChargedError", "Enrolled", "Entry", "Forecast", "Keeper", "Ledger", "LedgerError",
+    "LedgerRelease", "OtherRequestError", "Request", "Rule", "Verified", "budget_units", "charges", "level",
 ]  # fmt: skip
 
 T = TypeVar("T")
@@ -254,7 +259,6 @@ class Ledger:
         """
         (name,) = clean_ids([release_id], "release id")
         interval = Interval.of(bounds).ordinary()
-        ask = {"bounds": interval, "method": method, "variance": variance}
         if variance is not None:
             unit_variance(variance, interval)
         if find_method(method).needs_records:
@@ -265,8 +269,26 @@ class Ledger:
         rows = _rows.source_of(source, value, person, form)
         rows.check()
         columns = {"value": value, "user": person if isinstance(person, str) else None, "files": _rows.names_of(rows)}
-        request = Request(name, rule, ask, _limits(people, rows), columns, quotes=people != "source")
-        return carry_out(self, request, lambda places, plan: _rows.tally_of(rows, places, plan))
+        limits, quotes = _limits(people, rows), people != "source"
+        request = Request(name, rule, interval, method, variance, limits, columns, quotes=quotes)
+        return self.carry_out(request, lambda places, plan: _rows.tally_of(rows, places, plan))
+
+    def carry_out(self, request: Request, read: Read, keeper: Keeper | None = None) -> LedgerRelease:
+        """Charge a release, compute it, store it and return it; what of this is done already is not done again.
+
+        `OtherRequestError` says that its id was charged for another request; `ChargedError` that it was charged and the
+        same request finishes it.
+
+        Parameters
+        ----------
+        read
+            From {person: place of their level in the plan} and the plan to the tally. It reads the values, so it is
+            called after the charge is on disk, and only if the plan uses data.
+        keeper
+            For an owner who does not trust the ledger's database: whoever can make a statement fail there after having
+            seen it would otherwise get a second draw for one charge.
+        """
+        return carry_out(self, request, read, keeper)
 
     def balance(self, person: str) -> Balance:
         """Return what a person asked for, has spent and has left."""

@@ -21,6 +21,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
+from hetdp.core.domain import Interval
 from hetdp.core.plan import Plan
 from hetdp.errors import HetdpError, InputError
 from hetdp.privacy.release import Release, release
@@ -47,11 +48,15 @@ class Request:
 
     Attributes
     ----------
-    ask
-        The bounds, method and variance that `plan` takes.
+    release
+        The id of the release.
+    rule
+        How much it may use of each person.
+    bounds, method, variance
+        As `plan` takes them.
     people
         {person: units} of those who take part and what each allows at most; None: everybody enrolled.
-    columns
+    about
         What else belongs to the request: names of columns and of a file. Never anything private.
     quotes
         Whether a message may quote an id; not if ids come from the rows themselves, see `_rows.ids_of`.
@@ -59,22 +64,28 @@ class Request:
 
     release: str
     rule: Rule
-    ask: Mapping[str, Any]
+    bounds: Interval
+    method: str = "adpm"
+    variance: float | None = None
     people: Mapping[str, int] | None = None
-    columns: Mapping[str, Any] = field(default_factory=dict)
+    about: Mapping[str, Any] = field(default_factory=dict)
     quotes: bool = True
+
+    @property
+    def ask(self) -> dict[str, Any]:
+        """What `plan` takes."""
+        return {"bounds": self.bounds, "method": self.method, "variance": self.variance}
 
     @property
     def facts(self) -> dict[str, Any]:
         """The request as plain data: what the same id must mean the next time."""
-        ask = {**self.ask, "bounds": [bound.hex() for bound in (self.ask["bounds"].lo, self.ask["bounds"].hi)]}
-        if ask["variance"] is not None:
-            ask["variance"] = float(ask["variance"]).hex()
+        variance = None if self.variance is None else float(self.variance).hex()
+        ask = {**self.ask, "bounds": [self.bounds.lo.hex(), self.bounds.hi.hex()], "variance": variance}
         people: Any = "enrolled"
         if self.people is not None:
             limits = (f"{person}\t{units}" for person, units in self.people.items())
             people = {"count": len(self.people), "ids": _members.digest(limits)}
-        return {"rule": self.rule.shown, "plan": ask, "people": people, "columns": dict(self.columns)}
+        return {"rule": self.rule.shown, "plan": ask, "people": people, "columns": dict(self.about)}
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,24 +119,13 @@ class Keeper(Protocol):
         """Write down the number that was drawn."""
 
 
-def carry_out(
-    ledger: Ledger,
-    request: Request,
-    read: Callable[[Mapping[str, int], Plan], Tally],
-    keeper: Keeper | None = None,
-) -> LedgerRelease:
-    """Charge a release, compute it, store it and return it; what of this is done already is not done again.
+Read = Callable[[Mapping[str, int], Plan], Tally]
+"""From {person: place of their level in the plan} and the plan to the tally."""
 
-    Parameters
-    ----------
-    read
-        From {person: place of their level in the plan} and the plan to the tally. It reads the values, so it is
-        called after the charge is on disk, and only if the plan uses data.
-    keeper
-        For an owner who does not trust the ledger's database: whoever can make a statement fail there after having
-        seen it would otherwise get a second draw for one charge.
-    """
-    request.ask["bounds"].ordinary()  # what is charged can also be shown
+
+def carry_out(ledger: Ledger, request: Request, read: Read, keeper: Keeper | None) -> LedgerRelease:
+    """Charge a release, compute it, store it and return it; see `Ledger.carry_out`."""
+    request.bounds.ordinary()  # what is charged can also be shown
     try:
         charged = ledger.change(lambda connection, book: _charged(connection, book, request))
     except KeyboardInterrupt:
@@ -231,9 +231,7 @@ def _parts(connection: Connection, book: Book, request: Request) -> dict[str, Pa
     return {person: (there[person], units) for person, units in people.items()}
 
 
-def _computed(
-    ledger: Ledger, charged: Event, read: Callable[[Mapping[str, int], Plan], Tally], keeper: Keeper | None
-) -> float:
+def _computed(ledger: Ledger, charged: Event, read: Read, keeper: Keeper | None) -> float:
     """Read the values and draw the result. A plan that abstains reads nothing.
 
     The charge is taken from the chain of events once more, together with the people: what the database showed as the

@@ -12,8 +12,8 @@ from typing import Any
 
 from hetdp.core.levels import Levels
 from hetdp.core.plan import Plan, plan
-from hetdp.ledger._amounts import Rule, budget_units
-from hetdp.ledger._amounts import level as ledger_level
+from hetdp.ledger import Rule, budget_units
+from hetdp.ledger import level as ledger_level
 from hetdp.report import facts, text
 
 from .studies import Study
