@@ -13,9 +13,8 @@ from measure import Timer, clock, race
 from table import Bar, Row
 
 from hetdp import Interval
-from hetdp.ledger import Ledger
-from hetdp.ledger._amounts import Rule
-from hetdp.ledger._release import Request, _charged
+from hetdp.ledger import Ledger, Request, Rule
+from hetdp.ledger.release import _charged
 
 PEOPLE = 10**6
 COHORTS = 10**3
@@ -75,11 +74,11 @@ def _ids(n: int) -> list[str]:
 
 def _charges(ledger: Ledger) -> Callable[[], object]:
     """Return a function that charges the next release: a little of everybody's budget."""
-    ask, numbers = {"bounds": Interval(0, 1), "method": "adpm", "variance": None}, itertools.count()
+    numbers = itertools.count()
 
     def charge() -> object:
-        request = Request(f"r{next(numbers)}", Rule.given(share=1e-4), ask)
-        return ledger.change(lambda connection, book: _charged(connection, book, request))
+        request = Request(f"r{next(numbers)}", Rule.given(share=1e-4), Interval(0, 1))
+        return ledger._books.change(lambda connection, state: _charged(connection, state, request))
 
     return charge
 

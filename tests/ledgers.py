@@ -9,8 +9,7 @@ import psycopg
 import pytest
 
 import postgres
-from hetdp.ledger import Ledger
-from hetdp.ledger import _schema as schema
+from hetdp.ledger import Ledger, store
 
 PEOPLE = [f"p{i:03}" for i in range(200)]
 VALUES = [0.25, 0.75] * 100
@@ -81,14 +80,14 @@ DROP_FUNCTIONS = ("DROP FUNCTION hetdp_refuse", "DROP FUNCTION hetdp_refuse_othe
 
 def drop_guards(where):
     if "://" in where:
-        execute(where, *[f"ALTER TABLE {table} DISABLE TRIGGER ALL" for table in schema.tables().metadata.tables])
+        execute(where, *[f"ALTER TABLE {table} DISABLE TRIGGER ALL" for table in store.TABLES.tables])
     else:
-        names = [words[2] for words in map(str.split, schema.guards("sqlite"))]
+        names = [words[2] for words in map(str.split, store.guards("sqlite"))]
         execute(where, *[f"DROP TRIGGER {name}" for name in names])
 
 
 def restore_guards(where):
     if "://" in where:
-        execute(where, *[f"ALTER TABLE {table} ENABLE TRIGGER ALL" for table in schema.tables().metadata.tables])
+        execute(where, *[f"ALTER TABLE {table} ENABLE TRIGGER ALL" for table in store.TABLES.tables])
     else:
-        execute(where, *schema.guards("sqlite"))
+        execute(where, *store.guards("sqlite"))

@@ -22,10 +22,10 @@ import sqlalchemy as sa
 import postgres
 from hetdp import InputError
 from hetdp.core.domain import Interval
-from hetdp.ledger import ChargedError, Ledger, LedgerError, _book, _members, _release, _rows
-from hetdp.ledger._amounts import UNLIMITED, Rule
-from hetdp.ledger._chain import Event, following
-from hetdp.ledger._release import Request
+from hetdp.ledger import UNLIMITED, ChargedError, Ledger, LedgerError, Request, Rule, books
+from hetdp.ledger import release as ledger_release
+from hetdp.ledger import rows as ledger_rows
+from hetdp.ledger.chain import Event, following
 from hetdp.server import access, answers, create_app, publish, run, store, studies
 from hetdp.server.guard import RefusedError
 from hetdp.server.register import ChangedError, Register
@@ -104,13 +104,13 @@ MOVES = [moved, swapped, rewritten, renamed, unguarded]
 
 def attack_on_members(where, move, monkeypatch, *, reopened):
     """Return the ε at which the strict person's value was used; None if no value was read."""
-    read, used = _rows.tally_of, []
+    read, used = ledger_rows.tally_of, []
 
     def watched(rows, places, plan):
         used.append(float(plan.levels.epsilon[places[STRICT]]))
         return read(rows, places, plan)
 
-    monkeypatch.setattr(_rows, "tally_of", watched)
+    monkeypatch.setattr(ledger_rows, "tally_of", watched)
     ledger = Ledger.create(where)
     ledger.enroll({STRICT: 0.01, **dict.fromkeys(OPEN, 2)})
     if reopened:
@@ -139,10 +139,10 @@ def test_rows_101_and_102_nobody_is_counted_in_a_cohort_to_which_no_event_brough
 @pytest.mark.parametrize("move", MOVES, ids=lambda move: move.__name__)
 def test_control_rows_101_and_102_the_attack_succeeds_where_members_are_not_compared(where, move, monkeypatch):
     def as_before(connection, _, upto, __):
-        event = next(event for event in _book.events(connection) if event.seq == upto)
-        return event, _members.members(connection, upto)
+        event = next(event for event in books.events(connection) if event.seq == upto)
+        return event, books.members(connection, upto)
 
-    monkeypatch.setattr(_release, "checked_members", as_before)
+    monkeypatch.setattr(ledger_release, "checked_members", as_before)
     used = attack_on_members(where, move, monkeypatch, reopened=True)
     assert used > 0.1, f"the strict person allowed 0.01 and was used at {used}"
 
@@ -188,7 +188,7 @@ def test_rows_101_and_102_a_release_that_is_resumed_compares_members_too(where, 
     def cut_off(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(_rows, "tally_of", cut_off)
+    monkeypatch.setattr(ledger_rows, "tally_of", cut_off)
     with pytest.raises(ChargedError):
         ledger.mean([1.0] * 101, **request)
     monkeypatch.undo()
@@ -203,26 +203,26 @@ def forged(where, folder, monkeypatch):
     with Ledger.create(folder / "decoy.db") as decoy:
         decoy.enroll({STRICT: 900, **dict.fromkeys(OPEN, 1000)})
         decoy.mean([0.0] * 101, person=[STRICT, *OPEN], bounds=(0, 1), spend=2, release_id="may")
-        charge = decoy.look(lambda connection, _: _release.find(connection, "may", "charge"))
-    real = _release.find
+        charge = decoy._books.look(lambda connection, _: books.find(connection, "may", "charge"))
+    real = ledger_release.find
     (row,) = selected(where, "SELECT seq, at, hash FROM hetdp_event WHERE seq = 2")
     false = Event(row[0], "charge", "may", row[1], charge.body, row[2])
 
     def find(connection, release, kind):
         return false if kind == "charge" else real(connection, release, kind)
 
-    monkeypatch.setattr(_release, "find", find)
+    monkeypatch.setattr(ledger_release, "find", find)
 
 
 def attack_by_a_forged_charge(where, folder, monkeypatch):
     """Return the ε at which the strict person's value was used; None if no value was read."""
-    read, used = _rows.tally_of, []
+    read, used = ledger_rows.tally_of, []
 
     def watched(rows, places, plan):
         used.append(float(plan.levels.epsilon[places[STRICT]]))
         return read(rows, places, plan)
 
-    monkeypatch.setattr(_rows, "tally_of", watched)
+    monkeypatch.setattr(ledger_rows, "tally_of", watched)
     with Ledger.create(where) as ledger:
         ledger.enroll({STRICT: 0.01, **dict.fromkeys(OPEN, 2)})
         forged(where, folder, monkeypatch)
@@ -238,13 +238,13 @@ def test_row_101_a_charge_that_is_not_in_the_history_is_not_carried_out(where, t
 
 
 def test_control_row_101_the_attack_succeeds_where_the_charge_is_not_compared(where, tmp_path, monkeypatch):
-    real = _release.checked_members
+    real = ledger_release.checked_members
 
     def as_before(connection, book, upto, name):
-        found = _release.find(connection, "may", "charge")
+        found = ledger_release.find(connection, "may", "charge")
         return found, real(connection, book, upto, name)[1]
 
-    monkeypatch.setattr(_release, "checked_members", as_before)
+    monkeypatch.setattr(ledger_release, "checked_members", as_before)
     assert attack_by_a_forged_charge(where, tmp_path, monkeypatch) > 0.1
 
 
@@ -601,17 +601,17 @@ def test_row_100_a_wave_has_one_number_also_if_the_database_refuses_to_store_it(
     settings, drawn = settings_for(tmp_path), []
     with served(settings) as site:
         world, key = World(settings, site, "open"), site.key
-        real = _release._stored
+        real = ledger_release._stored
 
         def refuses(connection, book, charged, number):
             drawn.append(number)
             raise LedgerError("planted")
 
-        monkeypatch.setattr(_release, "_stored", refuses)
+        monkeypatch.setattr(ledger_release, "_stored", refuses)
         for _ in range(3):
             assert site.publish(world.study).json()["error"]["code"] == "ledger"
             assert world.victim.delete("/api/answer").status_code == 409, "it was read, and has a number"
-        monkeypatch.setattr(_release, "_stored", real)
+        monkeypatch.setattr(ledger_release, "_stored", real)
     with served(settings) as site:
         site.curator.headers["Authorization"] = f"Bearer {key}"
         result = site.publish(world.study).json()["result"]
@@ -702,24 +702,23 @@ def forge(settings, world, wave, allowed, changes, monkeypatch):
     """Have a publication fail before its charge, then append one of the attacker's own to the ledger."""
     study = next(row for row in world.rows(store.studies) if row["id"] == world.study)
     share = json.loads(study["waves"])[wave]["share"]
-    real = _release._charge_now
+    real = ledger_release._charge_now
 
     def fails(*_):
         raise LedgerError("planted")
 
-    monkeypatch.setattr(_release, "_charge_now", fails)
+    monkeypatch.setattr(ledger_release, "_charge_now", fails)
     assert world.site.publish(world.study, wave).json()["error"]["code"] == "ledger"
-    monkeypatch.setattr(_release, "_charge_now", real)
-    ask = {"bounds": Interval(0, 10), "method": "adpm", "variance": None}
+    monkeypatch.setattr(ledger_release, "_charge_now", real)
     name, about = f"{world.study}-{wave}", {"study": world.study, "wave": wave}
-    request = Request(name, Rule.given(share=share), ask, allowed, about)
+    request = Request(name, Rule.given(share=share), Interval(0, 10), people=allowed, about=about)
     plan = {
         "method": "adpm", "bounds": [(0.0).hex(), (10.0).hex()], "count": [1], "rounded": False, "names": {},
         "units": [2**30], "threshold": None, "abstains": False, "variance": (0.25).hex(), "shrink": (1.0).hex(),
     }  # fmt: skip
 
     def append(connection, book):
-        cohort = _members.members(connection, book.head.seq, [world.person])[world.person]
+        cohort = books.members(connection, book.head.seq, [world.person])[world.person]
         facts = {
             "request": request.facts,
             "plan": plan | {name: cell for name, cell in changes.items() if name != "place"},
@@ -728,11 +727,11 @@ def forge(settings, world, wave, allowed, changes, monkeypatch):
             "people": {"people": len(allowed), "used_up": 0, "frozen": 0, "short": 0},
         }
         event = following(book.head, "charge", facts, name)
-        return _book.write(connection, book, event), event
+        return books.write(connection, book, event), event
 
     ledger = world.site.app.state.publisher.ledger
     ledger.enroll({row["id"]: row["epsilon"] for row in world.rows() if row["answer"] is not None})
-    ledger.change(append)
+    ledger._books.change(append)
 
 
 @pytest.mark.parametrize("what", FORGED)

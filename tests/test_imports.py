@@ -132,6 +132,9 @@ def violations(sources):
             found.append(f"{module} imports the noise")
         if tops & FRAMES and not module.startswith("hetdp.sources"):
             found.append(f"{module} imports a frame library")
+        if not f"{module}.".startswith("hetdp.ledger."):  # the server above all: it uses the ledger's public door
+            inside = sorted(name for name in names if name.startswith("hetdp.ledger."))
+            found += [f"{module} imports {name}, which is inside the ledger" for name in inside]
         if "opendp" in tops and module != "hetdp.privacy.noise":
             found.append(f"{module} imports opendp")
         by_name = re.sub(OWN, "", sources[module]) if module == "hetdp" else sources[module]
@@ -201,6 +204,8 @@ PLANTED = [
     ("tally.tally", "import polars", "hetdp.tally.tally imports a frame library"),
     ("tally.tally", "def f():\n    import pyarrow.parquet as pq", "hetdp.tally.tally imports a frame library"),
     ("checks.doctor", "from opendp import prelude", "hetdp.checks.doctor imports opendp"),
+    ("server.new", "from hetdp.ledger.inner import x", "hetdp.server.new imports hetdp.ledger.inner"),
+    ("server.new", "def f():\n    from hetdp.ledger import inner", "hetdp.server.new imports hetdp.ledger.inner"),
     (
         "core.plan",
         "import importlib\nimportlib.import_module('hetdp.tally.tally')",
@@ -237,6 +242,8 @@ SKELETON = {
     "hetdp.sources": "from . import arrays",
     "hetdp.sources.arrays": "import polars",
     "hetdp.estimators": "",
+    "hetdp.ledger": "from . import inner",
+    "hetdp.ledger.inner": "x = 1",
     "hetdp.estimators.new": "",
 }
 
@@ -257,6 +264,7 @@ HARMLESS = [
     ),
     ("checks.doctor", "from hetdp.privacy.noise import noisy"),
     ("sources.new", "import polars, pyarrow"),
+    ("server.new", "from hetdp.ledger import Ledger"),
 ]
 
 

@@ -1,4 +1,4 @@
-"""Files that are written whole or not at all, and what JSON cannot say."""
+"""Files that are written whole or not at all, databases in a file that sync every commit, and what JSON cannot say."""
 
 from __future__ import annotations
 
@@ -7,7 +7,13 @@ import math
 import os
 import tempfile
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+from hetdp.errors import InputError
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection, Engine
 
 
 def write_whole(path: str | os.PathLike[str], text: str, *, public: bool = False) -> None:
@@ -30,6 +36,35 @@ def write_whole(path: str | os.PathLike[str], text: str, *, public: bool = False
     except BaseException:  # an interrupt too leaves no half-written file
         Path(name).unlink(missing_ok=True)
         raise
+
+
+def sqlite_engine(path: str | os.PathLike[str], *, patience: float, pragmas: tuple[str, ...] = ()) -> Engine:
+    """Return an engine of SQLAlchemy for an SQLite file that exists: one that vanished must not come back empty.
+
+    A commit is on disk when it returns: with `synchronous = NORMAL` a power cut could forget it. Transactions begin
+    where SQLAlchemy begins them; with the option `writes` one takes the lock at once, or waits for it so many seconds,
+    and what it decides from cannot change before it commits. No message quotes a parameter.
+    """
+    import sqlalchemy as sa
+
+    name = quote(os.fsencode(Path(path).resolve()))  # of bytes: a name need not be text
+    url = sa.URL.create("sqlite", database=f"file:{name}", query={"mode": "rw", "uri": "true"})
+    engine = sa.create_engine(url, hide_parameters=True, connect_args={"timeout": patience})
+
+    @sa.event.listens_for(engine, "connect")
+    def careful(connection: Any, _record: Any) -> None:
+        connection.isolation_level = None  # Python's driver would begin transactions by itself
+        for pragma in ("journal_mode = WAL", "synchronous = FULL", "fullfsync = ON", *pragmas):
+            connection.execute(f"PRAGMA {pragma}")
+        if connection.execute("PRAGMA journal_mode").fetchone() != ("wal",):
+            raise InputError(f"{path} cannot be used: its file system does not allow a write-ahead log")
+
+    @sa.event.listens_for(engine, "begin")
+    def begin(connection: Connection) -> None:
+        writes = connection.get_execution_options().get("writes")
+        connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+
+    return engine
 
 
 def jsonable(fact: Any) -> Any:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import hetdp
-from hetdp.ledger._chain import canonical
+from hetdp.ledger.chain import canonical
 
 from .oracle import FOLDER, said
 

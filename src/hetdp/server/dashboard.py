@@ -15,8 +15,8 @@ from hetdp.core.cells import epsilon_of
 from hetdp.core.levels import Levels
 from hetdp.core.plan import Plan, plan
 from hetdp.files import jsonable
-from hetdp.ledger._amounts import Rule, budget_units
-from hetdp.ledger._amounts import level as ledger_level
+from hetdp.ledger import Rule, budget_units
+from hetdp.ledger import level as ledger_level
 from hetdp.report import text
 
 from .studies import Study

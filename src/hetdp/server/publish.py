@@ -41,10 +41,7 @@ import sqlalchemy as sa
 from hetdp.core.cells import epsilon_of
 from hetdp.core.plan import Plan
 from hetdp.errors import HetdpError, InputError, PrivacyError
-from hetdp.ledger import Ledger, LedgerRelease
-from hetdp.ledger._amounts import UNLIMITED, Rule, budget_units, charges
-from hetdp.ledger._errors import OtherRequestError
-from hetdp.ledger._release import Request, carry_out
+from hetdp.ledger import UNLIMITED, Ledger, LedgerRelease, OtherRequestError, Request, Rule, budget_units, charges
 from hetdp.tally.groupby import Table
 from hetdp.tally.tally import Tally
 
@@ -138,7 +135,6 @@ class Publisher:
 
     def _released(self, study: Study, wave: int, answered: Sequence[Any]) -> dict[str, Any]:
         """Return the facts of a release that the ledger has charged and stored; the same ones if it has already."""
-        ask = {"bounds": study.interval, "method": "adpm", "variance": None}
         share = study.waves[wave].share
         register = self.database.register
         used, drawn = register.used(study.id, wave), register.number(study.id, wave)
@@ -150,8 +146,8 @@ class Publisher:
                 continue
             reading = Reading(self, study, wave, name, answered, used, None if drawn is None else drawn[1])
             try:
-                request = Request(name, Rule.given(share=share), ask, allowed, about)
-                released = carry_out(self.ledger, request, reading, reading)
+                request = Request(name, Rule.given(share=share), study.interval, people=allowed, about=about)
+                released = self.ledger.carry_out(request, reading, reading)
             except OtherRequestError:  # an earlier attempt was charged for other people or levels: it is given up
                 continue
             return self._facts(study, released, answered)

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from hetdp.core.domain import Interval
 from hetdp.core.levels import Levels
@@ -22,35 +21,12 @@ from hetdp.privacy.exact import NoiseTerm
 from hetdp.statistics.statistic import Mean
 from hetdp.tally.groupby import Table, merge, round_down
 
-from ._amounts import UNLIMITED, Rule, charges, levels
-from ._book import Book
-from ._packed import integers, reals
+from .amounts import UNLIMITED, Floats, Ints, Rule, charges, levels
+from .chain import integers, reals
+from .state import State
 
-Ints = NDArray[np.int64]
 Part = tuple[int, int]
 """Some people of one cohort: the cohort, and what they allow in this release at most (`UNLIMITED`: not said)."""
-
-
-@dataclass(frozen=True, eq=False)
-class Parts:
-    """Who takes part: cohorts, what their people allow at most, how many they are. A cohort may come several times."""
-
-    cohort: Ints
-    own: Ints
-    count: Ints
-
-    @classmethod
-    def everybody(cls, book: Book) -> Parts:
-        """Return all people, none of whom has said anything for this release."""
-        there = _those(book.sheet[:, 4] > 0)
-        cohort, count = book.sheet[there, 0], book.sheet[there, 4]
-        return cls(cohort, np.full(cohort.size, UNLIMITED), count)
-
-    @classmethod
-    def of(cls, people: Mapping[Part, int]) -> Parts:
-        """Return parts that are counted."""
-        cohort, own, count = np.array([(*part, count) for part, count in people.items()], np.int64).reshape(-1, 3).T
-        return cls(cohort, own, count)
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,7 +38,8 @@ class Intent:
     plan
         Made on everybody's allowance.
     parts, place
-        The parts that enter with ε > 0, and the place of each one's level in the plan.
+        The parts that enter with ε > 0 as rows (cohort, what they allow, people), and the place of each one's level
+        in the plan.
     units
         What each level of the plan is charged.
     facts
@@ -71,66 +48,67 @@ class Intent:
     """
 
     plan: Plan
-    parts: Parts
+    parts: Ints
     place: Ints
     units: Ints
     facts: dict[str, int]
 
 
-def intended(book: Book, parts: Parts, rule: Rule, ask: Mapping[str, Any]) -> Intent:
+def everybody(state: State) -> Ints:
+    """Return all people as parts; none of them has said anything for this release."""
+    cohort, people = state.sheet[state.sheet[:, 4] > 0][:, [0, 4]].T
+    return np.array([cohort, np.full(cohort.size, UNLIMITED), people]).T
+
+
+def parts_of(people: Mapping[str, Part]) -> Ints:
+    """Return some people as parts: rows (cohort, what they allow, people). A cohort may come several times."""
+    counted = Counter(people.values())
+    return np.array([(*part, count) for part, count in counted.items()], np.int64).reshape(-1, 3)
+
+
+def intended(state: State, parts: Ints, rule: Rule, ask: Mapping[str, Any]) -> Intent:
     """Return what a release of these people would do; `ask` is what `plan` takes."""
-    rows = book.rows(parts.cohort)
-    asked, spent = book.sheet[rows, 1], book.sheet[rows, 3]
+    cohort, own, count = parts.T
+    rows = state.rows(cohort)
+    asked, spent = state.sheet[rows, 1], state.sheet[rows, 3]
     left = np.where(asked == UNLIMITED, UNLIMITED, np.maximum(asked - spent, 0))
     wanted = rule.wanted(asked, left)
-    allowed = np.minimum(np.minimum(left, wanted), parts.own)
+    allowed = np.minimum(np.minimum(left, wanted), own)
     epsilon = levels(allowed)
-    table = merge([Table(epsilon, parts.count, np.zeros_like(allowed))])
-    made = plan(Levels.from_table(table, _names(book, asked, epsilon)), **ask)
+    table = merge([Table(epsilon, count, np.zeros_like(allowed))])
+    made = plan(Levels.from_table(table, _names(state, asked, epsilon)), **ask)
     place = np.searchsorted(made.levels.epsilon, round_down(epsilon) if made.levels.rounded else epsilon)
     units = charges(made)
-    if (units[place] > allowed).any():  # by the claim in `_amounts` this cannot happen
+    if (units[place] > allowed).any():  # by the claim in `amounts` this cannot happen
         raise PrivacyError("this plan would charge more than somebody has left; nothing was released")
-    enters = _those(allowed > 0)
-    entered = Parts(parts.cohort[enters], parts.own[enters], parts.count[enters])
-    return Intent(made, entered, place[enters], units, _facts(parts.count, asked, spent, left, wanted))
+    frozen, empty = asked < spent, (left == 0) & (asked > 0)
+    kinds = {"used_up": empty & ~frozen, "frozen": frozen, "short": (left < wanted) & (left > 0)}
+    facts = {"people": int(count.sum()), **{name: int(count[kind].sum()) for name, kind in kinds.items()}}
+    enters = allowed > 0
+    return Intent(made, parts[enters], place[enters], units, facts)
 
 
-def _those(chosen: NDArray[np.bool_]) -> NDArray[np.bool_] | slice:
-    """Return what picks the chosen ones: nothing has to be copied when these are all."""
-    return slice(None) if chosen.all() else chosen
-
-
-def _names(book: Book, asked: Ints, epsilon: NDArray[np.float64]) -> dict[float, str]:
+def _names(state: State, asked: Ints, epsilon: Floats) -> dict[float, str]:
     """Return a name for each level at which all people are of tiers with names."""
     tiers: dict[float, set[str]] = {}
-    if book.names:
+    if state.names:
         for units, e in zip(asked.tolist(), epsilon.tolist(), strict=True):
-            tiers.setdefault(e, set()).add(book.names.get(units, ""))
+            tiers.setdefault(e, set()).add(state.names.get(units, ""))
     return {e: ", ".join(sorted(names)) for e, names in tiers.items() if "" not in names}
 
 
-def _facts(count: Ints, asked: Ints, spent: Ints, left: Ints, wanted: Ints) -> dict[str, int]:
-    frozen, empty = asked < spent, (left == 0) & (asked > 0)
-    kinds = {"used_up": empty & ~frozen, "frozen": frozen, "short": (left < wanted) & (left > 0)}
-    return {"people": int(count.sum()), **{name: int(count[kind].sum()) for name, kind in kinds.items()}}
-
-
-def split(book: Book, intent: Intent) -> tuple[list[list[int]], dict[Part, int]]:
+def split(state: State, intent: Intent) -> tuple[list[list[int]], dict[Part, int]]:
     """Return the cohorts to make, as an event lists them, and where each part with ε > 0 then is.
 
     A cohort of which everybody enters at one level stays as it is. Otherwise each part of it goes to a cohort of its
     own, shared with parts of other cohorts that had the same balance and enter at the same level.
     """
-    cohorts, parts = intent.parts.cohort.tolist(), intent.parts
-    times = Counter(cohorts)
+    times = Counter(intent.parts[:, 0].tolist())
     where: dict[Part, int] = {}
     fresh: dict[tuple[int, ...], int] = {}
-    following = max(book.cohorts, default=0) + 1
-    for cohort, own, count, place in zip(
-        cohorts, parts.own.tolist(), parts.count.tolist(), intent.place.tolist(), strict=True
-    ):
-        now = book.cohorts[cohort]
+    following = max(state.cohorts, default=0) + 1
+    for (cohort, own, count), place in zip(intent.parts.tolist(), intent.place.tolist(), strict=True):
+        now = state.cohorts[cohort]
         if times[cohort] == 1 and count == now.people:
             where[cohort, own] = cohort
         else:

@@ -55,13 +55,9 @@ def budget_units(cell: Any, where: str = "") -> int:
 
 
 def _decimal(cell: Any, value: float) -> Fraction:
-    if isinstance(cell, str):
-        return Fraction(cell.strip())
     if isinstance(cell, numbers.Integral):
         return Fraction(int(cell))
-    if isinstance(cell, (Fraction, decimal.Decimal)):
-        return Fraction(cell)
-    return Fraction(repr(value))
+    return Fraction(cell if isinstance(cell, (str, Fraction, decimal.Decimal)) else repr(value))
 
 
 def in_epsilon(units: int) -> float:
@@ -184,12 +180,6 @@ class Rule:
     def shown(self) -> dict[str, str]:
         """The rule as plain data, exact."""
         return {self.kind: str(self.amount)}
-
-    @classmethod
-    def of_shown(cls, shown: dict[str, str]) -> Rule:
-        """Return the rule of what `shown` gave."""
-        ((kind, amount),) = shown.items()
-        return cls.given(**{kind: Fraction(amount)})
 
     def __str__(self) -> str:
         words = {"spend": "ε a person", "share": "of each budget", "share_left": "of what is left"}

@@ -1,0 +1,415 @@
+"""An open ledger: what is read is checked against the chain, what is written extends it, people are where events say.
+
+Opening a ledger checks the chain and that balances are what the charges add up to. `verify` checks the rest: the file's
+pages, the triggers, who moved to which cohort and when, and that every charge is what its plan spends.
+
+Who is in which cohort is also checked by every release, after its charge and before a value is read
+(`checked_members`): a person moved to another cohort behind the ledger's back would otherwise be counted at an ε that
+was never theirs to spend.
+
+Claim. `checked_members` returns the people of the events, or raises.
+
+Argument. Each event that moves people carries, for each cohort, a digest of the ids that came to it, and is itself
+covered by the hash chain, which must end at the head that this ledger has seen. Rows of people are compared event by
+event: a row too many, too few, renamed, under another event or in another cohort changes a digest or a count, and so
+does a swap of two people that leaves all counts as they are. Where somebody came from is compared too, so a false row
+that was used for a later move and then taken away is noticed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from itertools import groupby
+from typing import Any, TypeVar
+
+import numpy as np
+from sqlalchemy import Connection
+from sqlalchemy.exc import DBAPIError
+
+from hetdp.errors import HetdpError, LedgerError
+
+from . import store
+from .amounts import charges
+from .chain import GENESIS, Event, Head, checked, following, integers, read_head, write_head
+from .charge import plan_of
+from .state import State
+from .store import PathName, Store, run
+
+T = TypeVar("T")
+_FEW = 500
+"""So many people are asked for by their ids; of more, all are read."""
+
+
+class Books:
+    """An open ledger: its database, its state after the events that were read so far, the head outside."""
+
+    def __init__(self, where: PathName, head_file: PathName | None, expect_head: str | None = None) -> None:
+        expected = None if expect_head is None else Head.parse(expect_head)
+        self.store, self.state, self.lock = store.opened(where, head_file), State(), threading.RLock()
+        try:
+            self._check(expected)
+            self.settle()
+        except BaseException:  # whatever it is, no connection stays open to a ledger that is refused
+            self.close()
+            raise
+
+    def _check(self, expected: Head | None) -> None:
+        beside = self.store.head_file
+        missing = beside is not None and read_head(beside) is None and expected is None
+        seen = self.look(lambda _, state: state.head.seq, expected)
+        if missing and seen > 1:
+            raise LedgerError(
+                f"{beside} is missing, so an old copy of the ledger could not be noticed; bring it back, or open "
+                "the ledger with a head that you wrote down: --expect-head NUMBER:HASH"
+            )
+
+    @property
+    def name(self) -> str:
+        """The file or address, without a password."""
+        return self.store.name
+
+    def look(self, at: Callable[[Connection, State], T], expected: Head | None = None) -> T:
+        """Return what a function finds in one moment of the ledger. It reads and no more: its errors mean damage."""
+        with self.lock:
+            outside = read_head(self.store.head_file)  # before the snapshot, see `chain`
+
+            def work(connection: Connection) -> T:
+                with readable(self.name):
+                    self.state = caught_up(connection, self.state, [outside, expected], self.name)
+                    return at(connection, self.state)
+
+            return self.store.transact(work)
+
+    def change(self, make: Callable[[Connection, State], tuple[State, T]]) -> T:
+        """Carry out one change under the ledger's lock; it is on disk when this returns.
+
+        The head outside is written too; `settle` before anything of the change is shown.
+        """
+        with self.lock:
+            outside = read_head(self.store.head_file)
+
+            def work(connection: Connection) -> tuple[State, T]:
+                with readable(self.name):
+                    state = caught_up(connection, self.state, [outside], self.name)
+                    _check_unless_alone(connection, state, self.name)
+                return make(connection, state)
+
+            self.state, made = self.store.transact(work, writes=True)
+            write_head(self.store.head_file, self.state.head)
+            return made
+
+    def settle(self) -> None:
+        """Flush the head file. Call this before anything that was read or written is shown."""
+        with self.lock:
+            write_head(self.store.head_file, self.state.head, sync=True)
+
+    def verify(self, expect_head: str | None) -> Verified:
+        """Check the whole ledger from its first event on; raise at the first fault."""
+        expected = None if expect_head is None else Head.parse(expect_head)
+        outside = read_head(self.store.head_file)
+
+        def work(connection: Connection) -> Verified:
+            with readable(self.name):
+                return verify(connection, [outside, expected], self.name)
+
+        return self.store.transact(work)
+
+    def close(self) -> None:
+        """Close the database."""
+        with self.lock:
+            self.store.close()
+
+
+def make(where: PathName, head_file: PathName | None) -> None:
+    """Make a new, empty ledger."""
+    place = store.opened(where, head_file, new=True)
+    event = following(GENESIS, "open", {"ledger": secrets.token_hex(16)})
+
+    def work(connection: Connection) -> None:
+        store.create(connection, place.name, event.facts["ledger"], GENESIS.hash)
+        write(connection, State(), event)
+
+    _alone(place, work)
+
+
+def upgrade(where: PathName, head_file: PathName | None) -> None:
+    """Bring a ledger that an older hetdp wrote to the schema of this one."""
+    place = store.opened(where, head_file)
+    _alone(place, lambda connection: store.migrate(connection, _stamp(connection, place.name)[0], place.name))
+
+
+def _alone(place: Store, work: Callable[[Connection], None]) -> None:
+    try:
+        place.transact(work, writes=True, locks=False)
+    finally:
+        place.close()
+
+
+@contextmanager
+def readable(name: str) -> Iterator[None]:
+    """Turn what a damaged entry brings about into one sentence: SQLite keeps a cell of any type in any column."""
+    try:
+        yield
+    except HetdpError:
+        raise
+    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError):
+        raise LedgerError(
+            f"{name} is damaged: it has an entry that no ledger writes; nothing is released from it"
+        ) from None
+
+
+# --- Events
+
+
+def events(connection: Connection, where: str = "seq > ?", cells: Sequence[Any] = (0,)) -> Iterator[Event]:
+    """Yield the events that a condition picks, in order."""
+    query = f"SELECT seq, kind, release, at, body, hash FROM hetdp_event WHERE {where} ORDER BY seq"  # noqa: S608  ours
+    return (Event(*row) for row in run(connection, query, cells))
+
+
+def find(connection: Connection, release_id: str, kind: str) -> Event | None:
+    """Return the charge or the result of a release, if there is one; raise if it was changed behind our back."""
+    found = [*events(connection, "release = ? AND kind = ?", (release_id, kind))]
+    return _intact(connection, found[0]) if found else None
+
+
+def _intact(connection: Connection, event: Event) -> Event:
+    """Return an event whose hash is the one of what it says; raise if it was changed since the ledger was opened."""
+    with readable("the ledger"):
+        before = _head_at(connection, event.seq - 1) or GENESIS
+        (found,) = checked([event], before, "the ledger")
+        return found
+
+
+def _head_at(connection: Connection, seq: int) -> Head | None:
+    row = run(connection, "SELECT seq, hash FROM hetdp_event WHERE seq = ?", [seq]).first()
+    return None if row is None else Head(*row)
+
+
+def write(connection: Connection, before: State, event: Event) -> State:
+    """Write one event and what it does to the cohorts; return the state after it.
+
+    The table of cohorts must say what the state before says: see `_check_unless_alone`.
+    """
+    state, known = before.after(event), len(before.sheet)
+    differs = np.ones(len(state.sheet), bool)
+    differs[:known] = (state.sheet[:known] != before.sheet).any(axis=1)
+    changes = "ON CONFLICT (cohort) DO UPDATE SET spent = excluded.spent, people = excluded.people"
+    store.insert(connection, store.COHORT, state.sheet[differs].tolist(), changes)
+    store.insert(connection, store.EVENT, [(event.seq, event.kind, event.release, event.at, event.body, event.hash)])
+    run(connection, "UPDATE hetdp_ledger SET seq = ?, hash = ?", (event.seq, event.hash))
+    return state
+
+
+def caught_up(connection: Connection, state: State, outside: Iterable[Head | None], name: str) -> State:
+    """Return the state with all events that it does not have yet; raise unless everything agrees.
+
+    Checked are: the schema, the chain of the new events, that they add up, that no head known from elsewhere is
+    missing, and, when a state is begun, that the table of cohorts says what the state says.
+    """
+    version, head, last = _stamp(connection, name)
+    store.check_version(version, name)
+    begun = state.head == GENESIS
+    if not begun and head == last == state.head and all(known in (None, head) for known in outside):
+        return state  # nothing has happened since
+    for known in {known for known in (state.head, *outside) if known is not None}:
+        _check_known(connection, known, head, name)
+    for event in checked(events(connection, "seq > ?", [state.head.seq]), state.head, name):
+        state = state.after(event)
+    if state.head != head:
+        raise LedgerError(f"{name} says that event {head.seq} is its last, and it is not; nothing is released from it")
+    if begun:
+        check_cohorts(connection, state, name)
+    return state
+
+
+def _stamp(connection: Connection, name: str) -> tuple[int, Head, Head]:
+    """Return the version of the schema, the head that the database says, and its last event."""
+    query = (
+        "SELECT version, ledger.seq, ledger.hash, last.seq, last.hash FROM hetdp_ledger AS ledger LEFT JOIN "
+        "(SELECT seq, hash FROM hetdp_event ORDER BY seq DESC LIMIT 1) AS last ON 1 = 1"
+    )
+    try:
+        row = run(connection, query).first()
+    except DBAPIError as error:
+        if "no such table" not in str(error.orig) and "UndefinedTable" not in type(error.orig).__name__:
+            raise
+        row = None
+    if row is None:
+        raise LedgerError(f"there is no ledger in {name}; make one with: hetdp ledger init")
+    version, seq, digest, *last = row
+    return version, Head(seq, digest), Head(*last)
+
+
+def _check_known(connection: Connection, known: Head, head: Head, name: str) -> None:
+    """Raise unless a head that was seen before is in this ledger."""
+    if known.seq > head.seq:
+        raise LedgerError(
+            f"{name} is an old copy: it ends at event {head.seq}, and event {known.seq} has been seen; "
+            "releasing from it would spend the same budgets again: bring back the newest copy"
+        )
+    found = GENESIS if known.seq == 0 else _head_at(connection, known.seq)
+    if found is None or not known.agrees(found):
+        raise LedgerError(
+            f"{name} has another event {known.seq} than the head that was kept outside of it (in its .head file, or "
+            "given by --expect-head): it is not the ledger that charged the last releases; nothing is released from it"
+        )
+
+
+def _check_unless_alone(connection: Connection, state: State, name: str) -> None:
+    """Check the cohorts unless nobody else has written since that was done: what we write ourselves follows the state.
+
+    SQLite has a number that changes when another connection has written; PostgreSQL has none.
+    """
+    written = run(connection, "PRAGMA data_version").scalar() if connection.dialect.name == "sqlite" else None
+    if written is None or connection.info.get("hetdp_written") != written:
+        check_cohorts(connection, state, name)
+        connection.info["hetdp_written"] = written
+
+
+def check_cohorts(connection: Connection, state: State, name: str) -> None:
+    """Raise unless the table of cohorts says what the state says, and nothing but a ledger writes to it."""
+    _, strangers = store.wrong_triggers(connection)
+    if strangers:
+        raise LedgerError(
+            f"{name} has a trigger that is not its own, {strangers[0]!r}; take it away: nothing is released from it"
+        )
+    rows = run(connection, "SELECT cohort, asked, budget, spent, people FROM hetdp_cohort ORDER BY cohort")
+    if [*map(tuple, rows)] != [*map(tuple, state.sheet.tolist())]:
+        raise LedgerError(f"the balances in {name} are not what its charges add up to; nothing is released from it")
+
+
+# --- Who is in which cohort: a row for every time that a person changed cohort, never changed itself
+
+
+def members(connection: Connection, upto: int, ids: Sequence[str] | None = None) -> dict[str, int]:
+    """Return {person: cohort} as of an event; of some people, if they are few, or of all.
+
+    Rows come in the order of events, so the last one of a person stays.
+    """
+    few = ids if ids is not None and len(ids) <= _FEW else ()
+    some = f"AND person IN ({', '.join('?' * len(few))})" if few else ""
+    query = f"SELECT person, cohort FROM hetdp_member WHERE event <= ? {some} ORDER BY person, event"  # noqa: S608  ours
+    return dict(map(tuple, run(connection, query, (upto, *few))))
+
+
+def move(connection: Connection, event: int, moved: Mapping[str, int]) -> None:
+    """Write that people changed cohort at an event; in the order of their ids, which suits the tree of the index."""
+    store.insert(connection, store.MEMBER, [(person, event, moved[person]) for person in sorted(moved)])
+
+
+def move_facts(there: Mapping[str, int], moved: Mapping[str, int]) -> dict[str, Any]:
+    """Return what an event says of people who change cohort: how many from where to where, and a digest of who."""
+    moves = Counter((there.get(person, 0), cohort) for person, cohort in moved.items())
+    return {"moves": [[*pair, people] for pair, people in sorted(moves.items())], "ids": digests(moved.items())}
+
+
+def digest(ids: Iterable[str]) -> str:
+    """Return a fingerprint of a set of ids. Ids are public."""
+    return hashlib.sha256("\n".join(sorted(ids)).encode()).hexdigest()
+
+
+def digests(rows: Iterable[tuple[str, int]]) -> dict[str, str]:
+    """Return for each cohort the fingerprint of the people who came to it; rows are (person, cohort)."""
+    came: dict[int, list[str]] = {}
+    for person, cohort in rows:
+        came.setdefault(cohort, []).append(person)
+    return {str(cohort): digest(people) for cohort, people in sorted(came.items())}
+
+
+# --- Verification: the whole ledger from its first event on, nothing taken on trust
+
+
+@dataclass(frozen=True)
+class Verified:
+    """What a ledger that passed contains; the head is worth writing down elsewhere."""
+
+    head: str
+    events: int
+    people: int
+    cohorts: int
+    charges: int
+    results: int
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the facts as plain data."""
+        return asdict(self)
+
+    def __str__(self) -> str:
+        pending = self.charges - self.results
+        waiting = f"; {pending:,} charged without a result yet" if pending else ""
+        return (
+            f"verified: {self.events:,} events, {self.people:,} people in {self.cohorts:,} cohorts, "
+            f"{self.charges:,} releases{waiting}\nhead {self.head}"
+        )
+
+
+def verify(connection: Connection, outside: Iterable[Head | None], name: str) -> Verified:
+    """Return what a ledger contains, or raise at its first fault."""
+    if connection.dialect.name == "sqlite" and run(connection, "PRAGMA integrity_check").scalar() != "ok":
+        raise LedgerError(
+            f"{name} is damaged: its pages do not fit together; go back to a copy that has the newest head"
+        )
+    state = caught_up(connection, State(), outside, name)
+    kinds: Counter[str] = Counter()
+    charged: dict[str | None, int] = {}
+    for event, _ in _replayed(connection, state, name):
+        kinds[event.kind] += 1
+        facts = event.facts
+        if event.kind == "charge":
+            charged[event.release] = event.seq
+            if not np.array_equal(charges(plan_of(facts["plan"])), integers(facts["units"])):
+                raise LedgerError(
+                    f"event {event.seq} charges something else than its plan spends; nothing is released from it"
+                )
+        elif event.kind == "result" and facts["charge"] != charged.get(event.release):
+            raise LedgerError(f"event {event.seq} is a result without its charge; nothing is released from this ledger")
+    held = int((state.sheet[:, 4] > 0).sum())
+    return Verified(str(state.head), state.head.seq, state.people, held, kinds["charge"], kinds["result"])
+
+
+def checked_members(connection: Connection, state: State, upto: int, name: str) -> tuple[Event | None, dict[str, int]]:
+    """Return an event and {person: cohort} as of it, or raise unless rows of people are those that events tell of."""
+    found: tuple[Event | None, dict[str, int]] = (None, {})
+    for event, there in _replayed(connection, state, name):
+        if event.seq == upto:
+            found = (event, dict(there))
+    return found
+
+
+def _replayed(connection: Connection, state: State, name: str) -> Iterator[tuple[Event, dict[str, int]]]:
+    """Yield every event with who is in which cohort after it; raise if the rows of people tell anything else."""
+    missing, _ = store.wrong_triggers(connection)
+    if missing:
+        raise LedgerError(
+            f"{name} has lost {len(missing)} of its triggers, such as {missing[0]}; something took them away"
+        )
+    there: dict[str, int] = {}
+    rows = run(connection, "SELECT event, person, cohort FROM hetdp_member ORDER BY event")
+    moves = ((event, [(p, c) for _, p, c in group]) for event, group in groupby(rows, key=lambda row: row[0]))
+    head = GENESIS
+    for event in checked(events(connection), GENESIS, name):
+        _check_moves(event, next(moves, None) if event.facts.get("moves") else None, there)
+        head = event.head
+        yield event, there
+    counted = {number: now.people for number, now in state.cohorts.items() if now.people}
+    if head != state.head or next(moves, None) is not None or Counter(there.values()) != Counter(counted):
+        raise LedgerError(f"people in {name} were moved between cohorts outside of hetdp; nothing is released from it")
+
+
+def _check_moves(event: Event, found: tuple[int, list[tuple[str, int]]] | None, there: dict[str, int]) -> None:
+    """Compare an event's moves with the rows of people, and carry them out in `there`."""
+    seq, rows = found or (event.seq, [])
+    moves = Counter((there.get(person, 0), cohort) for person, cohort in rows)
+    told = {(origin, target): people for origin, target, people in event.facts.get("moves", ())}
+    if seq != event.seq or moves != Counter(told) or digests(rows) != event.facts.get("ids", {}):
+        raise LedgerError(
+            f"the people of event {event.seq} are not those who were written down; nothing is released from this ledger"
+        )
+    there.update(rows)

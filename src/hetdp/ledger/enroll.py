@@ -1,0 +1,150 @@
+"""Enrolment: who is in the ledger, and with which lifetime budget."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import Connection
+
+from hetdp.core.levels import joined_names
+from hetdp.errors import InputError
+from hetdp.sources import Form, Source
+
+from .amounts import budget_units
+from .books import members, move, move_facts, write
+from .chain import following
+from .rows import clean_ids
+from .state import State
+
+Budgets = dict[str, int]
+
+
+@dataclass(frozen=True)
+class Enrolled:
+    """What an enrolment did, in people.
+
+    Attributes
+    ----------
+    frozen
+        Of those who lowered their budget, how many had spent more than that already. They take no part any more.
+    """
+
+    added: int = 0
+    raised: int = 0
+    lowered: int = 0
+    frozen: int = 0
+    unchanged: int = 0
+
+    def __str__(self) -> str:
+        said = [f"{self.added:,} people enrolled"]
+        said += [f"{count:,} {verb}" for verb, count in (("raised", self.raised), ("lowered", self.lowered)) if count]
+        if self.frozen:
+            said.append(f"{self.frozen:,} of these frozen, as they have spent more already")
+        return ", ".join([*said, *([f"{self.unchanged:,} unchanged"] if self.unchanged else [])])
+
+
+def enroll(
+    connection: Connection, state: State, budgets: Mapping[str, int], names: Mapping[int, str]
+) -> tuple[State, Enrolled]:
+    """Enrol people with budgets in units; of those enrolled already, change the budget.
+
+    A budget may be raised at any time. One that is lowered below what was spent cannot be honoured for the past: the
+    person is frozen and has weight 0 from now on.
+    """
+    there = members(connection, state.head.seq, list(budgets)) if state.people else {}
+    kinds: Counter[str] = Counter()
+    moved: dict[str, tuple[int, int]] = {}  # what they ask for and have spent: those who agree in both share a cohort
+    for person, asked in budgets.items():
+        now = state.cohorts[there[person]] if person in there else None
+        if now is None:
+            kinds["added"] += 1
+        elif asked == now.asked:
+            kinds["unchanged"] += 1
+            continue
+        else:
+            kinds["raised" if asked > now.asked else "lowered"] += 1
+            kinds["frozen"] += asked < min(now.asked, now.spent)
+        moved[person] = (asked, 0 if now is None else now.spent)
+    new_names = {str(asked): name for asked, name in names.items() if state.names.get(asked) != name}
+    if not moved and not new_names:
+        return state, Enrolled(**kinds)
+    cohort = {(now.asked, now.spent): number for number, now in sorted(state.cohorts.items(), reverse=True)}
+    fresh = sorted(set(moved.values()) - cohort.keys())
+    cohort |= {key: number for number, key in enumerate(fresh, max(state.cohorts, default=0) + 1)}
+    to = {person: cohort[key] for person, key in moved.items()}
+    new = [[cohort[asked, spent], asked, max(asked, spent), spent] for asked, spent in fresh]
+    facts: dict[str, Any] = {"new": new, **move_facts(there, to), **({"names": new_names} if new_names else {})}
+    event = following(state.head, "enroll", facts)
+    move(connection, event.seq, to)
+    return write(connection, state, event), Enrolled(**kinds)
+
+
+def budgets_of(
+    source: Any, person: Any, budget: Any, tiers: Mapping[str, Any], form: Form
+) -> tuple[Budgets, dict[int, str]]:
+    """Return {person: units} and the names of tiers by their budget; a bad id or budget raises and names its place."""
+    if not isinstance(tiers, Mapping) or not all(isinstance(name, str) for name in tiers):
+        raise InputError(f"tiers are a mapping of names to budgets, such as {{'open': 1}} (got {type(tiers).__name__})")
+    known = {name: budget_units(cell, f" for tier {name!r}") for name, cell in tiers.items()}
+    mapping = isinstance(source, Mapping)
+    table = not mapping and (isinstance(person, str) or isinstance(source, (str, os.PathLike)))
+    if not table and (person is not None or (mapping and budget is not None)):
+        raise InputError("columns are named for files and frames only; a mapping has ids and budgets itself")
+    if mapping:
+        pairs = _paired(list(source), list(source.values()), known)
+    elif table:
+        pairs = _table(source, person, budget, tiers, form)
+    elif not isinstance(source, Iterable) or budget is None:
+        raise InputError("enrol a mapping {id: budget}, ids with budget=…, or a table with person=… and budget=…")
+    else:
+        ids = list(source)
+        many = isinstance(budget, Iterable) and not isinstance(budget, str)
+        pairs = _paired(ids, list(budget) if many else [budget] * len(ids), known)
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        (twice, _), *_ = Counter(person for person, _ in pairs).most_common(1)
+        raise InputError(f"an id comes twice, such as {twice[:64]!r}; everybody is enrolled once with one budget")
+    names = joined_names((units, name) for name, units in known.items())
+    return found, {int(units): name for units, name in names.items()}
+
+
+def _paired(ids: Sequence[Any], cells: Sequence[Any], known: Mapping[str, int]) -> list[tuple[str, int]]:
+    if len(ids) != len(cells):
+        raise InputError(f"everybody needs one budget (got {len(ids)} ids and {len(cells)} budgets)")
+    read: dict[Any, int] = {}  # most people have one of a few budgets
+    found = []
+    for person, cell in zip(clean_ids(ids), cells, strict=True):
+        key = (type(cell), cell)
+        if key not in read:
+            read[key] = _units(cell, known, f" for {person[:64]!r}")
+        found.append((person, read[key]))
+    return found
+
+
+def _units(cell: Any, known: Mapping[str, int], where: str) -> int:
+    if not known:
+        return budget_units(cell, where)
+    if cell not in known:
+        raise InputError(f"unknown tier {str(cell)[:64]!r}{where}; the tiers are {', '.join(map(repr, known))}")
+    return known[cell]
+
+
+def _table(source: Any, person: Any, budget: Any, tiers: Mapping[str, Any], form: Form) -> list[tuple[str, int]]:
+    """Return the budgets of a table. The sources read them as they read an ε: a number, inf, public or a tier."""
+    if not isinstance(person, str) or not isinstance(budget, str):
+        raise InputError("enrolling a table needs the names of two columns: person=… and budget=…")
+    people = Source.of(source, value=None, epsilon=budget, person=person, tiers=tiers, form=form, counts_only=True)
+    found: list[tuple[str, int]] = []
+    units: dict[float, int] = {}
+    for batch in people.batches():
+        ids = clean_ids(batch.texts[person].to_list(), "row")
+        cells = batch.epsilon.tolist()
+        units.update({cell: budget_units(cell) for cell in set(cells) - units.keys()})
+        found.extend(zip(ids, map(units.__getitem__, cells), strict=True))
+    if not found:
+        raise InputError("there is nobody to enrol; the table has no rows")
+    return found

@@ -1,0 +1,303 @@
+"""What a ledger tells: balances, everything that happened, how long budgets will last. All of it is public."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import Connection
+
+from hetdp.errors import InputError
+from hetdp.files import jsonable, to_json, write_whole
+
+from .amounts import UNLIMITED, Rule, in_epsilon
+from .books import events, members
+from .chain import Event
+from .charge import everybody, intended
+from .state import Cohort, State, costs
+from .store import PathName
+
+_MOST_RELEASES = 10_000
+_MOST_TIERS, _MOST_LABELS = 8, 24
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")
+
+
+@dataclass(frozen=True)
+class _Plain:
+    """What can be given as plain data."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return this as plain data; infinities are written "inf"."""
+        found: dict[str, Any] = jsonable(asdict(self))
+        return found
+
+
+@dataclass(frozen=True)
+class Balance(_Plain):
+    """What one person, or each of some people alike, asked for, has spent and has left, in ε.
+
+    Attributes
+    ----------
+    person
+        The id; None when this stands for several people.
+    frozen
+        Whether the budget was lowered below what was spent before: nothing is left unless it is raised again.
+    """
+
+    budget: float
+    spent: float
+    left: float
+    frozen: bool
+    tier: str | None = None
+    people: int = 1
+    person: str | None = None
+
+    @classmethod
+    def of(cls, cohort: Cohort, state: State, person: str | None = None) -> Balance:
+        """Return the balance of a cohort, or of one person in it."""
+        amounts = in_epsilon(cohort.asked), in_epsilon(cohort.spent), in_epsilon(cohort.left)
+        people = cohort.people if person is None else 1
+        return cls(*amounts, cohort.frozen, state.names.get(cohort.asked), people, person)
+
+    def __str__(self) -> str:
+        who = f"{self.people:,} people" if self.person is None else self.person
+        tier = f" ({self.tier})" if self.tier else ""
+        if math.isinf(self.budget):
+            return f"{who}{tier}: public, no limit; ε = {self.spent:.9g} spent so far"
+        left = "frozen, as less was asked for later" if self.frozen else f"ε = {self.left:.9g} left"
+        return f"{who}{tier}: ε = {self.spent:.9g} spent of {self.budget:.9g}, {left}"
+
+
+@dataclass(frozen=True)
+class Entry(_Plain):
+    """One event, for reading.
+
+    Attributes
+    ----------
+    most
+        For a charge: what it cost the person who spent most.
+    """
+
+    event: int
+    at: str
+    kind: str
+    release: str | None = None
+    people: int = 0
+    most: float = 0.0
+    estimate: float | None = None
+
+    def __str__(self) -> str:
+        said = {
+            "open": "ledger made",
+            "enroll": f"{self.people:,} people enrolled or changed",
+            "charge": f"{self.release}: charged {self.people:,} people, at most ε = {self.most:.9g} each",
+            "result": f"{self.release}: result {'' if self.estimate is None else format(self.estimate, '.6g')}",
+        }
+        return f"{self.event:>6}  {self.at[:19]}  {said[self.kind]}"
+
+
+def balances(connection: Connection, state: State, ids: Sequence[str] | None = None) -> list[Balance]:
+    """Return the balances of some people, or of everybody, in the order of their ids."""
+    there = members(connection, state.head.seq, ids)
+    return [
+        Balance.of(state.cohorts[there[person]], state, person) for person in sorted(ids or there) if person in there
+    ]
+
+
+def entries(connection: Connection) -> list[Entry]:
+    """Return everything that happened, in order."""
+    found: list[Entry] = []
+    state, bounds = State(), dict[str | None, tuple[float, float]]()
+    for event in events(connection):
+        state = state.after(event)
+        if event.kind == "charge":
+            lo, hi = map(float.fromhex, event.facts["plan"]["bounds"])
+            bounds[event.release] = (lo, hi)
+        found.append(_entry(event, state, bounds.get(event.release)))
+    return found
+
+
+def _entry(event: Event, state: State, bounds: tuple[float, float] | None) -> Entry:
+    facts = event.facts
+    if event.kind == "charge":
+        cohorts, units = costs(facts)
+        people = int(state.sheet[state.rows(cohorts), 4].sum()) if cohorts.size else 0
+        most = in_epsilon(int(units.max(initial=0)))
+        return Entry(event.seq, event.at, event.kind, event.release, people, most)
+    if event.kind == "result" and bounds is not None:
+        estimate = min(max(float.fromhex(facts["unclamped"]), bounds[0]), bounds[1])
+        return Entry(event.seq, event.at, event.kind, event.release, estimate=estimate)
+    return Entry(event.seq, event.at, event.kind, people=sum(people for *_, people in facts.get("moves", ())))
+
+
+def writable(what: str, path: PathName, *endings: str) -> Path:
+    """Return where something is to be written; raise, before it is made, if that cannot be."""
+    target = Path(path)
+    if target.suffix.lower() not in endings or not target.parent.is_dir():
+        ends = " or ".join(endings)
+        raise InputError(f"{what} needs a name in an existing folder that ends in {ends} (got {target})")
+    return target
+
+
+def export(target: Path, rows: Sequence[Balance | Entry]) -> None:
+    """Write balances or the history as CSV or JSON, told by the name of the file."""
+    plain = [row.to_dict() for row in rows]
+    if target.suffix.lower() == ".json":
+        write_whole(target, to_json(plain) + "\n", public=True)
+        return
+    text = io.StringIO(newline="")
+    writer = csv.writer(text)
+    writer.writerows([list(plain[0])] if plain else [])
+    writer.writerows([_harmless(cell) for cell in row.values()] for row in plain)
+    write_whole(target, text.getvalue(), public=True)
+
+
+def _harmless(cell: Any) -> Any:
+    """Return a cell that no spreadsheet takes for a formula: a text that begins like one gets an apostrophe.
+
+    >>> _harmless("=1+1"), _harmless("007"), _harmless(-0.5)
+    ("'=1+1", '007', -0.5)
+    """
+    return f"'{cell}" if isinstance(cell, str) and cell.startswith(_FORMULA) else cell
+
+
+# --- Forecast: how often the same release can be made before budgets run out, by making it on paper
+
+
+@dataclass(frozen=True)
+class Step:
+    """One future release: its error, how many people still have weight, what each tier has left before it, in ε."""
+
+    number: int
+    worst_case_error: float
+    people: int
+    abstains: bool
+    left: Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class Forecast(_Plain):
+    """What would happen if one release was made again and again.
+
+    Attributes
+    ----------
+    steps
+        The releases, one after the other; the last is the first that would use no data, unless none is looked for
+        that far.
+    lasts
+        For each tier with a limit: how many releases it takes part in; None if more than were looked at.
+    """
+
+    rule: str
+    steps: tuple[Step, ...]
+    lasts: Mapping[str, int | None] = field(default_factory=dict)
+
+    @property
+    def releases(self) -> int:
+        """The number of releases that use data, of those looked at."""
+        return sum(not step.abstains for step in self.steps)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the forecast as plain data; infinities are written "inf"."""
+        return {**super().to_dict(), "releases": self.releases}
+
+    def __str__(self) -> str:
+        looked = len(self.steps)
+        more = "or more " if self.releases == looked else ""
+        lines = [f"With {self.rule} you can publish {self.releases} {more}releases from the data."]
+        for tier, lasts in sorted(self.lasts.items(), key=lambda item: math.inf if item[1] is None else item[1]):
+            ends = f"{looked} more releases do not use up" if lasts is None else f"{lasts} more releases use up"
+            lines.append(f"  {ends} {tier}")
+        if used := [step.worst_case_error for step in self.steps if not step.abstains]:
+            first, last = f"± {used[0]:.4g}", f"± {used[-1]:.4g}"
+            lines.append(f"The worst-case error is {first} in the next release and {last} in the last of these.")
+        return "\n".join(lines)
+
+
+def forecast(state: State, rule: Rule, ask: Mapping[str, Any], releases: int) -> Forecast:
+    """Return what happens if everybody enrolled takes part in the same release, at most so many times."""
+    if not isinstance(releases, int) or not 1 <= releases <= _MOST_RELEASES:
+        raise InputError(f"look from 1 to {_MOST_RELEASES:,} releases ahead (got {str(releases)[:64]})")
+    if not state.people:
+        raise InputError("there is nobody here (n = 0); enrol people first")
+    steps: list[Step] = []
+    lasts: dict[str, int | None] = dict.fromkeys(_left(state))
+    for number in range(1, releases + 1):
+        intent = intended(state, everybody(state), rule, ask)
+        plan = intent.plan
+        people = sum(plan.levels.count[plan.units > 0].tolist())
+        steps.append(Step(number, plan.worst_case_error, people, plan.abstains, _left(state)))
+        state = state.charged(intent.parts[:, 0], intent.units[intent.place])
+        for tier, left in _left(state).items():
+            if lasts[tier] is None and left == 0:
+                lasts[tier] = number
+        if plan.abstains:
+            break
+    return Forecast(str(rule), tuple(steps), lasts)
+
+
+def _left(state: State) -> dict[str, float]:
+    """Return what the people of each tier with a limit have left, those with most of it; in the order of budgets."""
+    found: dict[int, int] = {}
+    for now in sorted(state.cohorts.values()):
+        if now.people and 0 < now.asked < UNLIMITED:
+            found[now.asked] = max(found.get(now.asked, 0), now.left)
+    names = {asked: f"budget {in_epsilon(asked):.9g}" for asked in found}
+    names = {a: f"tier {state.names[a]} ({n})" if a in state.names else f"the tier with {n}" for a, n in names.items()}
+    return {names[asked]: in_epsilon(left) for asked, left in found.items()}
+
+
+# --- A picture of the budgets: what every tier had left after each release
+
+
+Curve = tuple[list[float], list[float]]
+"""Of one tier, after each release: what is left to those who have least, and to those who have most, in ε."""
+
+
+def curves(connection: Connection) -> tuple[list[str], list[tuple[str, Curve]]]:
+    """Return the releases, and the name and the curve of each tier; the largest tiers only, in the order of budgets."""
+    states, releases = [State()], ["start"]
+    for event in events(connection):
+        state = states[-1].after(event)
+        if event.kind == "charge":
+            releases.append(str(event.release))
+            states.append(state)
+        else:
+            states[-1] = state
+    sizes: dict[int, int] = {}
+    for now in states[-1].cohorts.values():
+        if 0 < now.asked < UNLIMITED:
+            sizes[now.asked] = sizes.get(now.asked, 0) + now.people
+    tiers = sorted(sorted(sizes, key=lambda asked: -sizes[asked])[:_MOST_TIERS])
+    names = states[-1].names
+    return releases, [(names.get(asked, f"ε = {in_epsilon(asked):.4g}"), _curve(states, asked)) for asked in tiers]
+
+
+def _curve(states: Sequence[State], asked: int) -> Curve:
+    left = [[now.left for now in s.cohorts.values() if now.asked == asked and now.people] for s in states]
+    least, most = ([in_epsilon(of(some)) if some else math.nan for some in left] for of in (min, max))
+    return least, most
+
+
+def draw(target: Path, releases: Sequence[str], found: Sequence[tuple[str, Curve]]) -> None:
+    """Write the picture of curves to a file."""
+    from hetdp.report import plots
+
+    if not found:
+        raise InputError("nobody with a budget is enrolled; there is nothing to draw yet")
+    drawn, (axes,) = plots.figure(width=6.4)
+    places = list(range(len(releases)))
+    for (name, (least, most)), colour in zip(found, plots.COLOURS.values(), strict=False):
+        axes.step(places, most, where="post", color=colour, label=name)
+        if least != most:
+            axes.fill_between(places, least, most, step="post", color=colour, alpha=0.2, linewidth=0)
+    axes.set(ylabel="ε left of the lifetime budget", ylim=(0, None))
+    few = max(1, -(-len(releases) // _MOST_LABELS))
+    axes.set_xticks(places[::few], releases[::few], rotation=45, ha="right")
+    plots.beside(axes)
+    plots.save(drawn, target)
