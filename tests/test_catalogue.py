@@ -20,7 +20,6 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
-from fractions import Fraction
 from functools import lru_cache
 from importlib import import_module
 from pathlib import Path
@@ -35,14 +34,15 @@ import pyarrow.parquet as pq
 import pytest
 
 import hetdp
+import oracle
 from hetdp import cli as _cli
 from hetdp.core.cells import TRUTH
-from hetdp.core.domain import GRID
 from hetdp.ledger import Ledger, _place
 from hetdp.privacy import release as _release
 from hetdp.server import api
 from hetdp.sources import _columns, _text, delimited
 from hetdp.tally.tally import Tally
+from oracle import code, seen
 from serving import logged, served, settings_for
 
 zstd = import_module("compression.zstd" if sys.version_info >= (3, 14) else "backports.zstd")
@@ -99,28 +99,8 @@ def table(cells, levels=LEVELS, layout="{id},{x},{e}", end="\n"):
     return end.join([header, *lines]) + end
 
 
-@lru_cache
-def code(number):
-    """A value's code by the documented rule, in Fractions: clamp, or the midpoint; round half up."""
-    if number is None or math.isnan(number):
-        return GRID // 2
-    inside = Fraction(min(max(number, BOUNDS[0]), BOUNDS[1]))
-    return math.floor((inside - Fraction(BOUNDS[0])) / Fraction(BOUNDS[1] - BOUNDS[0]) * GRID + Fraction(1, 2))
-
-
 def expected(numbers, levels):
-    """{ε: [people, sum of codes]}; who has ε = 0 adds nothing."""
-    found = {}
-    for number, level in zip(numbers, map(float, levels), strict=True):
-        entry = found.setdefault(level, [0, 0])
-        entry[0] += 1
-        entry[1] += code(number) if level > 0 else 0
-    return found
-
-
-def integers(tally):
-    rows = (column.tolist() for column in (tally.table.epsilon, tally.table.count, tally.table.total))
-    return {epsilon: [count, total] for epsilon, count, total in zip(*rows, strict=True)}
+    return oracle.expected(zip(numbers, map(float, levels), strict=True), BOUNDS)
 
 
 def public(facts):
@@ -158,7 +138,7 @@ def check_silent(world, data, numbers, levels=LEVELS, options=TABLE, secrets=(MA
     code_, said, err = world.run("tally", path, *options, "-o", part, "--force")
     assert (code_, err) == (0, "")
     tally = Tally.load(part)
-    assert integers(tally) == expected(numbers, levels)
+    assert seen(tally) == expected(numbers, levels)
     plain = [math.nan if number is None else number for number in numbers]
     assert tally == hetdp.read(plain, epsilon=list(map(float, levels)), bounds=BOUNDS)
     code_, shown, err = world.run("check", path, *options)
@@ -256,9 +236,9 @@ def test_a_text_in_a_value_cell_counts_by_the_rule_and_changes_nothing_else(worl
         secrets = [MARKER, *([cell] if len(cell) > 5 else [])]
         check_silent(world, table(cells), numbers, secrets=secrets)
         meant = [TRUTH.get(cell, number), *COUNT_AS]  # in memory a boolean's name may be left of a boolean column
-        assert [integers(tally) for tally in in_memory(cells)] == [expected(meant, LEVELS)] * 6
+        assert [seen(tally) for tally in in_memory(cells)] == [expected(meant, LEVELS)] * 6
         for path in files_of(world, pa.table({"x": cells, "e": LEVELS})):
-            assert integers(hetdp.read(path, value="x", epsilon="e", bounds=BOUNDS)) == expected(numbers, LEVELS), path
+            assert seen(hetdp.read(path, value="x", epsilon="e", bounds=BOUNDS)) == expected(numbers, LEVELS), path
 
 
 # ---------------------------------------------------------------------------------------------------------
@@ -326,7 +306,7 @@ def test_a_table_with_odd_values_counts_everybody_by_the_rule(world, case):
         arrow_file = files_of(world, case.what)[1]
         for same in (arrow_file, case.what):
             tally = hetdp.read(same, value="x", epsilon="e", bounds=BOUNDS)
-            assert integers(tally) == expected(case.expect, LEVELS)
+            assert seen(tally) == expected(case.expect, LEVELS)
 
 
 MIXED = [1.5, "2.5", f"{MARKER}x", None, b"3", True, Decimal("0.5"), 10**400, [1], "n/a", np.float32(3), MARKER]
@@ -348,9 +328,9 @@ ARRAYS = [
 def test_values_in_memory_count_by_the_rule_whatever_their_cells_hold(world, case, capsys):
     n = len(case.expect)
     want = expected(case.expect, [0.5] * n)
-    assert integers(hetdp.read(case.what, epsilon=[0.5] * n, bounds=BOUNDS)) == want
+    assert seen(hetdp.read(case.what, epsilon=[0.5] * n, bounds=BOUNDS)) == want
     frame = pd.DataFrame({"x": case.what if isinstance(case.what, np.ndarray) else pd.Series(case.what, dtype=object)})
-    assert integers(hetdp.read(frame, value="x", epsilon=0.5, bounds=BOUNDS)) == want
+    assert seen(hetdp.read(frame, value="x", epsilon=0.5, bounds=BOUNDS)) == want
     release = hetdp.mean(case.what, epsilon=[0.5] * n, bounds=BOUNDS)
     ordinary = hetdp.mean([1.25] * n, epsilon=[0.5] * n, bounds=BOUNDS)
     assert public(release.to_dict()) == public(ordinary.to_dict())
@@ -686,7 +666,7 @@ def one_public_person(world):
 def values_of_people_who_said_never(world):
     tallies = [hetdp.read([cell, 1], epsilon=[level, 1], bounds=BOUNDS) for cell in (0, 4, "x") for level in (0, "-0")]
     assert all(tally == tallies[0] for tally in tallies)
-    assert integers(tallies[0]) == {0.0: [1, 0], 1.0: [1, code(1)]}
+    assert seen(tallies[0]) == {0.0: (1, 0), 1.0: (1, code(1, BOUNDS))}
 
 
 def epsilon_that_depends_on_the_value(world):
@@ -738,7 +718,7 @@ def a_crash_withholds_its_message(world):
     code_, out, err = world.run("mean", world.file(PLAIN), *TABLE)
     assert (code_, out, err.count("\n")) == (1, "", 1)
     assert "withheld" in err
-    assert not [secret for secret in (MARKER, str(code(4))) if secret in err + world.log.text]
+    assert not [secret for secret in (MARKER, str(code(4, BOUNDS))) if secret in err + world.log.text]
     assert _cli.app.pretty_exceptions_enable is False  # a pretty traceback shows local variables
 
 
@@ -746,7 +726,9 @@ def logs_and_reprs_hold_no_value(world):
     tally = hetdp.read([MARKER, 1.0], epsilon=[1, 1], bounds=BOUNDS)
     release = hetdp.release(tally, hetdp.plan(tally.levels, bounds=BOUNDS))
     told = world.log.text + repr(tally) + repr(tally.table) + repr(release) + repr(release.plan)
-    assert not [secret for secret in (MARKER, str(code(4)), str(code(4) + code(1))) if secret in told]
+    assert not [
+        secret for secret in (MARKER, str(code(4, BOUNDS)), str(code(4, BOUNDS) + code(1, BOUNDS))) if secret in told
+    ]
 
 
 def names_with_markup_are_escaped(world):
