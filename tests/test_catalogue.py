@@ -1,4 +1,4 @@
-"""The bad-input catalogue: 99 rows, each at least one case whose name begins with its number (`pytest -k "07"`).
+"""The first 99 rows of `docs/bad-inputs.md`, each with a case whose name begins with its number (`pytest -k "07"`).
 
 A row about a *value* is silent: exit code 0, nothing on stderr, the documented rule in the tally, and everything public
 as with ordinary values. A row about something *public* is refused: exit code 2, one line that names the place or the
@@ -14,9 +14,11 @@ import json
 import logging
 import math
 import os
+import re
 import sqlite3
 import sys
 import threading
+from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
@@ -1178,6 +1180,47 @@ def test_every_row_of_the_catalogue_has_a_case():
 def test_control_a_row_that_is_removed_is_missed():
     for row in ("01", "52", "99"):
         assert missing_rows([name for name in all_names() if not name.startswith(row)]) == [row]
+
+
+PAGE = Path(__file__).parents[1] / "docs" / "bad-inputs.md"
+
+
+def cited():
+    """{row: the test files that cite it}, by the names of the cases here and of the tests in any file."""
+    found = defaultdict(set)
+    for path in Path(__file__).parent.rglob("test_*.py"):
+        for rows_ in re.findall(r"^def test_\w*?rows?_(\d+)(?:_and_(\d+))?", path.read_text(), re.MULTILINE):
+            for row in filter(None, rows_):
+                found[int(row)].add(path.stem)
+    for name in all_names():
+        found[int(name[:2])].add("test_catalogue")
+    return found
+
+
+def disagreements(page, cited_by):
+    """Where the page of bad inputs and the tests do not say the same."""
+    on_page = {int(row): line for row, line in re.findall(r"^\| (\d+) \|(.*)$", page, re.MULTILINE)}
+    wrong = [f"row {row} is not on the page" for row in {*range(1, max(on_page)), *cited_by} - on_page.keys()]
+    for row, line in on_page.items():
+        tests = set(re.findall(r"`(test_\w+)`", line.rpartition(" | ")[2]))
+        if tests != cited_by.get(row, set()):
+            wrong.append(f"row {row} is cited by {sorted(cited_by.get(row, ()))}, and the page says {sorted(tests)}")
+        if bool(tests) == ("*not yet*" in line):
+            wrong.append(f"row {row} must have a test or say that it is not dealt with yet")
+    return wrong
+
+
+def test_the_page_of_bad_inputs_and_the_tests_cite_the_same_rows():
+    assert disagreements(PAGE.read_text(encoding="utf-8"), cited()) == []
+
+
+def test_control_a_page_that_lacks_a_row_or_names_a_test_that_does_not_cite_it_is_noticed():
+    page, rows_ = PAGE.read_text(encoding="utf-8"), cited()
+    assert len(disagreements(page.replace("| 7 |", "| x |"), rows_)) == 1
+    assert len(disagreements(page, {**rows_, 121: {"test_new"}})) == 1
+    assert len(disagreements(page, {**rows_, 114: {"test_new"}})) == 1
+    assert len(disagreements(page, {row: tests for row, tests in rows_.items() if row != 112})) == 1
+    assert len(disagreements(page.replace("*not yet*: dates", "dates"), rows_)) == 1
 
 
 def dropping(world):
