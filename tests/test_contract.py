@@ -18,7 +18,7 @@ import hetdp
 import oracle
 from hetdp.sources import Source, read_groups
 from oracle import GRID, seen
-from support import EXTREME_VALUES
+from support import EXTREME_VALUES, examples
 
 INF = math.inf
 LO, HI = -2.0, 3.0
@@ -318,7 +318,7 @@ SLOW = ["dask", "duckdb", "ibis", "postgres", SPARK]
 
 @pytest.mark.parametrize("name", [name for name in SOURCES if name not in SLOW])
 @given(rows=tables)
-@settings(ANY, max_examples=25)
+@settings(ANY, max_examples=examples(25))
 def test_any_table_is_the_same_everywhere(name, rows, made):
     assert seen(hetdp.read(made(name, rows), **COLUMNS, **query_of(name))) == brute(rows)
 
@@ -330,6 +330,7 @@ def test_any_table_is_the_same_in_the_engines_that_start_slowly(name, rows, made
     assert seen(hetdp.read(made(name, rows), **COLUMNS, **query_of(name))) == brute(rows)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SOURCES)
 def test_many_levels_are_rounded_to_the_same_integers_everywhere(name, made):
     """70,000 different ε from 1e-310 to 1e308, powers of two and their neighbours among them."""

@@ -10,8 +10,11 @@ import sys
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
+from conftest import KINDS
 from lines import SOURCE, counted
+from support import examples
 from walks import WALKS
 
 MOST_LINES = 13_600
@@ -88,6 +91,7 @@ def modules(walk, source=SOURCE.parent):
     return run.stdout.split()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("walk", WALKS)
 def test_a_walk_passes_through_few_modules(walk):
     found = modules(walk)
@@ -108,6 +112,7 @@ def through(mean):
 """
 
 
+@pytest.mark.slow
 def test_control_a_module_that_is_entered_counts_and_one_that_is_only_imported_does_not(tmp_path):
     shutil.copytree(SOURCE, tmp_path / "hetdp", ignore=shutil.ignore_patterns("__pycache__"))
     before = modules("array", tmp_path)
@@ -116,3 +121,21 @@ def test_control_a_module_that_is_entered_counts_and_one_that_is_only_imported_d
     with (tmp_path / "hetdp" / "__init__.py").open("a") as door:
         door.write("\nfrom . import planted\n\nmean = planted.through(mean)\n")
     assert sorted([*before, "planted.py"]) == modules("array", tmp_path)
+
+
+# ---------------------------------------------------------------------------------------------------------
+# What `make check` leaves out
+
+
+def test_every_file_that_is_marked_as_a_whole_exists():
+    assert [name for name in KINDS if not list(Path(__file__).parent.rglob(f"{name}.py"))] == []
+
+
+def test_hypothesis_tries_as_many_examples_as_its_profile_says():
+    before = settings.get_current_profile_name()
+    found = {}
+    for profile in ("default", "quick"):
+        settings.load_profile(profile)
+        found[profile] = examples(200)
+    settings.load_profile(before)
+    assert found == {"default": 200, "quick": 30}

@@ -63,6 +63,7 @@ def test_no_success_shows_nothing():
     assert lower_bound(np.zeros(100), np.zeros(100), 0.1) == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("loss", [0.3, 2.0])
 def test_the_bound_is_above_the_true_loss_no_more_often_than_it_says(loss):
     """And it is not idle: its average is near what `reach` expects."""
@@ -74,6 +75,7 @@ def test_the_bound_is_above_the_true_loss_no_more_often_than_it_says(loss):
     assert sum(bound > loss * 0.6 for bound in bounds) > 0.02 * runs
 
 
+@pytest.mark.slow
 def test_it_matters_that_the_event_is_chosen_on_other_draws():
     """Control: choosing on the draws that are counted calls a mechanism of no loss at all a broken one, too often."""
     rng, alpha, runs = np.random.default_rng(6), 0.5, 600
@@ -104,6 +106,7 @@ def test_the_best_event_is_the_best_of_all_half_lines(seed):
     assert value(event.edge, event.above, event.swapped) == pytest.approx(max(every))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("epsilon", "alpha"), [(1.0, 1e-2), (3.0, 1e-3)])
 def test_so_many_draws_as_it_says_show_a_violation_and_far_fewer_do_not(epsilon, alpha):
     """Laplace noise with a loss of 1.3 × ε: seen nine times in ten with the draws that are named."""
@@ -139,6 +142,7 @@ def test_more_draws_are_needed_for_smaller_epsilon_and_none_help_where_nothing_i
 # The whole audit
 
 
+@pytest.mark.slow
 def test_this_installation_keeps_every_claim_by_every_method_and_engine():
     found = audit(LEVELS, draws=100)
     assert found.holds
@@ -164,6 +168,7 @@ def test_every_pair_of_values_is_counted():
     assert {f.pairs for f in found.findings} == {2 * math.comb(len(values), 2)}
 
 
+@pytest.mark.slow
 def test_many_releases_show_most_of_a_large_epsilon():
     """The bound is not idle: at ε = 4 and 1,500 draws about half of it is shown."""
     found = audit({4.0: 40}, methods=["uniform"], engines=["arrays"], draws=1_500)
@@ -289,6 +294,7 @@ RELEASES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", RELEASES)
 def test_the_releases_show_a_fault_that_the_exact_check_cannot_see(fault, monkeypatch):
     monkeypatch.setattr("hetdp.privacy.release.noisy", RELEASES[fault])
@@ -317,6 +323,7 @@ def test_the_report_says_what_each_part_cannot_see():
         assert said in " ".join(text.split())
 
 
+@pytest.mark.slow
 def test_the_picture_has_a_point_for_each_private_claim(tmp_path):
     from hetdp.checks.audit_report import picture
 
@@ -328,6 +335,7 @@ def test_the_picture_has_a_point_for_each_private_claim(tmp_path):
     assert (tmp_path / "audit.png").read_bytes()[:4] == b"\x89PNG"
 
 
+@pytest.mark.slow
 def test_the_command_prints_json_and_says_0_when_all_holds(hetdp_command, tmp_path):
     options = ("audit", "--tier", "strict=0.1:300", "--tier", "open=2:30", "--method", "adpm", "--engine", "csv")
     code, out, err = hetdp_command(*options, "--draws", 100, "--json", "--plot", tmp_path / "a.svg")

@@ -33,7 +33,7 @@ from hetdp.sources._batch import Tiers
 from hetdp.sources._dialects import _bound, _rounded, _split, numbers
 from hetdp.tally.groupby import LIMIT, MOST_PEOPLE, Table, round_down, tabulate
 from oracle import expected_groups, seen
-from support import EXTREME_VALUES, bounds, epsilons
+from support import EXTREME_VALUES, bounds, epsilons, examples
 
 UNIT = Interval(0, 1)
 BOTH = Asked("x", "eps")
@@ -170,7 +170,7 @@ wide = st.one_of(
 ).map(lambda pair: Interval(*pair))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(
     interval=wide,
     people=st.lists(st.tuples(st.one_of(st.floats(), st.sampled_from(EXTREME_VALUES)), epsilons), min_size=1),
@@ -364,6 +364,7 @@ def test_a_numeric_epsilon_too_large_for_a_double_is_not_taken_for_public(pg):
     assert "too large" in complaint(lambda: ask(pg))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("order", ["probe sees them", "probe does not"])
 @pytest.mark.parametrize("kind", ["double precision", "numeric"])
 def test_more_levels_than_the_limit_are_rounded_down_as_numpy_does(engine, kind, order):
@@ -378,6 +379,7 @@ def test_more_levels_than_the_limit_are_rounded_down_as_numpy_does(engine, kind,
     same(ask(engine)[""], reference)
 
 
+@pytest.mark.slow
 def test_as_many_levels_as_the_limit_are_kept_exactly(engine):
     eps = np.linspace(0.1, 4, LIMIT)
     engine.fill(DOUBLES, zip(np.full(LIMIT, 0.25).tolist(), eps.tolist(), strict=True))
@@ -458,7 +460,7 @@ def person_by_person(rows, interval):
     return expected_groups(people, (interval.lo, interval.hi))[""]
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(
     people=st.dictionaries(
         st.text("abé e\u0301Z09'", min_size=1, max_size=3)

@@ -36,7 +36,7 @@ from hetdp.sources._asked import Asked
 from hetdp.sources._batch import Tiers
 from hetdp.tally import groupby as _groupby
 from oracle import GRID, code, expected_groups, seen
-from support import EXTREME_VALUES
+from support import EXTREME_VALUES, examples
 
 # Ibis 12 calls a function of DuckDB that DuckDB 2 has renamed.
 pytestmark = pytest.mark.filterwarnings("ignore:fetch_arrow_table:DeprecationWarning")
@@ -667,7 +667,7 @@ def test_what_is_no_frame():
 # The Arrow stream of DuckDB
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 @given(
     cells=st.lists(st.tuples(st.none() | st.floats(), st.none() | st.floats()), max_size=70),
     start=st.integers(0, 20),
@@ -856,6 +856,7 @@ def loaded(code):
     return set(run.stdout.split())
 
 
+@pytest.mark.slow
 def test_nothing_is_imported_that_the_user_has_not_imported():
     frame = "polars.DataFrame({'x': [1.0], 'e': [1.0]})"
     script = f"import hetdp, polars; hetdp.read({frame}, value='x', epsilon='e', bounds=(0, 2))"

@@ -31,7 +31,7 @@ from hetdp.sources import Form, Source, _people, _pushdown, read_groups
 from hetdp.sources._asked import Asked
 from hetdp.tally.tally import Tally
 from oracle import expected_groups, seen
-from support import EXTREME_VALUES
+from support import EXTREME_VALUES, examples
 
 INF = math.inf
 LO, HI = -2.0, 3.0
@@ -62,7 +62,7 @@ persons = st.lists(
 
 @pytest.mark.parametrize("order", ["as they come", "backwards"])
 @given(people=persons)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_a_person_with_several_rows_counts_once_with_the_average_of_their_codes(order, people, tmp_path_factory):
     rows = [(f"p{i}", group, x, epsilon) for i, (group, epsilon, xs) in enumerate(people) for x in xs]
     rows = rows if order == "as they come" else rows[::-1]
@@ -362,6 +362,7 @@ def test_many_levels_are_rounded_over_all_groups(tmp_path):
     assert groups["a"] + groups["b"] == whole
 
 
+@pytest.mark.slow
 def test_a_slow_file_shows_a_bar_with_rows_and_bytes_on_a_terminal(tmp_path):
     """A fifo cannot be read twice, so a large file is used; patience is set to nothing in the child."""
     path = tmp_path / "rows.csv"
@@ -388,6 +389,7 @@ def test_a_slow_file_shows_a_bar_with_rows_and_bytes_on_a_terminal(tmp_path):
     assert b"400,000 rows" in shown
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", ["mean", "tally"])
 def test_an_interrupt_leaves_nothing_half_written(command, tmp_path):
     """Interrupted in the middle of reading: exit code 130, one line, no output file, no temporary one."""

@@ -35,7 +35,7 @@ from hetdp.sources._batch import Tiers
 from hetdp.sources._columns import epsilons_of, values_of
 from hetdp.tally import groupby as _groupby
 from oracle import GRID, code, meaning, rounded_down, seen
-from support import EXTREME_VALUES
+from support import EXTREME_VALUES, examples
 
 LO, HI = -2.0, 6.0
 expected = partial(oracle.expected, bounds=(LO, HI))
@@ -195,7 +195,7 @@ choices = st.one_of(
 tables = st.lists(st.tuples(cells, choices).map(lambda pair: Person(*pair[0], *pair[1])), min_size=1, max_size=25)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(people=tables)
 def test_random_tables_give_the_oracles_tally_from_every_source(people, folder):
     want = expected((p.number, p.epsilon) for p in people)
@@ -347,7 +347,7 @@ def test_every_text_of_at_most_three_characters_is_read_alike():
     assert disagreements(texts, lambda cell: math.nan if meaning(cell) is None else meaning(cell)) == []
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.lists(st.one_of(short, numberlike), min_size=20, max_size=120))
 def test_polars_and_python_read_any_short_text_alike(texts):
     assert disagreements(texts, value_of) == []
@@ -364,7 +364,7 @@ def test_control_the_comparison_notices_a_reader_with_another_notation(text):
     assert disagreements(["1", text], lenient) == [text]
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(st.one_of(short, numberlike, st.text(max_size=6), st.sampled_from(sorted(EPSILONS)), st.text("0", min_size=60)))
 def test_a_text_is_the_same_epsilon_in_a_list_and_in_a_file_or_is_refused_in_both(text):
     column, place = pl.Series([text], dtype=pl.String), pl.Series([7])
@@ -392,7 +392,7 @@ near_levels = st.one_of(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(
     rows=st.lists(st.tuples(st.sampled_from(NUMBERS), near_levels), min_size=1, max_size=90),
     sizes=small,
@@ -431,6 +431,7 @@ def test_rounding_starts_half_way_through_sorted_input():
 SIZES = {"few levels": (3, _groupby.CHUNK), "many levels": (300, 2**16), "rounded levels": (90_000, 2**16)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", SIZES)
 def test_arrays_larger_than_a_chunk_give_the_oracles_tally(case, monkeypatch):
     kinds, chunk = SIZES[case]
@@ -554,7 +555,7 @@ def check_kept(layout, cell, who, ends, suffix, block, folder):
     assert seen(tally) == expected(zip(numbers, epsilons, strict=True))
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=examples(120), deadline=None)
 @given(
     cell=raw,
     layout=st.sampled_from(LAYOUTS),

@@ -22,6 +22,7 @@ from hetdp.tally import kernels as _kernels
 from hetdp.tally import lanes as _lanes
 from hetdp.tally.groupby import BELOW, HUGE, SHRINK, SPLIT, TINY, Grouping, round_down, tabulate
 from oracle import expected, rounded_down
+from support import examples
 
 INF = math.inf
 
@@ -160,7 +161,7 @@ def crowds(draw):
     return epsilon, values, interval
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(
     crowd=crowds(),
     limit=st.sampled_from([3, 13, 700, 4000, 65_536]),

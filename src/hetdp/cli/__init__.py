@@ -11,6 +11,7 @@ import signal
 import sys
 import threading
 from pathlib import Path
+from typing import Any
 
 import typer
 
@@ -20,6 +21,8 @@ from . import audit, data, ledger, serve, theory
 from .app import app
 
 INTERRUPTED = 130
+# What the parser raises: typer's own class, or that of click, which older versions of typer use.
+WrongUse: Any = getattr(typer, "TyperException", typer.BadParameter.__mro__[2])
 
 __all__ = ["app", "audit", "data", "ledger", "main", "serve", "theory"]
 
@@ -33,12 +36,8 @@ def main() -> None:
         code = app(standalone_mode=False)
         if code == INTERRUPTED:
             raise KeyboardInterrupt  # noqa: TRY301  the library that parses made a code of it
-    except (HetdpError, typer.TyperException) as error:
-        shown = (
-            f"{error.format_message().rstrip('.')}; see --help"
-            if isinstance(error, typer.TyperException)
-            else str(error)
-        )
+    except (HetdpError, WrongUse) as error:
+        shown = f"{error.format_message().rstrip('.')}; see --help" if isinstance(error, WrongUse) else str(error)
         _fail(" ".join(shown.split()), 2)
     except (typer.Abort, KeyboardInterrupt):
         _fail("interrupted; nothing was written", INTERRUPTED)
