@@ -12,9 +12,11 @@ demo: .venv/base
 serve-demo: .venv/server
 	$(BIN)/hetdp serve --demo
 
-# For daily work: everything that is quick. What it leaves out needs an engine, a browser, or minutes.
+# For daily work: everything that is quick, and fewer examples of each property. What it leaves out is slow, or needs
+# an engine or a browser.
 check: lint
-	$(BIN)/python -m pytest -n auto --dist loadgroup -q -m "not (engine or browser or stress or mutants or fuzz)"
+	$(BIN)/python -m pytest -n auto --dist loadgroup -q --hypothesis-profile quick \
+		-m "not (slow or engine or browser or stress or mutants or fuzz)"
 
 test: .venv/test .venv/system
 	$(BIN)/python -m pytest -n auto --dist loadgroup

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 
 import pytest
+import typer.main
+from hypothesis import settings
 
 from hetdp import cli as _cli
 from ledgers import durable_server, ledger, where  # noqa: F401  pytest finds fixtures here
@@ -17,7 +20,15 @@ KINDS = {
     "test_mutants": "mutants",
     "test_fuzz": "fuzz",
     "test_server_schema": "fuzz",
+    # Whole files in which nearly every test is slow; elsewhere a slow test says so itself.
+    "test_attack": "slow",
+    "test_attacks": "slow",
+    "test_examples": "slow",
+    "test_statistics": "slow",
 }
+settings.register_profile("quick", max_examples=15)
+# Typer puts all commands together anew for each call; thousands of calls in one process need it once.
+typer.main.get_command = functools.cache(typer.main.get_command)
 ENGINES = {"spark", "postgres_server", "durable_server"}
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import unicodedata
 
+from hypothesis import settings
 from hypothesis import strategies as st
 
 EXTREME_VALUES = (
@@ -52,6 +53,15 @@ _UNSEEN = (
 
 UNIT = (-0.5, 0.5)
 """The paper's interval, of length 1."""
+
+
+def examples(usual: int) -> int:
+    """Return how many examples Hypothesis tries where it usually tries so many: fewer in a profile that asks for fewer.
+
+    `make check` chooses the profile "quick"; `make test` runs all of them.
+    """
+    whole = settings.get_profile("default").max_examples
+    return max(5, usual * settings().max_examples // whole)
 
 
 def is_unseen(character: str) -> bool:

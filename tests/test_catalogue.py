@@ -1,4 +1,4 @@
-"""The bad-input catalogue: 99 rows, each at least one case whose name begins with its number (`pytest -k "07"`).
+"""The first 99 rows of `docs/bad-inputs.md`, each with a case whose name begins with its number (`pytest -k "07"`).
 
 A row about a *value* is silent: exit code 0, nothing on stderr, the documented rule in the tally, and everything public
 as with ordinary values. A row about something *public* is refused: exit code 2, one line that names the place or the
@@ -14,13 +14,14 @@ import json
 import logging
 import math
 import os
+import re
 import sqlite3
 import sys
 import threading
+from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
-from fractions import Fraction
 from functools import lru_cache
 from importlib import import_module
 from pathlib import Path
@@ -35,14 +36,15 @@ import pyarrow.parquet as pq
 import pytest
 
 import hetdp
+import oracle
 from hetdp import cli as _cli
 from hetdp.core.cells import TRUTH
-from hetdp.core.domain import GRID
 from hetdp.ledger import Ledger, _place
 from hetdp.privacy import release as _release
 from hetdp.server import api
 from hetdp.sources import delimited, files, frames
 from hetdp.tally.tally import Tally
+from oracle import code, seen
 from serving import logged, served, settings_for
 
 zstd = import_module("compression.zstd" if sys.version_info >= (3, 14) else "backports.zstd")
@@ -99,28 +101,8 @@ def table(cells, levels=LEVELS, layout="{id},{x},{e}", end="\n"):
     return end.join([header, *lines]) + end
 
 
-@lru_cache
-def code(number):
-    """A value's code by the documented rule, in Fractions: clamp, or the midpoint; round half up."""
-    if number is None or math.isnan(number):
-        return GRID // 2
-    inside = Fraction(min(max(number, BOUNDS[0]), BOUNDS[1]))
-    return math.floor((inside - Fraction(BOUNDS[0])) / Fraction(BOUNDS[1] - BOUNDS[0]) * GRID + Fraction(1, 2))
-
-
 def expected(numbers, levels):
-    """{ε: [people, sum of codes]}; who has ε = 0 adds nothing."""
-    found = {}
-    for number, level in zip(numbers, map(float, levels), strict=True):
-        entry = found.setdefault(level, [0, 0])
-        entry[0] += 1
-        entry[1] += code(number) if level > 0 else 0
-    return found
-
-
-def integers(tally):
-    rows = (column.tolist() for column in (tally.table.epsilon, tally.table.count, tally.table.total))
-    return {epsilon: [count, total] for epsilon, count, total in zip(*rows, strict=True)}
+    return oracle.expected(zip(numbers, map(float, levels), strict=True), BOUNDS)
 
 
 def public(facts):
@@ -158,7 +140,7 @@ def check_silent(world, data, numbers, levels=LEVELS, options=TABLE, secrets=(MA
     code_, said, err = world.run("tally", path, *options, "-o", part, "--force")
     assert (code_, err) == (0, "")
     tally = Tally.load(part)
-    assert integers(tally) == expected(numbers, levels)
+    assert seen(tally) == expected(numbers, levels)
     plain = [math.nan if number is None else number for number in numbers]
     assert tally == hetdp.read(plain, epsilon=list(map(float, levels)), bounds=BOUNDS)
     code_, shown, err = world.run("check", path, *options)
@@ -256,9 +238,9 @@ def test_a_text_in_a_value_cell_counts_by_the_rule_and_changes_nothing_else(worl
         secrets = [MARKER, *([cell] if len(cell) > 5 else [])]
         check_silent(world, table(cells), numbers, secrets=secrets)
         meant = [TRUTH.get(cell, number), *COUNT_AS]  # in memory a boolean's name may be left of a boolean column
-        assert [integers(tally) for tally in in_memory(cells)] == [expected(meant, LEVELS)] * 6
+        assert [seen(tally) for tally in in_memory(cells)] == [expected(meant, LEVELS)] * 6
         for path in files_of(world, pa.table({"x": cells, "e": LEVELS})):
-            assert integers(hetdp.read(path, value="x", epsilon="e", bounds=BOUNDS)) == expected(numbers, LEVELS), path
+            assert seen(hetdp.read(path, value="x", epsilon="e", bounds=BOUNDS)) == expected(numbers, LEVELS), path
 
 
 # ---------------------------------------------------------------------------------------------------------
@@ -326,7 +308,7 @@ def test_a_table_with_odd_values_counts_everybody_by_the_rule(world, case):
         arrow_file = files_of(world, case.what)[1]
         for same in (arrow_file, case.what):
             tally = hetdp.read(same, value="x", epsilon="e", bounds=BOUNDS)
-            assert integers(tally) == expected(case.expect, LEVELS)
+            assert seen(tally) == expected(case.expect, LEVELS)
 
 
 MIXED = [1.5, "2.5", f"{MARKER}x", None, b"3", True, Decimal("0.5"), 10**400, [1], "n/a", np.float32(3), MARKER]
@@ -348,9 +330,9 @@ ARRAYS = [
 def test_values_in_memory_count_by_the_rule_whatever_their_cells_hold(world, case, capsys):
     n = len(case.expect)
     want = expected(case.expect, [0.5] * n)
-    assert integers(hetdp.read(case.what, epsilon=[0.5] * n, bounds=BOUNDS)) == want
+    assert seen(hetdp.read(case.what, epsilon=[0.5] * n, bounds=BOUNDS)) == want
     frame = pd.DataFrame({"x": case.what if isinstance(case.what, np.ndarray) else pd.Series(case.what, dtype=object)})
-    assert integers(hetdp.read(frame, value="x", epsilon=0.5, bounds=BOUNDS)) == want
+    assert seen(hetdp.read(frame, value="x", epsilon=0.5, bounds=BOUNDS)) == want
     release = hetdp.mean(case.what, epsilon=[0.5] * n, bounds=BOUNDS)
     ordinary = hetdp.mean([1.25] * n, epsilon=[0.5] * n, bounds=BOUNDS)
     assert public(release.to_dict()) == public(ordinary.to_dict())
@@ -687,7 +669,7 @@ def one_public_person(world):
 def values_of_people_who_said_never(world):
     tallies = [hetdp.read([cell, 1], epsilon=[level, 1], bounds=BOUNDS) for cell in (0, 4, "x") for level in (0, "-0")]
     assert all(tally == tallies[0] for tally in tallies)
-    assert integers(tallies[0]) == {0.0: [1, 0], 1.0: [1, code(1)]}
+    assert seen(tallies[0]) == {0.0: (1, 0), 1.0: (1, code(1, BOUNDS))}
 
 
 def epsilon_that_depends_on_the_value(world):
@@ -739,7 +721,7 @@ def a_crash_withholds_its_message(world):
     code_, out, err = world.run("mean", world.file(PLAIN), *TABLE)
     assert (code_, out, err.count("\n")) == (1, "", 1)
     assert "withheld" in err
-    assert not [secret for secret in (MARKER, str(code(4))) if secret in err + world.log.text]
+    assert not [secret for secret in (MARKER, str(code(4, BOUNDS))) if secret in err + world.log.text]
     assert _cli.app.pretty_exceptions_enable is False  # a pretty traceback shows local variables
 
 
@@ -747,7 +729,9 @@ def logs_and_reprs_hold_no_value(world):
     tally = hetdp.read([MARKER, 1.0], epsilon=[1, 1], bounds=BOUNDS)
     release = hetdp.release(tally, hetdp.plan(tally.levels, bounds=BOUNDS))
     told = world.log.text + repr(tally) + repr(tally.table) + repr(release) + repr(release.plan)
-    assert not [secret for secret in (MARKER, str(code(4)), str(code(4) + code(1))) if secret in told]
+    assert not [
+        secret for secret in (MARKER, str(code(4, BOUNDS)), str(code(4, BOUNDS) + code(1, BOUNDS))) if secret in told
+    ]
 
 
 def names_with_markup_are_escaped(world):
@@ -1193,6 +1177,47 @@ def test_every_row_of_the_catalogue_has_a_case():
 def test_control_a_row_that_is_removed_is_missed():
     for row in ("01", "52", "99"):
         assert missing_rows([name for name in all_names() if not name.startswith(row)]) == [row]
+
+
+PAGE = Path(__file__).parents[1] / "docs" / "bad-inputs.md"
+
+
+def cited():
+    """{row: the test files that cite it}, by the names of the cases here and of the tests in any file."""
+    found = defaultdict(set)
+    for path in Path(__file__).parent.rglob("test_*.py"):
+        for rows_ in re.findall(r"^def test_\w*?rows?_(\d+)(?:_and_(\d+))?", path.read_text(), re.MULTILINE):
+            for row in filter(None, rows_):
+                found[int(row)].add(path.stem)
+    for name in all_names():
+        found[int(name[:2])].add("test_catalogue")
+    return found
+
+
+def disagreements(page, cited_by):
+    """Where the page of bad inputs and the tests do not say the same."""
+    on_page = {int(row): line for row, line in re.findall(r"^\| (\d+) \|(.*)$", page, re.MULTILINE)}
+    wrong = [f"row {row} is not on the page" for row in {*range(1, max(on_page)), *cited_by} - on_page.keys()]
+    for row, line in on_page.items():
+        tests = set(re.findall(r"`(test_\w+)`", line.rpartition(" | ")[2]))
+        if tests != cited_by.get(row, set()):
+            wrong.append(f"row {row} is cited by {sorted(cited_by.get(row, ()))}, and the page says {sorted(tests)}")
+        if bool(tests) == ("*not yet*" in line):
+            wrong.append(f"row {row} must have a test or say that it is not dealt with yet")
+    return wrong
+
+
+def test_the_page_of_bad_inputs_and_the_tests_cite_the_same_rows():
+    assert disagreements(PAGE.read_text(encoding="utf-8"), cited()) == []
+
+
+def test_control_a_page_that_lacks_a_row_or_names_a_test_that_does_not_cite_it_is_noticed():
+    page, rows_ = PAGE.read_text(encoding="utf-8"), cited()
+    assert len(disagreements(page.replace("| 7 |", "| x |"), rows_)) == 1
+    assert len(disagreements(page, {**rows_, 121: {"test_new"}})) == 1
+    assert len(disagreements(page, {**rows_, 114: {"test_new"}})) == 1
+    assert len(disagreements(page, {row: tests for row, tests in rows_.items() if row != 112})) == 1
+    assert len(disagreements(page.replace("*not yet*: dates", "dates"), rows_)) == 1
 
 
 def dropping(world):

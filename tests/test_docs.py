@@ -13,7 +13,6 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
-HETDP = [sys.executable, "-m", "hetdp"]
 
 
 def blocks(page, language):
@@ -37,8 +36,15 @@ def commands(page):
             yield command, shown
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_commands_run_and_print_what_is_shown(page, tmp_path):
+SLOW = {"audit.md"}
+
+
+@pytest.mark.parametrize(
+    "page",
+    [pytest.param(page, id=page.name, marks=pytest.mark.slow if page.name in SLOW else ()) for page in PAGES],
+)
+def test_commands_run_and_print_what_is_shown(page, tmp_path, monkeypatch, hetdp_command):
+    monkeypatch.chdir(tmp_path)
     (tmp_path / "examples").symlink_to(ROOT / "examples")
     (tmp_path / "people.csv").symlink_to(ROOT / "examples" / "people.csv")
     for command, shown in commands(page):
@@ -48,9 +54,9 @@ def test_commands_run_and_print_what_is_shown(page, tmp_path):
             assert words[1] in targets, command
             continue
         assert words[0] == "hetdp", command
-        run = subprocess.run([*HETDP, *words[1:]], cwd=tmp_path, capture_output=True, text=True, check=False)
-        assert run.returncode == 0, run.stderr
-        assert matches(shown, run.stdout), f"{command} printed\n{run.stdout}"
+        code, out, err = hetdp_command(*words[1:])
+        assert code == 0, err
+        assert matches(shown, out), f"{command} printed\n{out}"
 
 
 def matches(shown, printed):

@@ -9,6 +9,7 @@ import json
 import math
 import re
 from fractions import Fraction
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -95,6 +96,7 @@ def test_the_map_from_paper_to_code_names_what_exists():
     assert methods <= set(hetdp.methods())
 
 
+@cache
 def defined_in(file):
     return {node.name for node in ast.parse((ROOT / file).read_text(encoding="utf-8")).body if hasattr(node, "name")}
 
@@ -141,6 +143,7 @@ def test_a_constant_is_proven_too_and_what_is_gone_is_said(tmp_path):
         look.digest("_planned.Plan", tmp_path)
 
 
+@pytest.mark.slow
 def test_looking_at_a_page_records_it_and_only_it(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(look, "RECORD", tmp_path / "proven.json")
     assert set(look.changed("grid")) == set(look.functions("grid"))

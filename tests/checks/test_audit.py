@@ -60,6 +60,7 @@ def test_no_success_shows_nothing():
     assert lower_bound(np.zeros(100), np.zeros(100), 0.1) == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("loss", [0.3, 2.0])
 def test_the_bound_is_above_the_true_loss_no_more_often_than_it_says(loss):
     """And it is not idle: its average is near what `reach` expects."""
@@ -76,6 +77,7 @@ def same_twice(results):
     return np.tile(results, 2)
 
 
+@pytest.mark.slow
 def test_it_matters_that_the_event_is_chosen_on_other_draws():
     """Control: choosing on the draws that are counted calls a mechanism of no loss at all a broken one, too often."""
     rng, alpha, runs = np.random.default_rng(6), 0.5, 600
@@ -112,6 +114,7 @@ def test_what_draws_can_show_grows_with_the_draws_and_stays_below_the_loss():
 # The whole audit
 
 
+@pytest.mark.slow
 def test_this_installation_keeps_every_claim_by_every_method():
     found = audit(LEVELS, **FEW)
     assert found.holds
@@ -133,6 +136,7 @@ def test_the_extremes_are_those_that_have_broken_private_means():
     assert any(value is not None and math.isnan(value) for value in values)
 
 
+@pytest.mark.slow
 def test_many_releases_show_most_of_a_large_epsilon():
     """The bound is not idle: at ε = 4 and 1,500 draws about half of it is shown."""
     found = audit({4.0: 40}, methods=["uniform"], draws=1_500)
@@ -264,6 +268,7 @@ RELEASES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", RELEASES)
 def test_the_releases_show_a_fault_that_the_exact_check_cannot_see(fault, monkeypatch):
     monkeypatch.setattr("hetdp.privacy.release.noisy", RELEASES[fault])
@@ -312,6 +317,7 @@ def test_the_report_says_what_each_part_cannot_see():
         assert said in " ".join(text.split())
 
 
+@pytest.mark.slow
 def test_the_picture_has_a_point_for_each_private_claim(tmp_path, monkeypatch):
     found = audit(LEVELS, methods=["adpm", "uniform"], **FEW)
     found.plot(tmp_path / "audit.png")
@@ -324,6 +330,7 @@ def test_the_picture_has_a_point_for_each_private_claim(tmp_path, monkeypatch):
     assert points == sum(0 < f.claimed < INF for f in found.findings) == 6
 
 
+@pytest.mark.slow
 def test_the_command_prints_json_and_says_0_when_all_holds(hetdp_command, tmp_path):
     options = ("audit", "--tier", "strict=0.1:300", "--tier", "open=2:30", "--method", "adpm")
     code, out, err = hetdp_command(*options, "--draws", 200, "--json", "--plot", tmp_path / "a.svg")

@@ -57,6 +57,7 @@ WRONG = {
 }
 
 
+@pytest.mark.slow
 def test_the_sampler_that_releases_use_passes():
     fits = sampler_gate()
     assert [(fit.scale, fit.draws) for fit in fits] == [(1.5, 20_000), (3.0, 20_000)]

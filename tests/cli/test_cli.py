@@ -96,6 +96,7 @@ def test_a_page_is_whole_and_has_the_target(hetdp_command, tmp_path):
     assert "Target" in text
 
 
+@pytest.mark.slow
 def test_a_terminal_that_cannot_show_epsilon_does_not_lose_the_release(people):
     for encoding in ("cp1252", "ascii"):
         for extra in ((), ("--json",)):
@@ -146,6 +147,7 @@ def public_output(hetdp_command, tmp_path, cell, *options):
     return hetdp_command("mean", path, *MEAN, *options)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [(), ("--json",)])
 def test_values_reach_the_output_only_through_the_noisy_integer(hetdp_command, tmp_path, monkeypatch, options):
     """With the noisy integer held fixed, output, messages and exit code are the same bytes for any value."""
@@ -155,6 +157,7 @@ def test_values_reach_the_output_only_through_the_noisy_integer(hetdp_command, t
     assert seen.pop()[0] == 0
 
 
+@pytest.mark.slow
 def test_that_check_notices_a_message_about_values(hetdp_command, tmp_path, monkeypatch):
     """Control: a release that counts missing values in its report is caught by the same comparison."""
     honest = _release.release

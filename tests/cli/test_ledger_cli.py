@@ -150,6 +150,7 @@ main()
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sign", [signal.SIGINT, signal.SIGTERM], ids=["interrupt", "terminate"])
 def test_an_interrupt_after_the_charge_says_how_to_go_on(ledger, hetdp_command, sign):
     command = [sys.executable, "-c", SLOW, *map(str, MEAN), "--spend", "0.1", "--release-id", "may"]

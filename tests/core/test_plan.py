@@ -21,7 +21,7 @@ from hetdp.privacy.exact import LARGEST_SCALE, SMALLEST_SCALE, NoiseTerm, below,
 from hetdp.report.text import cells
 from hetdp.tally.groupby import round_down
 from hetdp.theory.target import target
-from support import UNIT, epsilons, level_counts
+from support import UNIT, epsilons, examples, level_counts
 from support import bounds as intervals
 
 INF = math.inf
@@ -42,7 +42,7 @@ def takes(method, counts):
 # --- Units --------------------------------------------------------------------------------------------------
 
 
-@settings(deadline=None, max_examples=100)
+@settings(deadline=None)
 @given(level_counts, intervals, st.sampled_from(METHODS), st.sampled_from([None, 0.01, 0.2]))
 def test_a_plan_scales_with_the_width_of_the_interval_and_ignores_its_place(counts, interval, method, variance):
     assume(takes(method, counts))
@@ -93,7 +93,7 @@ def test_a_variance_above_a_quarter_of_the_squared_width_says_nothing(variance):
 # --- Table, weights, error ----------------------------------------------------------------------------------
 
 
-@settings(deadline=None, max_examples=100)
+@settings(deadline=None)
 @given(level_counts, st.sampled_from(METHODS))
 def test_the_table_says_per_level_what_one_person_weighs_spends_and_keeps(counts, method):
     assume(takes(method, counts))
@@ -127,7 +127,7 @@ def test_a_row_carries_the_name_of_its_level():
     assert [row.name for row in plan.table] == ["careful", "open"]
 
 
-@settings(deadline=None, max_examples=50)
+@settings(deadline=None, max_examples=examples(50))
 @given(level_counts, st.randoms(use_true_random=False))
 def test_weights_gives_each_person_of_any_order_the_weight_of_their_level(counts, random):
     plan = hetdp.plan(counts, method="proportional", bounds=UNIT)
@@ -386,6 +386,7 @@ def test_an_epsilon_that_is_not_0_positive_or_inf_is_refused_with_its_place(bad)
             Levels({bad: 3})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("bad", [-0.5, -INF, math.nan])
 def test_an_array_with_a_bad_epsilon_is_refused_with_its_place(bad):
     array = np.full(600_000, 0.5)
@@ -446,7 +447,7 @@ def by_logarithm(epsilon):
     return np.floor(epsilon / unit) * unit
 
 
-@settings(deadline=None, max_examples=500)
+@settings(deadline=None, max_examples=examples(500))
 @given(st.one_of(normal_epsilons, st.integers(-1000, 1023).map(lambda e: math.nextafter(2.0**e, INF))))
 @example(0.1)
 @example(math.nextafter(8.0, 0))
@@ -489,6 +490,7 @@ def test_levels_are_kept_exactly_up_to_the_limit_and_rounded_above():
         assert np.array_equal(cut.count, np.unique(round_down(above), return_counts=True)[1])
 
 
+@pytest.mark.slow
 def test_rounded_levels_do_not_depend_on_the_order_of_people_or_of_merging():
     """Half a million people at one level come first, so that the many levels are found late, in one thread or two."""
     people = np.concatenate([np.full(500_000, 0.3), distinct(90_000), [0.0, INF, 5e-324], distinct(90_000, 0.02, 3)])
@@ -540,7 +542,7 @@ def with_scale(plan, scale):
     return tuple(replace(term, scale=scale) for term in plan.noise)
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=examples(300))
 @given(st.dictionaries(epsilons, st.integers(1, 10**12), min_size=1, max_size=8), st.sampled_from(METHODS))
 @example({5e-324: 1, INF: 1}, "adpm")
 @example({1e-300: 5, 1e300: 5}, "proportional")
@@ -568,7 +570,7 @@ def test_people_are_held_to_the_double_just_below_their_epsilon(epsilon):
     assert below(np.array(epsilon, dtype=np.float64)).tolist() == want
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=examples(300))
 @given(level_counts, st.integers(-3, 3), st.floats(0.9, 1.1), st.integers(0, 7), st.integers(-1, 1))
 def test_the_check_refuses_exactly_what_fractions_refuse(counts, ulps, factor, place, more):
     plan = hetdp.plan(counts, method="proportional", bounds=UNIT)
@@ -678,7 +680,7 @@ decimals = st.one_of(
 )
 
 
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=examples(200))
 @given(st.lists(decimals, min_size=1, max_size=4, unique=True), st.sampled_from(METHODS))
 @example([Decimal("0.1")], "adpm")
 @example([Decimal("0.1"), Decimal("0.3"), Decimal("0.7")], "proportional")
@@ -698,7 +700,7 @@ def test_holding_text_to_its_nearest_double_would_overspend():
     assert any(Fraction(w) / Fraction(scale) > Fraction(text) for scale, w, text in nearest)
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=examples(300))
 @given(st.lists(st.tuples(st.integers(0, 2**30), epsilons), min_size=1, max_size=6))
 def test_the_noise_scale_is_the_smallest_double_that_will_do(pairs):
     units, epsilon = np.array([w for w, _ in pairs]), np.array([level for _, level in pairs])
@@ -716,7 +718,7 @@ def test_the_noise_scale_is_the_smallest_double_that_will_do(pairs):
         assert scale == SMALLEST_SCALE or Fraction(math.nextafter(scale, 0)) < exact
 
 
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=examples(200))
 @given(st.lists(st.floats(0, 1e300), min_size=1, max_size=6).filter(any), st.integers(1, 8 * 10**12))
 def test_integer_weights_keep_their_ratios_and_fit_62_bits(weight, people):
     units = lattice(np.array(weight), people)

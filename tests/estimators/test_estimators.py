@@ -20,7 +20,7 @@ from hetdp.core.accuracy import objective, worst_corner
 from hetdp.estimators import find
 from hetdp.estimators.adpm import saturation
 from hetdp.estimators.minimax import least_favourable
-from support import UNIT, bounds, level_counts
+from support import UNIT, bounds, examples, level_counts
 
 INF = math.inf
 METHODS = list(hetdp.methods())
@@ -28,7 +28,7 @@ AFFINE = [name for name, method in hetdp.methods().items() if not method.needs_r
 NOT_FME = [name for name in METHODS if name != "fme"]
 VARIANCES = (0.25, 1 / 12, 0.04, 1e-3)
 every_method = pytest.mark.parametrize("method", METHODS)
-a_hundred = settings(deadline=None, max_examples=100)
+a_hundred = settings(deadline=None)
 
 
 def accepted(counts, method):
@@ -154,6 +154,7 @@ def test_the_error_never_grows_when_everybody_comes_several_times(method, counts
     assert not grows(counts, times, method)
 
 
+@pytest.mark.slow
 def test_fme_can_get_worse_when_everybody_comes_twice():
     """Where ε₍ⱼ₊₁₎ = 1/√(n − j) nobody is capped and S is near 2√n; with everybody twice all are, and S = √(2n)."""
     n = 1000
@@ -260,10 +261,12 @@ def for_any_variance(levels, variance):
     return minimax(levels, 0.25)
 
 
+@pytest.mark.slow
 def test_minimax_is_the_best_of_all_affine_estimators():
     assert excess(minimax) < 1e-6
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("wrong", [with_adpms_cap, without_shrinkage, for_any_variance])
 def test_the_convex_solver_notices_a_rule_that_is_not_the_best(wrong):
     assert excess(wrong) > 1e-3
@@ -344,6 +347,7 @@ def test_without_a_known_variance_the_shrinkage_is_the_smaller_of_two_closed_for
     assert binding == {True, False}
 
 
+@pytest.mark.slow
 def test_minimax_is_never_worse_than_any_other_affine_method_on_thousands_of_vectors():
     rng = np.random.default_rng(2)
     for i in range(2000):
@@ -355,7 +359,7 @@ def test_minimax_is_never_worse_than_any_other_affine_method_on_thousands_of_vec
             assert ours <= objective(levels, find(name).shape(levels, variance), variance) * (1 + 1e-12), (name, levels)
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=examples(300))
 @given(level_counts, st.sampled_from(VARIANCES))
 def test_a_minimax_plan_is_never_worse_than_that_of_adpm_for_any_levels(counts, variance):
     ours, adpm = (hetdp.plan(counts, method=name, variance=variance, bounds=UNIT) for name in ("minimax", "adpm"))

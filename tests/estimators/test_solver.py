@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 import hetdp
 from hetdp.estimators.adpm import saturation
-from support import UNIT, level_counts
+from support import UNIT, examples, level_counts
 
 INF = math.inf
 METHODS = list(hetdp.methods())
@@ -192,7 +192,7 @@ WILD_CASES = (
 )
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=examples(300))
 @given(wild, st.sampled_from([Fraction(1, 4), Fraction(1, 25), Fraction(1, 10**6)]))
 @example({5e-324: 1, INF: 1}, Fraction(1, 4))
 @example({5e-324: 1}, Fraction(1, 4))
@@ -218,7 +218,7 @@ def test_the_exact_threshold_notices_a_wrong_solver(wrong, counts):
     assert duality_gap(counts, min(Fraction(found) if found < INF else 2 * exact, 2 * exact))[1] > 0
 
 
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=examples(200))
 @given(wild)
 @example({INF: 1})
 @example({5e-324: 5, INF: 2})
@@ -326,7 +326,7 @@ def test_the_error_tends_to_that_of_the_second_group_as_the_first_epsilon_vanish
 SLACK = 1 + 1e-4  # flooring n weights on a lattice of 2³⁰ costs at most 2n/2³⁰
 
 
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=examples(200))
 @given(level_counts)
 def test_adpm_is_never_worse_than_uniform_and_proportional_or_it_abstains(counts):
     best, others = (
@@ -354,7 +354,7 @@ def never_worse(before, after, method="adpm"):
     )
 
 
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=examples(200))
 @given(level_counts, st.data())
 def test_the_error_never_grows_when_somebody_asks_less_privacy_or_joins(counts, data):
     old, new = data.draw(st.sampled_from(sorted(counts))), data.draw(tiny_to_huge)

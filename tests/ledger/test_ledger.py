@@ -50,7 +50,7 @@ from hetdp.ledger.amounts import UNIT, UNLIMITED, Rule, _spends, budget_units, c
 from hetdp.ledger.chain import LONG, integers, packed, reals
 from hetdp.ledger.store import opened
 from ledgers import DROP_FUNCTIONS, PEOPLE, VALUES, Untouchable, drop_guards, execute, made, mean, restore_guards
-from support import is_id
+from support import examples, is_id
 
 # ---------------------------------------------------------------------------------------------------------
 # Amounts
@@ -110,7 +110,7 @@ near = st.builds(  # scales at which 10⁹·W/s is a whole number, or a hair off
 )
 
 
-@settings(max_examples=500)
+@settings(max_examples=examples(500))
 @given(st.one_of(near, st.tuples(st.integers(0, 2**62), ticks)), st.lists(st.integers(0, 2**62), max_size=3))
 def test_a_spend_is_the_ceiling_that_fractions_give(one, others):
     weight, scale = one
@@ -159,7 +159,7 @@ amounts_left = st.dictionaries(
 METHODS = [name for name, method in hetdp.methods().items() if not method.needs_records]
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(amounts_left, st.sampled_from(METHODS))
 def test_a_charge_covers_the_exact_spend_and_never_passes_what_is_left(left, method):
     if method == "stretch" and UNLIMITED in left:
@@ -325,6 +325,7 @@ def test_everybody_is_charged_the_exact_spend_of_their_level_and_the_rest_stays_
     assert [row.name for row in may.plan.table] == [None, None]
 
 
+@pytest.mark.slow
 def test_many_cohorts_are_charged_in_several_statements_and_every_one_exactly(where):
     """300 budgets: more cohorts than one update takes, and columns that are kept as texts."""
     people = [f"q{i:03}" for i in range(600)]
@@ -766,7 +767,7 @@ def sequence(folder, budgets, steps, seed):
 budget_lists = st.lists(st.sampled_from([0.1, 0.5, 1.0, 2.5, 6.0, math.inf]), min_size=12, max_size=24)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(budget_lists, steps, st.integers(0, 2**30))
 def test_no_adaptive_sequence_of_releases_makes_anybody_pass_their_budget(tmp_path_factory, budgets, steps, seed):
     sequence(tmp_path_factory.mktemp("ledgers"), budgets, steps, seed)

@@ -21,6 +21,7 @@ def exact(levels, method, variance):
     return hetdp.plan(levels, method=method, bounds=UNIT).mse(variance, mean=0)
 
 
+@pytest.mark.slow
 def test_quick_reproduction_writes_a_folder_in_which_every_claim_holds(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", ["hetdp", "reproduce", "--quick", "--out", str(tmp_path / "out"), "--json"])
     with pytest.raises(SystemExit) as stopped:
@@ -46,6 +47,7 @@ def test_unknown_experiments_are_refused(monkeypatch, capsys):
     assert "figure-1a" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("population", tables.POPULATIONS)
 def test_table_2_is_reproduced_within_the_printed_digits(population):
     """Averaged over twelve redraws of ε; natural logarithm; exact errors for Beta(2, 3) data."""

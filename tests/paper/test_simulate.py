@@ -57,6 +57,7 @@ DISTRIBUTIONS = {
 # --- simulated against exact --------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("population", POPULATIONS)
 @pytest.mark.parametrize("name", DISTRIBUTIONS)
 def test_every_method_agrees_with_its_exact_error_for_every_distribution(population, name):
@@ -247,6 +248,7 @@ def drawn_beta(a, b, size=200_000):
     return law, law.draw(np.random.default_rng(22), (1, size)).ravel() + 0.5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("a", "b"), [(1, 1), (1, 3), (2, 3), (3, 2), (5, 5), (9, 1), (7, 8), (0.3, 1.5)])
 def test_beta_values_have_the_law_that_scipy_knows_and_not_a_neighbouring_one(a, b):
     law, x = drawn_beta(a, b)

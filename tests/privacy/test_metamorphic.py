@@ -24,7 +24,7 @@ from hypothesis import strategies as st
 import hetdp
 from hetdp.core.domain import Interval
 from hetdp.tally import groupby as _groupby
-from support import EXTREME_VALUES, UNIT, bounds, epsilons, level_counts
+from support import EXTREME_VALUES, UNIT, bounds, epsilons, examples, level_counts
 
 GRID = 2**20
 METHODS = ("adpm", "proportional", "uniform")
@@ -87,7 +87,7 @@ def test_row_order_and_splitting_into_parts_change_nothing(people, interval, met
     assert estimate(merged, method) == estimate(whole, method)
 
 
-@settings(deadline=None, max_examples=50)
+@settings(deadline=None, max_examples=examples(50))
 @given(people=crowds, interval=bounds, limit=st.integers(1, 8), data=st.data())
 def test_splitting_changes_nothing_when_levels_are_rounded_on_the_way(people, interval, limit, data):
     with mock.patch.object(_groupby, "LIMIT", limit):

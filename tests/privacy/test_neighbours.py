@@ -15,7 +15,6 @@ from collections import Counter
 from dataclasses import dataclass
 from decimal import Decimal, localcontext
 from fractions import Fraction
-from functools import cache
 from itertools import permutations, product
 from types import SimpleNamespace
 
@@ -29,9 +28,10 @@ from hetdp.estimators import sampling
 from hetdp.privacy import release as _release
 from hetdp.privacy import sampling as _sampling
 from hetdp.tally.groupby import Grouping
+from oracle import GRID as Q
+from oracle import code
 from support import UNIT
 
-Q = 2**20
 INF = math.inf
 FIXED = 7  # what the recorder answers, whatever the sum
 
@@ -59,16 +59,6 @@ def cells(lo, hi):
     texts = [("1e999", INF), ("-1e999", -INF), (" 1e9 ", 1e9), ("-inf", -INF)]
     large = [(10**400, INF), (-(10**400), -INF), (2**63, 2.0**63), (Decimal("-1e500"), -INF), (Fraction(1, 3), 1 / 3)]
     return numbers + [(cell, None) for cell in unreadable] + texts + large
-
-
-@cache
-def code(number, lo, hi):
-    """floor((clip(x) − lo)/(hi − lo)·Q + ½) in doubles: every step exact in Fractions, then rounded once."""
-    if number is None:
-        return Q // 2
-    step = Fraction(float(Fraction(min(max(number, lo), hi)) - Fraction(lo)))
-    share = Fraction(float(step / Fraction(float(Fraction(hi) - Fraction(lo)))))
-    return math.floor(Fraction(float(Fraction(float(share * Q)) + Fraction(1, 2))))
 
 
 def label(epsilon, *, rounded):
@@ -181,7 +171,7 @@ def neighbours(i, epsilons, bounds, choice, read, doublings, rounded):
         for j, (epsilon, (_, number)) in enumerate(zip(epsilons, people, strict=True)):
             times, level = 1 if j == i else 2**doublings, label(epsilon, rounded=rounded)
             count[level] += times
-            sums[level] += times * code(number, *bounds) if level else 0
+            sums[level] += times * code(number, bounds) if level else 0
         yield tally, count, sums
 
 
@@ -438,7 +428,7 @@ def sampling_faults(mix, bounds, recorder, coins):
             result = hetdp.mean([cell for cell, _ in people], epsilon=epsilons, bounds=bounds, method="sampling")
             ((given, scale),), weight = recorder.calls, int(result.plan.units.max())
             pairs = zip(people, coins.kept, strict=True)
-            codes = sum(2 * code(number, *bounds) - Q for (_, number), stays in pairs if stays)
+            codes = sum(2 * code(number, bounds) - Q for (_, number), stays in pairs if stays)
             found |= {"sum"} if given != weight * codes // (2 * Q) else set()
             (kept if coins.kept[i] else left_out).add(given)
             public.add((scale, weight, result.unclamped))

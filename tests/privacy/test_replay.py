@@ -263,6 +263,7 @@ def test_everything_public_is_the_same_for_every_value_in_postgresql(replay, lib
     assert differences(found) == set()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", COMMANDS)
 def test_a_command_shows_the_same_for_every_value(command, replay):
     def run(cell, _):
@@ -274,6 +275,7 @@ def test_a_command_shows_the_same_for_every_value(command, replay):
     assert found[0]["facts"] == (2 if command == "refused" else 0)
 
 
+@pytest.mark.slow
 def test_tallies_that_are_released_show_the_same_for_every_value(replay):
     def run(cell, _):
         made = command_line("tally", as_csv(cell), *OPTIONS, "-o", "one.tally")
@@ -282,6 +284,7 @@ def test_tallies_that_are_released_show_the_same_for_every_value(replay):
     assert differences(replay(run, cell) for cell in NUMBERS + TEXTS) == set()
 
 
+@pytest.mark.slow
 def test_a_command_with_real_noise_differs_in_its_numbers_alone(tmp_path, monkeypatch):
     """In a process of its own, with the sampler as it is: exit code, stderr and every word."""
     seen = set()

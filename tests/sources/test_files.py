@@ -32,6 +32,7 @@ from hetdp.sources import delimited, files, frames, ndjson
 from hetdp.sources.files import Files
 from hetdp.sources.frames import values_of
 from hetdp.sources.request import Form, Request, tiers_of
+from support import examples
 
 if sys.version_info >= (3, 14):
     from compression import zstd
@@ -291,7 +292,7 @@ doubles = st.floats().map(repr)
 scaled = st.tuples(st.integers(0, 10**19 - 1), st.integers(-350, 320)).map(lambda pair: f"{pair[0]}e{pair[1]}")
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 @given(
     st.lists(
         st.one_of(digits, words, doubles, scaled, st.text(st.characters(exclude_categories=["Cs"]), max_size=5)),
@@ -345,7 +346,7 @@ lines_of = st.lists(st.lists(fields, max_size=4).map(b",".join), max_size=6)
 good = st.tuples(fields, st.sampled_from([b"1", b"0.5", b"public", b"Inf", b"+2"])).map(b",".join)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(
     lines=st.lists(st.one_of(lines_of.map(b"\n".join), good), max_size=8),
     header=st.sampled_from([b"x,e", b"e,x", b"x,e,id", b"id,x,e", b"g,x,id", b"x"]),
@@ -389,7 +390,7 @@ raw = st.one_of(
 ).map(lambda cell: cell.replace(b"\n", b""))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(cell=raw, layout=st.permutations(["x", "e", "id", "g"]), who=st.integers(0, 2))
 @example(cell=b'"', layout=["id", "x", "g", "e"], who=1)
 @example(cell=b',"', layout=["e", "x", "id", "g"], who=1)
@@ -532,7 +533,7 @@ def test_a_json_array_is_refused_with_what_to_do_instead(tmp_path):
     assert rows(write(tmp_path / "t.csv", "[x],e\n1,1\n"), Request("[x]", "e")) == [(number(1.0), 1.0)]
 
 
-@settings(max_examples=100, deadline=None)
+@settings(deadline=None)
 @given(
     value=st.recursive(
         st.one_of(
@@ -616,6 +617,7 @@ def test_several_files_and_kinds_are_one_table_in_order(tmp_path):
     assert Files(names).size == sum(path.stat().st_size for path in tmp_path.iterdir())
 
 
+@pytest.mark.slow
 def test_progress_is_told_in_rows_and_bytes_and_ends_at_all_of_them(tmp_path, monkeypatch):
     monkeypatch.setattr(files, "BLOCK", 100)
     monkeypatch.setattr(frames, "ROWS", 10)
@@ -749,6 +751,7 @@ def test_a_file_that_is_cut_short_anywhere_is_refused_row_74(data, tmp_path):
         refused(lambda size=size: rows(write(tmp_path / f"t{size}", data[:size]), PAIR), str(tmp_path))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["write_parquet", "write_ipc"])
 def test_a_damaged_file_never_gives_some_of_its_people_row_76(how, tmp_path, capfd):
     """A reader that stops at damage must not pass for one that came to the end: everybody or nobody."""

@@ -1,6 +1,6 @@
 """Frames of every library give the oracle's tally, and no private cell reaches beyond itself.
 
-The oracle is a dict of Python integers, made row by row. Every engine gets the same adversarial table.
+Every engine gets the same adversarial table.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ import math
 import subprocess
 import sys
 import traceback
-from collections import defaultdict
 from decimal import Decimal
 from fractions import Fraction
+from functools import partial
 from itertools import product
 
 import dask
@@ -29,17 +29,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import hetdp
+import oracle
 from hetdp.core.domain import Interval
 from hetdp.sources import _table, engines, frames
 from hetdp.sources.request import Request
 from hetdp.tally import groupby as _groupby
+from oracle import GRID, code, expected_groups, seen
 from support import EXTREME_VALUES
 
 # Ibis 12 calls a function of DuckDB that DuckDB 2 has renamed.
 pytestmark = pytest.mark.filterwarnings("ignore:fetch_arrow_table:DeprecationWarning")
 
-GRID = 2**20
-LO, HI = -2.0, 6.0
+LO, HI = BOUNDS = -2.0, 6.0
+expected = partial(oracle.expected, bounds=BOUNDS)
 MARKER = "98765.4321"
 
 
@@ -50,28 +52,7 @@ def _one_thread():
 
 
 # ---------------------------------------------------------------------------------------------------------
-# The oracle, and the frames
-
-
-def code(x, lo=LO, hi=HI):
-    """The documented code of one value, in Python's own floats; None is missing."""
-    if x is None or math.isnan(x):
-        return GRID // 2
-    return math.floor((min(max(x, lo), hi) - lo) / (hi - lo) * GRID + 0.5)
-
-
-def expected(rows, lo=LO, hi=HI):
-    """{level: (people, sum of codes)} of rows (value, ε)."""
-    table = defaultdict(lambda: (0, 0))
-    for x, epsilon in rows:
-        count, total = table[epsilon + 0.0]
-        table[epsilon + 0.0] = count + 1, total + (code(x, lo, hi) if epsilon > 0 else 0)
-    return dict(table)
-
-
-def seen(table):
-    rows = zip(table.epsilon.tolist(), table.count.tolist(), table.total.tolist(), strict=True)
-    return {level: (count, total) for level, count, total in rows}
+# The frames
 
 
 def in_duckdb(table):
@@ -176,7 +157,7 @@ levels = st.one_of(st.sampled_from(EPSILONS), st.floats(0, 5))
     bounds=st.tuples(st.floats(-1e6, 1e6), st.floats(1e-3, 1e6)).map(lambda pair: (pair[0], pair[0] + pair[1])),
 )
 def test_any_table_gives_the_oracles_tally_from_every_frame(frame, rows, bounds):
-    assert seen(read(frame(table_of(rows)), bounds).table) == expected(rows, *bounds)
+    assert seen(read(frame(table_of(rows)), bounds).table) == expected(rows, bounds=bounds)
 
 
 @quick_frame
@@ -190,15 +171,15 @@ def test_awkward_bounds_are_the_same_doubles_in_every_engine(frame):
     """Many engines read 0.10000000000000002 in a query as a decimal, and turn it into a neighbouring double."""
     for lo, hi in ((0.0, 632874.7411213818), (0.10000000000000002, 0.7000000000000001)):
         rows = [(x, 1.0) for k in range(1, GRID, 1013) for x in edge(k, lo, hi)]
-        assert seen(read(frame(table_of(rows)), (lo, hi)).table) == expected(rows, lo, hi)
+        assert seen(read(frame(table_of(rows)), (lo, hi)).table) == expected(rows, bounds=(lo, hi))
 
 
 def edge(k, lo, hi):
     """The last double with a code below k and the first with code k: they tell bounds apart that differ in one bit."""
     x = lo + (hi - lo) * ((k - 0.5) / GRID)
-    while code(x, lo, hi) >= k:
+    while code(x, (lo, hi)) >= k:
         x = math.nextafter(x, lo)
-    while code(x, lo, hi) < k:
+    while code(x, (lo, hi)) < k:
         last, x = x, math.nextafter(x, hi)
     return last, x
 
@@ -512,17 +493,8 @@ def people_table(rows, who=TEXT):
 
 
 def averaged(rows):
-    """{group: {level: (people, sum)}} of rows (id, value, ε, group), everybody counted once, in Python integers."""
-    codes, place = defaultdict(list), {}
-    for who, x, epsilon, group in rows:
-        codes[who].append(code(x) if epsilon > 0 else 0)
-        place[who] = group, epsilon + 0.0
-    tables = defaultdict(lambda: defaultdict(lambda: (0, 0)))
-    for who, mine in codes.items():
-        group, epsilon = place[who]
-        count, total = tables[group][epsilon]
-        tables[group][epsilon] = count + 1, total + math.floor(Fraction(sum(mine), len(mine)) + Fraction(1, 2))
-    return {group: dict(table) for group, table in tables.items()}
+    """{group: {level: (people, sum)}} of rows (id, value, ε, group)."""
+    return expected_groups([(who, group, x, epsilon) for who, x, epsilon, group in rows], BOUNDS)
 
 
 def grouped(source, asked):
@@ -795,6 +767,7 @@ def loaded(code):
     return set(run.stdout.split())
 
 
+@pytest.mark.slow
 def test_nothing_is_imported_that_the_user_has_not_imported():
     frame = "polars.DataFrame({'x': [1.0], 'e': [1.0]})"
     script = f"import hetdp, polars; hetdp.read({frame}, value='x', epsilon='e', bounds=(0, 2))"

@@ -1,6 +1,6 @@
 """Every source gives the same tally for the same people, and no private cell reaches beyond itself.
 
-The oracle is a dict of Python integers. It knows nothing of numpy, Polars or the package's own readers.
+What a tally must be is said by `oracle`, which knows nothing of numpy, Polars or the package's own readers.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ import operator
 import os
 import re
 import traceback
-from collections import defaultdict
 from decimal import Decimal
 from fractions import Fraction
+from functools import partial
 from typing import NamedTuple
 from unittest import mock
 
@@ -28,56 +28,20 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import hetdp
+import oracle
 from hetdp.core.cells import epsilon_of, value_of
 from hetdp.sources import Source, counted, delimited
 from hetdp.sources.frames import batch_of, epsilons_of, values_of
 from hetdp.sources.request import Request
 from hetdp.tally import groupby as _groupby
-from support import EXTREME_VALUES
+from oracle import GRID, code, meaning, rounded_down, seen
+from support import EXTREME_VALUES, examples
 
-GRID = 2**20
 LO, HI = -2.0, 6.0
+expected = partial(oracle.expected, bounds=(LO, HI))
 MID = GRID // 2
 MARKER = "98765.4321"
 PRIVATE = 98765.4321
-
-
-# ---------------------------------------------------------------------------------------------------------
-# The oracle
-
-
-def code(x, lo=LO, hi=HI):
-    """The documented code of one value, in Python's own floats; None is missing."""
-    if x is None or math.isnan(x):
-        return MID
-    return math.floor((min(max(x, lo), hi) - lo) / (hi - lo) * GRID + 0.5)
-
-
-def expected(pairs, lo=LO, hi=HI):
-    """{level: (people, sum of codes)} of (value, ε) pairs."""
-    table = defaultdict(lambda: (0, 0))
-    for x, epsilon in pairs:
-        count, total = table[epsilon + 0.0]
-        table[epsilon + 0.0] = count + 1, total + (code(x, lo, hi) if epsilon > 0 else 0)
-    return dict(table)
-
-
-def seen(tally):
-    rows = zip(tally.table.epsilon.tolist(), tally.table.count.tolist(), tally.table.total.tolist(), strict=True)
-    return {level: (count, total) for level, count, total in rows}
-
-
-def meaning(text):
-    """What a text cell means: ASCII decimal notation or an infinity, between blanks; None otherwise."""
-    text = text.strip(" \t")
-    if text.lower() in {"inf", "+inf", "-inf", "infinity", "+infinity", "-infinity"}:
-        return -math.inf if text[0] == "-" else math.inf
-    if not text or set(text) - set("0123456789+-.eE"):
-        return None
-    try:
-        return float(text)
-    except ValueError:
-        return None
 
 
 class Person(NamedTuple):
@@ -231,7 +195,7 @@ choices = st.one_of(
 tables = st.lists(st.tuples(cells, choices).map(lambda pair: Person(*pair[0], *pair[1])), min_size=1, max_size=25)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(people=tables)
 def test_random_tables_give_the_oracles_tally_from_every_source(people, folder):
     want = expected((p.number, p.epsilon) for p in people)
@@ -346,7 +310,7 @@ PAIRS = [
 
 @pytest.mark.parametrize(("cell", "meant"), PAIRS, ids=lambda cell: type(cell).__name__)
 def test_no_cell_of_a_list_can_raise_or_warn_or_change_who_is_counted(cell, meant):
-    alone, both = code(meant), expected([(3.0, 1.0), (meant, 1.0)])
+    alone, both = code(meant, (LO, HI)), expected([(3.0, 1.0), (meant, 1.0)])
     assert seen(_memory([3, cell], 1)) == seen(_memory((cell, 3), 1)) == seen(_memory(objects([cell, 3]), 1)) == both
     assert seen(_memory([cell], 1)) == {1.0: (1, alone)}
     assert seen(_memory([cell, cell], 1)) == {1.0: (2, 2 * alone)}
@@ -383,7 +347,7 @@ def test_every_text_of_at_most_three_characters_is_read_alike():
     assert disagreements(texts, lambda cell: math.nan if meaning(cell) is None else meaning(cell)) == []
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.lists(st.one_of(short, numberlike), min_size=20, max_size=120))
 def test_polars_and_python_read_any_short_text_alike(texts):
     assert disagreements(texts, value_of) == []
@@ -400,7 +364,7 @@ def test_control_the_comparison_notices_a_reader_with_another_notation(text):
     assert disagreements(["1", text], lenient) == [text]
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(st.one_of(short, numberlike, st.text(max_size=6), st.sampled_from(sorted(EPSILONS)), st.text("0", min_size=60)))
 def test_a_text_is_the_same_epsilon_in_a_list_and_in_a_file_or_is_refused_in_both(text):
     column = pl.Series([text], dtype=pl.String)
@@ -413,20 +377,9 @@ def test_a_text_is_the_same_epsilon_in_a_list_and_in_a_file_or_is_refused_in_bot
 # Grouping: chunks, threads, many levels
 
 
-def twelve_bits(epsilon):
-    """ε cut to 12 significant bits, in Fractions; below 2⁻¹⁰⁰⁰ it is 0."""
-    if epsilon < 2.0**-1000 or epsilon == math.inf:
-        return math.inf if epsilon > 0.5 else 0.0
-    step = Fraction(2) ** (math.frexp(epsilon)[1] - 12)
-    return float(Fraction(epsilon) // step * step)
-
-
-def grouped(values, epsilon, limit=65_536):
-    """The oracle of a large table: exact levels up to the limit, else every level cut to 12 bits."""
-    levels = set(epsilon)
-    cut = len(levels) > limit
-    label = {level: twelve_bits(level) if cut else level for level in levels}
-    return expected((x, label[level]) for x, level in zip(values, epsilon, strict=True)), cut
+def grouped(values, epsilon, limit=oracle.MOST_LEVELS):
+    """The oracle of a large table, and whether its levels are rounded."""
+    return expected(zip(values, epsilon, strict=True), most_levels=limit), len(set(epsilon)) > limit
 
 
 small = st.fixed_dictionaries(
@@ -439,7 +392,7 @@ near_levels = st.one_of(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(
     rows=st.lists(st.tuples(st.sampled_from(NUMBERS), near_levels), min_size=1, max_size=90),
     sizes=small,
@@ -478,6 +431,7 @@ def test_rounding_starts_half_way_through_sorted_input():
 SIZES = {"few levels": (3, _groupby.CHUNK), "many levels": (300, 2**16), "rounded levels": (90_000, 2**16)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", SIZES)
 def test_arrays_larger_than_a_chunk_give_the_oracles_tally(case, monkeypatch):
     kinds, chunk = SIZES[case]
@@ -499,7 +453,7 @@ def test_arrays_larger_than_a_chunk_give_the_oracles_tally(case, monkeypatch):
 @given(st.one_of(near_levels, st.floats(min_value=0), st.integers(-1074, 1023).map(lambda k: math.ldexp(1, k))))
 def test_rounding_keeps_twelve_bits_and_never_goes_up(epsilon):
     cut = float(_groupby.round_down(np.array([epsilon + 0.0]))[0])
-    assert cut == twelve_bits(epsilon)
+    assert cut == rounded_down(epsilon)
     assert cut <= epsilon
     assert cut == math.inf or epsilon < 2.0**-1000 or cut > epsilon * (1 - 2.0**-11)
 
@@ -601,7 +555,7 @@ def check_kept(layout, cell, who, ends, suffix, block, folder):
     assert seen(tally) == expected(zip(numbers, epsilons, strict=True))
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=examples(120), deadline=None)
 @given(
     cell=raw,
     layout=st.sampled_from(LAYOUTS),

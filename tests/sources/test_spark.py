@@ -13,7 +13,7 @@ import re
 import subprocess
 import sys
 import traceback
-from collections import defaultdict
+from functools import partial
 from itertools import product
 from pathlib import Path
 
@@ -22,40 +22,23 @@ import polars as pl
 import pytest
 
 import hetdp
+import oracle
 from hetdp.core.domain import Interval
 from hetdp.sources import _table, engines, frames
 from hetdp.sources.request import Request
+from oracle import GRID, expected_groups, seen
 from support import EXTREME_VALUES
 
 pytestmark = pytest.mark.xdist_group("spark")
 
 PAGE = Path(__file__).parents[2] / "docs" / "spark.md"
-GRID = 2**20
-LO, HI = -2.0, 6.0
+LO, HI = BOUNDS = -2.0, 6.0
+expected = partial(oracle.expected, bounds=BOUNDS)
 MARKER = "98765.4321"
 
 
 # ---------------------------------------------------------------------------------------------------------
-# The oracle, and the table
-
-
-def code(x, lo=LO, hi=HI):
-    if x is None or math.isnan(x):
-        return GRID // 2
-    return math.floor((min(max(x, lo), hi) - lo) / (hi - lo) * GRID + 0.5)
-
-
-def expected(rows):
-    table = defaultdict(lambda: (0, 0))
-    for x, epsilon in rows:
-        count, total = table[epsilon + 0.0]
-        table[epsilon + 0.0] = count + 1, total + (code(x) if epsilon > 0 else 0)
-    return dict(table)
-
-
-def seen(table):
-    rows = zip(table.epsilon.tolist(), table.count.tolist(), table.total.tolist(), strict=True)
-    return {level: (count, total) for level, count, total in rows}
+# The table
 
 
 TIES = [LO + (HI - LO) * (k + 0.5) / GRID for k in (0, 1, 262143, 524287, 1048575)]
@@ -165,16 +148,11 @@ def people(spark, rows):
 
 def test_a_persons_rows_are_averaged_in_their_group_and_counted_once(spark):
     rows = [(f"p{i % 11}", VALUES[i % len(VALUES)], EPSILONS[i % 11 % 8], "ab"[i % 11 % 2]) for i in range(200)]
-    codes = defaultdict(list)
-    for who, x, e, g in rows:
-        codes[who, e + 0.0, g].append(code(x) if e > 0 else 0)
-    oracle = {"a": defaultdict(lambda: (0, 0)), "b": defaultdict(lambda: (0, 0))}
-    for (_, e, g), mine in codes.items():
-        count, total = oracle[g][e]
-        oracle[g][e] = count + 1, total + (2 * sum(mine) + len(mine)) // (2 * len(mine))
     asked = Request("x", "e", "id", several=True, by="g")
     found = _table(people(spark, rows), None).tables(asked, Interval(LO, HI))
-    assert {g: seen(table) for g, table in found.items()} == oracle
+    assert {g: seen(table) for g, table in found.items()} == expected_groups(
+        [(who, g, x, e) for who, x, e, g in rows], BOUNDS
+    )
 
 
 FAULTS = {

@@ -5,8 +5,6 @@ from __future__ import annotations
 import math
 import subprocess
 import sys
-from collections import Counter
-from fractions import Fraction
 from unittest import mock
 
 import numpy as np
@@ -15,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import hetdp
+import oracle
 from hetdp import InputError
 from hetdp.core.domain import GRID, Interval
 from hetdp.tally import fast as _fast
@@ -22,6 +21,8 @@ from hetdp.tally import groupby as _groupby
 from hetdp.tally import kernels as _kernels
 from hetdp.tally import lanes as _lanes
 from hetdp.tally.groupby import BELOW, HUGE, SHRINK, SPLIT, TINY, Grouping, round_down, tabulate
+from oracle import expected, rounded_down
+from support import examples
 
 INF = math.inf
 
@@ -57,14 +58,6 @@ def every_octave():
     return np.ldexp(np.concatenate(near), np.arange(-1012, 1013)[:, None]).ravel()
 
 
-def twelve_bits(epsilon):
-    """The largest number of 12 significant bits that is not above ε, in fractions; below 2⁻¹⁰⁰⁰ it is 0."""
-    if epsilon < 2.0**-1000 or epsilon == INF:
-        return INF if epsilon > 1 else 0.0
-    step = Fraction(2) ** (math.frexp(epsilon)[1] - 12)
-    return float(Fraction(epsilon) // step * step)
-
-
 def test_splitting_rounds_down_to_the_same_double_as_the_bits_do_in_every_octave():
     epsilon = every_octave()
     assert epsilon.min() < TINY < HUGE < epsilon.max() < INF
@@ -73,7 +66,7 @@ def test_splitting_rounds_down_to_the_same_double_as_the_bits_do_in_every_octave
 
 def test_both_round_down_to_what_fractions_say():
     epsilon = every_octave()[::41]
-    want = [twelve_bits(x) for x in epsilon.tolist()]
+    want = [rounded_down(x) for x in epsilon.tolist()]
     assert round_down(epsilon).tolist() == want
     assert down_by_splitting(epsilon).tolist() == want
 
@@ -90,26 +83,14 @@ def test_control_every_constant_of_the_splitting_matters(wrong):
 # Three ways to the same integers: Python, numpy, compiled
 
 
-def code(x, lo, hi):
-    if math.isnan(x):
-        return GRID // 2
-    return math.floor((min(max(x, lo), hi) - lo) / (hi - lo) * GRID + 0.5)
-
-
 def by_python(epsilon, values, interval, limit):
     """{level: (people, sum of codes)} in Python's numbers, and whether levels were rounded."""
-    cut = len(set(epsilon)) > limit
-    label = {level: twelve_bits(level) if cut else level + 0.0 for level in set(epsilon)}
-    count, total = Counter(), Counter()
-    for level, x in zip(epsilon, values, strict=True):
-        count[label[level]] += 1
-        total[label[level]] += code(x, interval.lo, interval.hi) if label[level] > 0 else 0
-    return {level: (count[level], total[level]) for level in sorted(count)}, cut
+    table = expected(zip(values, epsilon, strict=True), (interval.lo, interval.hi), limit)
+    return table, len(set(epsilon)) > limit
 
 
 def seen(table):
-    rows = zip(table.epsilon.tolist(), table.count.tolist(), table.total.tolist(), strict=True)
-    return {level: (count, total) for level, count, total in rows}, table.rounded
+    return oracle.seen(table), table.rounded
 
 
 def forced(*, compiled):
@@ -180,7 +161,7 @@ def crowds(draw):
     return epsilon, values, interval
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(
     crowd=crowds(),
     limit=st.sampled_from([3, 13, 700, 4000, 65_536]),

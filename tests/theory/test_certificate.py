@@ -199,6 +199,7 @@ def with_half_the_joint_term(epsilons, x, share):
     return information_bound(epsilons, x, share) - 0.5 * (np.sum(k) ** 2 - np.sum(k**2))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("wrong", [without_chi, with_half_the_joint_term])
 def test_control_an_information_bound_that_lacks_a_term_is_broken(wrong):
     assert information_excess(lambda *args: max(wrong(*args), 1e-12)) > 1.05
@@ -405,6 +406,7 @@ def excess(bound):
     return max(bound(*population([e for e in epsilons if e > 0])) / optimum(epsilons) for epsilons in FEW)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", TECHNIQUES)
 def test_every_bound_is_below_the_exact_optimum(name):
     assert excess(TECHNIQUES[name]) <= 1 + 1e-7  # the tolerance of the linear program
@@ -468,6 +470,7 @@ def worst_cases(counts):
             yield name, hetdp.plan(counts, method=name, bounds=UNIT).worst_case_mse
 
 
+@pytest.mark.slow
 def test_no_method_is_below_the_certificate():
     seen = set()
     for counts in random_populations(1000, seed=9):
@@ -502,6 +505,7 @@ def rises(before, after):
     return after > before * (1.03 if before > 0.01 else 1.001)
 
 
+@pytest.mark.slow
 def test_it_never_rises_with_anybodys_epsilon_or_with_more_people():
     rng = np.random.default_rng(10)
     for counts in random_populations(120, seed=10):

@@ -365,6 +365,7 @@ def test_a_small_level_is_dropped_at_a_price_that_is_paid():
     assert below.lower == pytest.approx(best({1: 3}).lower * math.exp(-9e-5), rel=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "levels",
     [{2e-4: 3, 7: 3}, {1e-3: 6, 7: 5}, {2e-5: 7, 1: 8}, {20: 4, 2e-5: 3, INF: 4}, {15: 2, 20: 4}, {0.01: 3, 60: 3}],

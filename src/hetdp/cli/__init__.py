@@ -11,6 +11,7 @@ import signal
 import sys
 import threading
 from pathlib import Path
+from typing import Any
 
 import typer
 
@@ -20,6 +21,8 @@ from . import data, ledger, serve, theory
 from .app import app
 
 INTERRUPTED = 130
+# What the parser raises: typer's own class, or that of click, which older versions of typer use.
+WrongUse: Any = getattr(typer, "TyperException", typer.BadParameter.__mro__[2])
 
 __all__ = ["app", "data", "ledger", "main", "serve", "theory"]
 
@@ -35,7 +38,7 @@ def main() -> None:
             raise KeyboardInterrupt  # noqa: TRY301  the library that parses made a code of it
     except HetdpError as error:
         _fail(str(error), 2)
-    except typer.TyperException as error:
+    except WrongUse as error:
         wanted = getattr(getattr(error, "param", None), "help", None)  # what the option means, if it is about one
         meaning = f" ({wanted.rstrip('.')})" if wanted else ""
         _fail(f"{error.format_message().rstrip('.')}{meaning}; see --help", 2)
