@@ -43,7 +43,7 @@ _REFUSED: dict[str, dict[tuple[str, ...], str]] = {
     "a release through a ledger": {
         _CHOICES: "with a ledger everybody's ε comes from it, and everybody counts in one mean; leave out {}"
     },
-    "a table": {_CHARGE: "{} belongs to a release through a ledger; name the ledger with --ledger LEDGER"},
+    "a table": {_CHARGE: "only a release through a ledger takes {}; name the ledger with --ledger LEDGER"},
 }
 
 
