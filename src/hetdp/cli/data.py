@@ -178,10 +178,8 @@ def tally(
         made = tally_of(people, Interval.of(bounds), public_rows)
     made.save(output)
     said = "PRIVATE: its sums are not protected by any noise. Give it only to whoever releases the mean."
-    if as_json:
-        show({"tally": str(output), "n": made.n, "levels": len(made.levels), "warning": said})
-    else:
-        show(f"{output}: {made.n:,} people at {len(made.levels):,} levels of ε. {said}")
+    facts = {"tally": str(output), "n": made.n, "levels": len(made.levels), "warning": said}
+    show(facts if as_json else f"{output}: {made.n:,} people at {len(made.levels):,} levels of ε. {said}")
 
 
 @app.command()
