@@ -61,6 +61,51 @@ def test_output_goes_to_a_file_of_the_kind_its_name_says(hetdp_command, people, 
     assert {"txt": "Saturation", "json": '"threshold"', "html": "<table"}[suffix] in written
 
 
+@pytest.mark.parametrize(
+    ("extra", "used"),
+    [((), "body"), (("--json",), "to_dict"), (("-o", "r.html"), "html"), (("-o", "r.json"), "to_dict")],
+    ids=["text", "JSON", "page", "JSON file"],
+)
+def test_only_the_form_that_is_asked_for_is_computed(hetdp_command, people, tmp_path, monkeypatch, extra, used):
+    """A certificate and a frontier take longer than a release: nobody waits for a report that nobody sees."""
+    monkeypatch.chdir(tmp_path)
+    for form in {"body", "to_dict", "html"} - {used}:
+        monkeypatch.setattr(hetdp.Release, form, lambda *_, form=form: pytest.fail(f"{form} was computed"))
+    assert hetdp_command("mean", people, *MEAN, *extra)[0] == 0
+
+
+WRONG_TOGETHER = {
+    "a charge without a ledger": (
+        ("FILE", *MEAN, "--spend", "1", "--share-left", "1"),
+        "a ledger takes --spend, --share-left;",
+    ),
+    "a table without its columns": (("FILE", "--value", "income"), "a table needs --epsilon, --bounds"),
+    "a tally and bounds": (("TALLY", "--bounds", "0", "1"), "leave out --bounds"),
+    "a tally and a ledger": (("TALLY", "--ledger", "b.db", "--spend", "1"), "leave out --ledger, --spend"),
+    "a ledger and an ε": (("FILE", *MEAN, "--ledger", "b.db"), "leave out --epsilon"),
+    "a ledger without an id": (("FILE", "--bounds", "0", "1", "--ledger", "b.db"), "needs --release-id, --person"),
+    "a ledger and one row": (
+        ("FILE", "--bounds", "0", "1", "--ledger", "b.db", "--release-id", "a", "--person", "id", "--rows", "one"),
+        "leave out --rows one",
+    ),
+}
+
+
+@pytest.mark.parametrize(("words", "says"), WRONG_TOGETHER.values(), ids=WRONG_TOGETHER)
+def test_options_that_do_not_go_together_are_named(hetdp_command, people, tmp_path, words, says):
+    assert hetdp_command("tally", people, *MEAN, "-o", tmp_path / "a.tally")[0] == 0
+    names = {"FILE": people, "TALLY": tmp_path / "a.tally"}
+    code, out, err = hetdp_command("mean", *(names.get(word, word) for word in words))
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert says in err
+
+
+def test_a_missing_option_is_explained(hetdp_command):
+    err = hetdp_command("plan", "--tier", "a=1:5")[2]
+    assert "--bounds" in err
+    assert "public interval of the values" in err
+
+
 def test_an_existing_output_is_refused_before_anything_is_drawn(hetdp_command, people, tmp_path, monkeypatch):
     monkeypatch.setattr(_release, "noisy", lambda *_: pytest.fail("noise was drawn"))
     taken = tmp_path / "taken.txt"

@@ -365,14 +365,12 @@ def _finding(planned: Plan, i: int, tallies: Sequence[Tally], shown: float | Non
     held = math.nextafter(row.epsilon, 0) if row.epsilon < math.inf else math.inf  # ε⁻, see `privacy.exact`
     if any(tally.levels != planned.levels for tally in tallies):
         faults.append("a value changed who is counted")
-    if loss > held:
-        faults.append(f"a value costs {float(loss):.6g}, more than ε = {row.epsilon:g}")
-    elif loss > row.spent:
-        faults.append(f"a value costs {float(loss):.6g}, more than the {row.spent:.6g} that is claimed")
+    if loss > held or loss > row.spent:
+        limit = f"ε = {row.epsilon:g}" if loss > held else f"the {row.spent:.6g} that is claimed"
+        faults.append(f"a value costs {float(loss):.6g}, more than {limit}")
     if shown is not None and shown > row.spent:
         faults.append(f"releases show a loss of at least {shown:.6g}, more than the {row.spent:.6g} that is claimed")
-    name = row.name or ""
-    return Finding(planned.method, name, row.epsilon, row.spent, float(loss), shown, can_show, tuple(faults))
+    return Finding(planned.method, row.name or "", row.epsilon, row.spent, float(loss), shown, can_show, tuple(faults))
 
 
 def exact_loss(planned: Plan, level: int, tallies: Sequence[Tally]) -> Fraction | Decimal | float:

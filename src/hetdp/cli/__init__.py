@@ -10,6 +10,7 @@ import io
 import signal
 import sys
 import threading
+import traceback
 from pathlib import Path
 from typing import Any
 
@@ -49,10 +50,8 @@ def main() -> None:
     except OSError as error:
         _fail(f"something cannot be read or written: {error.strerror or type(error).__name__}", 1)
     except Exception as error:  # noqa: BLE001  the last line of defence: a foreign message may quote a private cell
-        trace = error.__traceback__
-        while trace is not None and trace.tb_next is not None:
-            trace = trace.tb_next
-        where = f"{Path(trace.tb_frame.f_code.co_filename).name}:{trace.tb_lineno}" if trace else "?"
+        at = traceback.extract_tb(error.__traceback__)[-1]
+        where = f"{Path(at.filename).name}:{at.lineno}"
         _fail(f"internal error {type(error).__name__} at {where}; please report it (the message is withheld)", 1)
     sys.exit(code if isinstance(code, int) else 0)
 

@@ -43,7 +43,7 @@ _REFUSED: dict[str, dict[tuple[str, ...], str]] = {
     "a release through a ledger": {
         _CHOICES: "with a ledger everybody's ε comes from it, and everybody counts in one mean; leave out {}"
     },
-    "a table": {_CHARGE: "{} belongs to a release through a ledger; name the ledger with --ledger LEDGER"},
+    "a table": {_CHARGE: "only a release through a ledger takes {}; name the ledger with --ledger LEDGER"},
 }
 
 
@@ -178,10 +178,8 @@ def tally(
         made = tally_of(people, Interval.of(bounds), public_rows)
     made.save(output)
     said = "PRIVATE: its sums are not protected by any noise. Give it only to whoever releases the mean."
-    if as_json:
-        show({"tally": str(output), "n": made.n, "levels": len(made.levels), "warning": said})
-    else:
-        show(f"{output}: {made.n:,} people at {len(made.levels):,} levels of ε. {said}")
+    facts = {"tally": str(output), "n": made.n, "levels": len(made.levels), "warning": said}
+    show(facts if as_json else f"{output}: {made.n:,} people at {len(made.levels):,} levels of ε. {said}")
 
 
 @app.command()

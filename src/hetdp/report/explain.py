@@ -40,7 +40,7 @@ class Explanation:
     --------
     >>> found = explain(1)
     >>> round(found.odds, 4), round(found.guess_from_half, 4), round(found.advantage, 4)
-    (2.7183, 0.7311, 0.4622)
+    (2.7183, 0.7311, 0.4621)
     >>> round(found.guess(0.01), 4)
     0.0267
     """
