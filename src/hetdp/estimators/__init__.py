@@ -6,22 +6,11 @@ from collections.abc import Mapping
 
 from hetdp.errors import InputError
 
-from . import adpm, fme, minimax, proportional, sampling, stretch, threshold, uniform
-from . import ldpe as ldpe
+from . import adpm, fme, ldpe, minimax, proportional, sampling, stretch, threshold, uniform
 from .shape import Method, Shape
 
-_METHODS = (
-    adpm.METHOD,
-    minimax.METHOD,
-    proportional.METHOD,
-    uniform.METHOD,
-    ldpe.METHOD,
-    fme.METHOD,
-    sampling.METHOD,
-    stretch.METHOD,
-    threshold.METHOD,
-)
-_REGISTRY = {method.name: method for method in _METHODS}
+_MODULES = (adpm, minimax, proportional, uniform, ldpe, fme, sampling, stretch, threshold)
+_REGISTRY: dict[str, Method] = {module.METHOD.name: module.METHOD for module in _MODULES}
 
 __all__ = ["Method", "Shape", "find", "methods"]
 

@@ -7,21 +7,8 @@
 True
 """
 
-from typing import TYPE_CHECKING, Any
-
-from . import bounds
+from . import bounds, experiments
 from .bounds import *  # noqa: F403  every bound under its own name
-
-if TYPE_CHECKING:
-    from . import experiments
 
 __all__ = ["bounds", "experiments"]
 __all__ += bounds.__all__
-
-
-def __getattr__(name: str) -> Any:
-    if name == "experiments":  # brings in scipy; most users of a bound do not need it
-        import hetdp.paper.experiments as found
-
-        return found
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -17,11 +17,8 @@ from numpy.typing import NDArray
 from hetdp.core.domain import Interval
 from hetdp.errors import InputError
 
-BITS = 16
-"""Bits of a uniform value that is drawn as part of a sum."""
-
-TRIAL = 2**22
-"""Draws from which the mean and the variance of a function are estimated when they are not given."""
+BITS = 16  # of a uniform value that is drawn as part of a sum
+TRIAL = 2**22  # draws from which the mean and the variance of a function are estimated when they are not given
 
 Values = NDArray[Any]
 Draw = Callable[["np.random.Generator", tuple[int, int]], Values]

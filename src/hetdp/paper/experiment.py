@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -69,7 +69,7 @@ class Result:
 
     columns: tuple[str, ...]
     rows: Rows
-    verdicts: list[Verdict] = field(default_factory=list)
+    verdicts: list[Verdict]
     figure: Callable[[], Figure] | None = None
 
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,38 +19,21 @@ if TYPE_CHECKING:
 # Figures 1 and 3 ---------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Sweep:
-    """A setting of Figures 1 and 3: two groups of people along one axis, and the data with its variance."""
-
-    grid: Sequence[float]
-    levels: Callable[[float], dict[float, int]]
-    data: str
-    variance: float
-
-    def points(self, settings: Settings, names: tuple[str, ...]) -> Points:
-        """Return the simulations along the axis."""
-        grid = settings.thinned(self.grid)
-        return Points({x: settings.simulate(self.levels(x), names, self.data, runs=200_000, key=x) for x in grid})
-
-    def exact(self, x: float, name: str) -> float:
-        """Return the exact error of an affine method."""
-        return planned(self.levels(x), name).mse(self.variance, mean=0.0)
+def _by_size(settings: Settings, names: tuple[str, ...]) -> Points:
+    """Return simulations against n at ε₁ = 0.1, ε₂ = 0.15, f = 0.5, uniform data."""
+    sizes = settings.thinned([2 * round(n / 2) for n in np.geomspace(100, 10_000, 13).tolist()])
+    levels = {n: {0.1: n // 2, 0.15: n // 2} for n in sizes}
+    return Points({n: settings.simulate(levels[n], names, "uniform", runs=200_000, key=n) for n in sizes})
 
 
-_BY_SIZE = Sweep(
-    [int(n) for n in np.unique(np.round(np.geomspace(100, 10_000, 13) / 2) * 2)],
-    lambda n: {0.1: round(n / 2), 0.15: round(n / 2)},
-    "uniform",
-    1 / 12,
-)
-_BY_EPSILON = Sweep(
-    np.round(np.concatenate([np.linspace(0.11, 0.3, 11), np.linspace(0.35, 1.0, 8)]), 4).tolist(),
-    lambda eps2: {0.1: 700, eps2: 300},
-    "bernoulli",
-    1 / 4,
-)
-_SATURATION = bounds.R(0.1, 1000, 0.7) * 0.1  # the ε₂ of `_BY_EPSILON` from which on more buys nothing
+def _by_epsilon(settings: Settings, names: tuple[str, ...]) -> Points:
+    """Return simulations against ε₂ at ε₁ = 0.1, f = 0.7, n = 1000, Bernoulli data."""
+    grid = np.concatenate([np.linspace(0.11, 0.3, 11), np.linspace(0.35, 1.0, 8)]).round(4).tolist()
+    levels = {eps2: {0.1: 700, eps2: 300} for eps2 in settings.thinned(grid)}
+    return Points({e: settings.simulate(levels[e], names, "bernoulli", runs=200_000, key=e) for e in levels})
+
+
+_SATURATION = bounds.R(0.1, 1000, 0.7) * 0.1  # the ε₂ from which on more buys nothing, in `_by_epsilon`
 
 
 def _excess(mse: float, n: float) -> float:
@@ -60,7 +42,7 @@ def _excess(mse: float, n: float) -> float:
 
 
 def _figure1a(settings: Settings) -> Result:
-    points = _BY_SIZE.points(settings, ("adpm", "ldpe", "sampling", "uniform"))
+    points = _by_size(settings, ("adpm", "ldpe", "sampling", "uniform"))
     exact = points.exact()
     trend = [_excess(found["sampling"], n) * n**2 for n, found in exact.items()]
     smallest = exact[min(exact)]
@@ -76,7 +58,7 @@ def _figure1a(settings: Settings) -> Result:
 
 
 def _figure3a(settings: Settings) -> Result:
-    points = _BY_SIZE.points(settings, ("adpm", "ldpe", "fme"))
+    points = _by_size(settings, ("adpm", "ldpe", "fme"))
     exact = points.exact()
     worse = [_excess(found["fme"], n) / _excess(found["adpm"], n) for n, found in exact.items()]
     verdicts = [
@@ -89,12 +71,14 @@ def _figure3a(settings: Settings) -> Result:
 
 
 def _figure1b(settings: Settings) -> Result:
-    points = _BY_EPSILON.points(settings, ("adpm", "proportional", "ldpe", "sampling", "uniform"))
-    below, above = np.linspace(0.101, _SATURATION, 50).tolist(), np.linspace(_SATURATION, 5, 200).tolist()
-    before = [_BY_EPSILON.exact(e, "adpm") for e in below]
-    adpm = [_BY_EPSILON.exact(e, "adpm") for e in above]
-    proportional = [_BY_EPSILON.exact(e, "proportional") for e in above]
-    far = _BY_EPSILON.exact(1e6, "ldpe")
+    points = _by_epsilon(settings, ("adpm", "proportional", "ldpe", "sampling", "uniform"))
+
+    def exact(method: str, grid: Iterable[float]) -> list[float]:
+        return [planned({0.1: 700, eps2: 300}, method).mse(0.25, mean=0.0) for eps2 in grid]
+
+    above = np.linspace(_SATURATION, 5, 200).tolist()
+    adpm, proportional, (far,) = exact("adpm", above), exact("proportional", above), exact("ldpe", [1e6])
+    before = exact("adpm", np.linspace(0.101, _SATURATION, 50).tolist())
     verdicts = [
         Verdict("ADPM does not improve above ε₂ = R·ε₁", f"R·ε₁ = {_SATURATION:.4f}; error there {adpm[0]:.4e}, "
                 f"largest change above {np.ptp(adpm):.1e}", float(np.ptp(adpm)) < 1e-6 * adpm[0]),
@@ -109,7 +93,7 @@ def _figure1b(settings: Settings) -> Result:
 
 
 def _figure3b(settings: Settings) -> Result:
-    points = _BY_EPSILON.points(settings, ("adpm", "ldpe", "fme"))
+    points = _by_epsilon(settings, ("adpm", "ldpe", "fme"))
     exact = points.exact().values()
     ratio = [found["fme"] / found["adpm"] for found in exact]
     verdicts = [
@@ -189,9 +173,10 @@ def _figure4(settings: Settings) -> Result:
     limit = bounds.R(eps1, n, f)
     rows: Rows = []
     for eps2 in settings.thinned(np.geomspace(0.01, 1, 41).tolist()):
+        # a little above, so that the first point, ε₂ = ε₁, still has two groups
         weights = [two_weights(eps1, eps2 * (1 + 1e-12), n, f, method) for method in ("adpm", "fme")]
         rows.append((eps2, *(w2 / w1 for w1, w2 in weights)))
-    late = [fme for eps2, _, fme in rows if eps2 > 0.0142]
+    late = [fme for eps2, _, fme in rows if eps2 > 0.0142]  # FME caps ε₂ at 1/√5000
     off = max(abs(fme - math.sqrt(2)) for fme in late)
     verdicts = [
         Verdict("ADPM's ratio grows with ε₂ up to R and stays there", f"R = {limit:g}",

@@ -30,7 +30,7 @@ from hetdp.privacy.exact import LARGEST_SCALE
 
 from .distributions import Distribution, Total, Values, distribution_of
 
-BLOCK = 2**16  # values drawn at a time, people times runs: few enough for a processor's cache
+BLOCK = 2**18  # values drawn at a time, people times runs: some megabytes a core, whatever is simulated
 SEVERAL = 256  # people at one level from whom on their sum is drawn at once, where the distribution can
 MOST_PEOPLE = 2**24  # people who can be drawn one by one
 PATIENCE = 2.0  # seconds before a progress bar appears
@@ -244,11 +244,10 @@ class Sampling:
         return np.stack([m, total(rng, m)])
 
     def estimate(self, rng: np.random.Generator, part: Floats) -> Floats:
-        """Return (sum of the kept + Laplace(1/t))/m; the midpoint where nobody was kept."""
+        """Return (sum of the kept + Laplace(1/t))/m, or over D; p = 1 at the largest ε, so m is never 0."""
         m, total = part
-        noisy: Floats = total + laplace(rng, np.array([1 / self.t]), m.size)
-        divisor = np.full_like(m, self.expected) if self.fixed else m
-        return np.asarray(np.divide(noisy, divisor, out=np.zeros_like(noisy), where=divisor > 0))
+        noisy = total + laplace(rng, np.array([1 / self.t]), m.size)
+        return np.asarray(noisy / (self.expected if self.fixed else m))
 
     def mse(self, law: Distribution) -> float:
         """Return v·E[1/m] + 2/t²·E[1/m²], given who is kept; for a fixed divisor see `sampling_errors`."""
@@ -350,8 +349,8 @@ class _Study:
                 f"this distribution is drawn person by person, for at most {MOST_PEOPLE:,} people (got {people:,}); "
                 f"'uniform', 'bernoulli' and 'point' are drawn level by level"
             )
-        blocks = np.array_split(np.repeat(single, count[single]), -(-people // BLOCK) or 1)
-        pieces = [piece for piece in (*((block, None) for block in blocks), (groups, law.total)) if piece[0].size]
+        blocks = np.array_split(np.repeat(single, count[single]), -(-people // BLOCK)) if people else []
+        pieces = [*((block, None) for block in blocks), *([(groups, law.total)] if groups.size else [])]
         noises = [m.scales.size for m in mechanisms if isinstance(m, Affine)]
         return cls(law, count, mechanisms, clamp, pieces, max(people + groups.size, *noises, 1))
 
@@ -363,7 +362,7 @@ class _Study:
         sizes = [min(rows, runs - first) for first in range(0, runs, rows)]
         np.empty(2**24, np.uint8)  # once it is freed, glibc keeps the memory of a block for the next one: much faster
         with ThreadPoolExecutor(cores()) as pool:
-            done = pool.map(self.block, (_stream(seed, i + 1) for i in range(len(sizes))), sizes)
+            done = pool.map(lambda i: self.block(_stream(seed, i + 1), sizes[i]), range(len(sizes)))
             square, fourth = np.sum(list(_watched(done, len(sizes), progress=progress)), axis=0) / runs
         return square.tolist(), np.sqrt(np.maximum(fourth - square**2, 0) / runs).tolist()
 
