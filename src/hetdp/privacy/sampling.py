@@ -18,7 +18,6 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 from decimal import ROUND_HALF_EVEN, Context, Decimal, localcontext
-from fractions import Fraction
 from functools import cached_property, lru_cache
 
 import numpy as np
@@ -126,18 +125,17 @@ def _allowed(epsilon: Floats) -> Floats:
 
 
 def keep_for(units: Ints, epsilon: Floats, noise: tuple[NoiseTerm, ...]) -> Ints:
-    """Return p = (e^ε − 1)/(eᵗ − 1) in units of 2⁻⁵³, rounded down with a margin for the float functions."""
+    """Return p = (e^ε − 1)/(eᵗ − 1) in units of 2⁻⁵³, rounded down with a margin for the float functions.
+
+    The largest ε, for which the noise was chosen, gives p = 1. The check decides whether all this is right.
+    """
     if not noise:
         return np.where(np.isinf(epsilon), KEEP_ONE, 0)
-    weight, scale = int(units.max()), noise[0].scale
-    t = weight / scale
-    allowed = _allowed(epsilon)
-    surely = allowed > t
-    for i in np.flatnonzero(np.abs(allowed - t) <= t * 2.0**-50):  # too near for doubles to tell
-        surely[i] = Fraction(weight) <= Fraction(scale) * Fraction(float(allowed[i]))
+    t, allowed = int(units.max()) / noise[0].scale, _allowed(epsilon)
     ratio = np.exp(np.minimum(allowed - t, 0)) * np.expm1(-allowed) / math.expm1(-t)
     keep = np.floor(np.clip(ratio, 0, 1) * _MARGIN * KEEP_ONE).astype(np.int64)
-    return np.where(surely & (units > 0), KEEP_ONE, np.where(units > 0, keep, 0))
+    keep[epsilon >= min(float(epsilon[-1]), LARGEST)] = KEEP_ONE
+    return np.where(units > 0, keep, 0)
 
 
 @lru_cache(maxsize=4096)
