@@ -28,7 +28,6 @@ import json
 import logging
 import threading
 import time
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -67,17 +66,17 @@ _OLD_COPY = (
 
 @dataclass
 class Publisher:
-    """Publishes the waves of studies, one thread a study at a time."""
+    """Publishes the waves of studies, one at a time."""
 
     database: store.Store
     vault: access.Vault
     ledger: Ledger
-    locks: dict[str, threading.Lock] = field(default_factory=lambda: defaultdict(threading.Lock))
+    turn: threading.Lock = field(default_factory=threading.Lock)
     closed: bool = False
 
     def publish(self, study_id: str, wave: int) -> dict[str, Any]:
         """Return the result of a wave; the same one however often it is asked for."""
-        with self.locks[study_id]:
+        with self.turn:
             if self.closed:
                 raise RefusedError(503)
             try:
@@ -93,12 +92,10 @@ class Publisher:
             return found if isinstance(found, dict) else self._finish(*found, wave)
 
     def close(self) -> None:
-        """Begin no more publications, wait for those under way, and let go of the ledger."""
-        self.closed = True
-        for lock in list(self.locks.values()):
-            with lock:
-                pass
-        self.ledger.close()
+        """Wait for the publication that is under way, begin no more, and close the ledger."""
+        with self.turn:
+            self.closed = True
+            self.ledger.close()
 
     def resume(self) -> None:
         """Finish what a crash left closed without a result."""

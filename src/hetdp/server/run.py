@@ -60,14 +60,11 @@ def serve(
 
 def listening(host: str, port: int) -> socket.socket:
     """Return a socket on which to serve; raise before anything is made or printed if there is none."""
-    listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
-        listener.bind((host, port))
+        return socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
     except OSError as error:
-        listener.close()
-        raise InputError(f"{host} port {port} cannot be used: {error.strerror}; choose another with --port") from None
-    return listener
+        why = str(error.strerror).partition(" (")[0]  # without the address, which is named anyway
+        raise InputError(f"{host} port {port} cannot be used: {why}; choose another with --port") from None
 
 
 def say(line: str) -> None:

@@ -255,7 +255,7 @@ class Store:
                 if batch is not None:
                     self.register.settle(batch, len(transaction.written))
                 self._doubt = False
-            except Exception:
+            except Exception:  # it is raised again, unless the change is in the database after all
                 if batch is None or not self._came(batch):
                     raise
             for action in transaction.done:

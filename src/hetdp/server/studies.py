@@ -18,8 +18,6 @@ from . import access, store
 from .guard import RefusedError
 from .register import ChangedError, new_version
 
-Phase = Literal["planned", "open", "closed", "publishing", "published"]
-
 MOST_TIERS = 12
 MOST_WAVES = 24
 MOST_INVITATIONS = 10_000
@@ -135,10 +133,10 @@ class Study(BaseModel):
         """The wave that is open now, or the last one."""
         return self.waves[min(self.wave, len(self.waves) - 1)]
 
-    def phase(self) -> Phase:
-        """Return where the study stands."""
+    def phase(self) -> str:
+        """Return where the study stands: planned, open, closed, publishing or published."""
         if self.status in {"publishing", "published"}:
-            return "publishing" if self.status == "publishing" else "published"
+            return self.status
         now = time.time()
         if now < self.opens:
             return "planned"
