@@ -242,7 +242,7 @@ class Ledger:
 
     def verify(self, *, expect_head: str | None = None) -> Verified:
         """Check the whole ledger from its first event on, and return what was found; raise at the first fault."""
-        return self._books.verify(expect_head)
+        return self._books.look(lambda connection, _: books.verify(connection, self.name), expect_head)
 
     def forecast(
         self,

@@ -36,7 +36,7 @@ from hetdp.errors import HetdpError, LedgerError
 
 from . import store
 from .amounts import charges
-from .chain import GENESIS, Event, Head, checked, following, integers, read_head, write_head
+from .chain import GENESIS, Event, Head, checked, following, integers, read_head, refused, write_head
 from .charge import plan_of
 from .state import State
 from .store import PathName, Store, run
@@ -50,19 +50,18 @@ class Books:
     """An open ledger: its database, its state after the events that were read so far, the head outside."""
 
     def __init__(self, where: PathName, head_file: PathName | None, expect_head: str | None = None) -> None:
-        expected = None if expect_head is None else Head.parse(expect_head)
         self.store, self.state, self.lock = store.opened(where, head_file), State(), threading.RLock()
         try:
-            self._check(expected)
+            self._check(expect_head)
             self.settle()
         except BaseException:  # whatever it is, no connection stays open to a ledger that is refused
             self.close()
             raise
 
-    def _check(self, expected: Head | None) -> None:
+    def _check(self, expect_head: str | None) -> None:
         beside = self.store.head_file
-        missing = beside is not None and read_head(beside) is None and expected is None
-        seen = self.look(lambda _, state: state.head.seq, expected)
+        missing = beside is not None and read_head(beside) is None and expect_head is None
+        seen = self.look(lambda _, state: state.head.seq, expect_head)
         if missing and seen > 1:
             raise LedgerError(
                 f"{beside} is missing, so an old copy of the ledger could not be noticed; bring it back, or open "
@@ -74,14 +73,15 @@ class Books:
         """The file or address, without a password."""
         return self.store.name
 
-    def look(self, at: Callable[[Connection, State], T], expected: Head | None = None) -> T:
+    def look(self, at: Callable[[Connection, State], T], expect_head: str | None = None) -> T:
         """Return what a function finds in one moment of the ledger. It reads and no more: its errors mean damage."""
+        expected = None if expect_head is None else Head.parse(expect_head)
         with self.lock:
-            outside = read_head(self.store.head_file)  # before the snapshot, see `chain`
+            outside = [read_head(self.store.head_file), expected]  # before the snapshot, see `chain`
 
             def work(connection: Connection) -> T:
                 with readable(self.name):
-                    self.state = caught_up(connection, self.state, [outside, expected], self.name)
+                    self.state = caught_up(connection, self.state, outside, self.name)
                     return at(connection, self.state)
 
             return self.store.transact(work)
@@ -108,17 +108,6 @@ class Books:
         """Flush the head file. Call this before anything that was read or written is shown."""
         with self.lock:
             write_head(self.store.head_file, self.state.head, sync=True)
-
-    def verify(self, expect_head: str | None) -> Verified:
-        """Check the whole ledger from its first event on; raise at the first fault."""
-        expected = None if expect_head is None else Head.parse(expect_head)
-        outside = read_head(self.store.head_file)
-
-        def work(connection: Connection) -> Verified:
-            with readable(self.name):
-                return verify(connection, [outside, expected], self.name)
-
-        return self.store.transact(work)
 
     def close(self) -> None:
         """Close the database."""
@@ -159,9 +148,7 @@ def readable(name: str) -> Iterator[None]:
     except HetdpError:
         raise
     except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError):
-        raise LedgerError(
-            f"{name} is damaged: it has an entry that no ledger writes; nothing is released from it"
-        ) from None
+        raise refused(f"{name} is damaged: it has an entry that no ledger writes") from None
 
 
 # --- Events
@@ -192,11 +179,14 @@ def _head_at(connection: Connection, seq: int) -> Head | None:
     return None if row is None else Head(*row)
 
 
-def write(connection: Connection, before: State, event: Event) -> State:
-    """Write one event and what it does to the cohorts; return the state after it.
+def write(connection: Connection, before: State, event: Event, moved: Mapping[str, int] | None = None) -> State:
+    """Write one event, who moves to which cohort by it and what it does to the cohorts; return the state after it.
 
-    The table of cohorts must say what the state before says: see `_check_unless_alone`.
+    The table of cohorts must say what the state before says: see `_check_unless_alone`. People come first, see
+    `store.member_guards`, and in the order of their ids, which suits the tree of the index.
     """
+    people = [(person, event.seq, cohort) for person, cohort in sorted((moved or {}).items())]
+    store.insert(connection, store.MEMBER, people)
     state, known = before.after(event), len(before.sheet)
     differs = np.ones(len(state.sheet), bool)
     differs[:known] = (state.sheet[:known] != before.sheet).any(axis=1)
@@ -223,7 +213,7 @@ def caught_up(connection: Connection, state: State, outside: Iterable[Head | Non
     for event in checked(events(connection, "seq > ?", [state.head.seq]), state.head, name):
         state = state.after(event)
     if state.head != head:
-        raise LedgerError(f"{name} says that event {head.seq} is its last, and it is not; nothing is released from it")
+        raise refused(f"{name} says that event {head.seq} is its last, and it is not")
     if begun:
         check_cohorts(connection, state, name)
     return state
@@ -256,9 +246,9 @@ def _check_known(connection: Connection, known: Head, head: Head, name: str) -> 
         )
     found = GENESIS if known.seq == 0 else _head_at(connection, known.seq)
     if found is None or not known.agrees(found):
-        raise LedgerError(
+        raise refused(
             f"{name} has another event {known.seq} than the head that was kept outside of it (in its .head file, or "
-            "given by --expect-head): it is not the ledger that charged the last releases; nothing is released from it"
+            "given by --expect-head): it is not the ledger that charged the last releases"
         )
 
 
@@ -277,12 +267,10 @@ def check_cohorts(connection: Connection, state: State, name: str) -> None:
     """Raise unless the table of cohorts says what the state says, and nothing but a ledger writes to it."""
     _, strangers = store.wrong_triggers(connection)
     if strangers:
-        raise LedgerError(
-            f"{name} has a trigger that is not its own, {strangers[0]!r}; take it away: nothing is released from it"
-        )
+        raise refused(f"{name} has a trigger that is not its own, {strangers[0]!r}; take it away")
     rows = run(connection, "SELECT cohort, asked, budget, spent, people FROM hetdp_cohort ORDER BY cohort")
     if [*map(tuple, rows)] != [*map(tuple, state.sheet.tolist())]:
-        raise LedgerError(f"the balances in {name} are not what its charges add up to; nothing is released from it")
+        raise refused(f"the balances in {name} are not what its charges add up to")
 
 
 # --- Who is in which cohort: a row for every time that a person changed cohort, never changed itself
@@ -297,11 +285,6 @@ def members(connection: Connection, upto: int, ids: Sequence[str] | None = None)
     some = f"AND person IN ({', '.join('?' * len(few))})" if few else ""
     query = f"SELECT person, cohort FROM hetdp_member WHERE event <= ? {some} ORDER BY person, event"  # noqa: S608  ours
     return dict(map(tuple, run(connection, query, (upto, *few))))
-
-
-def move(connection: Connection, event: int, moved: Mapping[str, int]) -> None:
-    """Write that people changed cohort at an event; in the order of their ids, which suits the tree of the index."""
-    store.insert(connection, store.MEMBER, [(person, event, moved[person]) for person in sorted(moved)])
 
 
 def move_facts(there: Mapping[str, int], moved: Mapping[str, int]) -> dict[str, Any]:
@@ -350,13 +333,13 @@ class Verified:
         )
 
 
-def verify(connection: Connection, outside: Iterable[Head | None], name: str) -> Verified:
+def verify(connection: Connection, name: str) -> Verified:
     """Return what a ledger contains, or raise at its first fault."""
     if connection.dialect.name == "sqlite" and run(connection, "PRAGMA integrity_check").scalar() != "ok":
         raise LedgerError(
             f"{name} is damaged: its pages do not fit together; go back to a copy that has the newest head"
         )
-    state = caught_up(connection, State(), outside, name)
+    state = caught_up(connection, State(), (), name)
     kinds: Counter[str] = Counter()
     charged: dict[str | None, int] = {}
     for event, _ in _replayed(connection, state, name):
@@ -365,11 +348,9 @@ def verify(connection: Connection, outside: Iterable[Head | None], name: str) ->
         if event.kind == "charge":
             charged[event.release] = event.seq
             if not np.array_equal(charges(plan_of(facts["plan"])), integers(facts["units"])):
-                raise LedgerError(
-                    f"event {event.seq} charges something else than its plan spends; nothing is released from it"
-                )
+                raise refused(f"event {event.seq} of {name} charges something else than its plan spends")
         elif event.kind == "result" and facts["charge"] != charged.get(event.release):
-            raise LedgerError(f"event {event.seq} is a result without its charge; nothing is released from this ledger")
+            raise refused(f"event {event.seq} of {name} is a result without its charge")
     held = int((state.sheet[:, 4] > 0).sum())
     return Verified(str(state.head), state.head.seq, state.people, held, kinds["charge"], kinds["result"])
 
@@ -387,29 +368,27 @@ def _replayed(connection: Connection, state: State, name: str) -> Iterator[tuple
     """Yield every event with who is in which cohort after it; raise if the rows of people tell anything else."""
     missing, _ = store.wrong_triggers(connection)
     if missing:
-        raise LedgerError(
-            f"{name} has lost {len(missing)} of its triggers, such as {missing[0]}; something took them away"
-        )
+        raise refused(f"{name} has lost {len(missing)} of its triggers, such as {missing[0]}")
     there: dict[str, int] = {}
     rows = run(connection, "SELECT event, person, cohort FROM hetdp_member ORDER BY event")
     moves = ((event, [(p, c) for _, p, c in group]) for event, group in groupby(rows, key=lambda row: row[0]))
     head = GENESIS
     for event in checked(events(connection), GENESIS, name):
-        _check_moves(event, next(moves, None) if event.facts.get("moves") else None, there)
+        _check_moves(event, next(moves, None) if event.facts.get("moves") else None, there, name)
         head = event.head
         yield event, there
     counted = {number: now.people for number, now in state.cohorts.items() if now.people}
     if head != state.head or next(moves, None) is not None or Counter(there.values()) != Counter(counted):
-        raise LedgerError(f"people in {name} were moved between cohorts outside of hetdp; nothing is released from it")
+        raise refused(f"people in {name} were moved between cohorts outside of hetdp")
 
 
-def _check_moves(event: Event, found: tuple[int, list[tuple[str, int]]] | None, there: dict[str, int]) -> None:
+def _check_moves(
+    event: Event, found: tuple[int, list[tuple[str, int]]] | None, there: dict[str, int], name: str
+) -> None:
     """Compare an event's moves with the rows of people, and carry them out in `there`."""
     seq, rows = found or (event.seq, [])
     moves = Counter((there.get(person, 0), cohort) for person, cohort in rows)
     told = {(origin, target): people for origin, target, people in event.facts.get("moves", ())}
     if seq != event.seq or moves != Counter(told) or digests(rows) != event.facts.get("ids", {}):
-        raise LedgerError(
-            f"the people of event {event.seq} are not those who were written down; nothing is released from this ledger"
-        )
+        raise refused(f"the people of event {event.seq} of {name} are not those who were written down")
     there.update(rows)

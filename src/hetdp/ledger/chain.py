@@ -53,6 +53,11 @@ _LINE = re.compile(rb"hetdp-ledger-head ([0-9]{20}) ([0-9a-f]{64})\n")
 _plain = json.JSONEncoder(sort_keys=True, separators=(",", ":"), allow_nan=False).encode
 
 
+def refused(why: str) -> LedgerError:
+    """Return the error of a ledger that cannot be trusted."""
+    return LedgerError(f"{why}; nothing is released from it")
+
+
 @dataclass(frozen=True)
 class Head:
     """The last event of a ledger: its number and its hash. Written `12:9f86…`."""
@@ -109,10 +114,8 @@ class Event:
             unknown["kind"] = self.kind
         if unknown:
             (name, what), *_ = unknown.items()
-            raise LedgerError(
-                f"event {self.seq} of the ledger has the {name} {str(what)[:64]!r}, which this hetdp does not know; "
-                "update hetdp: nothing is released from it"
-            )
+            why = f"event {self.seq} of the ledger has the {name} {str(what)[:64]!r}, which this hetdp does not know"
+            raise refused(f"{why}; update hetdp")
         return found
 
     @property
@@ -137,9 +140,9 @@ def checked(events: Iterable[Event], after: Head, name: str) -> Iterator[Event]:
     for event in events:
         expected = _hash(head.hash, head.seq + 1, event.kind, event.release, event.at, event.body)
         if event.head != Head(head.seq + 1, expected):
-            raise LedgerError(
+            raise refused(
                 f"{name} has a broken chain at event {head.seq + 1}: it was changed outside of hetdp; "
-                "nothing is released from it, go back to a copy that verifies and has the newest head"
+                "go back to a copy that verifies and has the newest head"
             )
         head = event.head
         yield event

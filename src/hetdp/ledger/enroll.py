@@ -15,7 +15,7 @@ from hetdp.errors import InputError
 from hetdp.sources import Form, Source
 
 from .amounts import budget_units
-from .books import members, move, move_facts, write
+from .books import members, move_facts, write
 from .chain import following
 from .rows import clean_ids
 from .state import State
@@ -79,8 +79,7 @@ def enroll(
     new = [[cohort[asked, spent], asked, max(asked, spent), spent] for asked, spent in fresh]
     facts: dict[str, Any] = {"new": new, **move_facts(there, to), **({"names": new_names} if new_names else {})}
     event = following(state.head, "enroll", facts)
-    move(connection, event.seq, to)
-    return write(connection, state, event), Enrolled(**kinds)
+    return write(connection, state, event, to), Enrolled(**kinds)
 
 
 def budgets_of(

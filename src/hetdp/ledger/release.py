@@ -32,7 +32,7 @@ from hetdp.privacy.release import Release, release
 from hetdp.tally.tally import Tally
 
 from .amounts import Rule, in_epsilon
-from .books import Books, checked_members, digest, find, members, move, move_facts, write
+from .books import Books, checked_members, digest, find, members, move_facts, write
 from .chain import Event, canonical, following
 from .charge import Intent, Part, everybody, intended, parts_of, plan_facts, plan_of, split
 from .state import State, costs, levels_of, pairs
@@ -179,12 +179,9 @@ def _charge_now(connection: Connection, state: State, request: Request) -> tuple
         "people": intent.facts,
         "levels": pairs(intent.parts[:, 0], intent.place),
     }
-    moved: dict[str, int] = {}
-    if people is not None:
-        moved = _moved(state, people, intent, facts)
+    moved = {} if people is None else _moved(state, people, intent, facts)
     event = following(state.head, "charge", facts, request.release)
-    move(connection, event.seq, moved)
-    return write(connection, state, event), event
+    return write(connection, state, event, moved), event
 
 
 def _parts(connection: Connection, state: State, request: Request) -> dict[str, Part] | None:

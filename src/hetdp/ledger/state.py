@@ -18,10 +18,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from hetdp.errors import LedgerError
-
 from .amounts import UNLIMITED, Ints
-from .chain import GENESIS, Event, Head, integers
+from .chain import GENESIS, Event, Head, integers, refused
 
 
 class Cohort(NamedTuple):
@@ -92,7 +90,7 @@ class State:
                 state = replace(state, sheet=np.asfortranarray(sheet))
             return state.charged(*costs(facts)) if "levels" in facts else state
         except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
-            raise LedgerError(f"event {event.seq} of the ledger does not add up; nothing is released from it") from None
+            raise refused(f"event {event.seq} of the ledger does not add up") from None
 
     def charged(self, cohorts: Ints, units: Ints) -> State:
         """Return the state after charges. Where there is no limit, what was spent stops at the largest number."""

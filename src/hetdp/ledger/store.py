@@ -16,12 +16,12 @@ databases, and go through SQLAlchemy's connections.
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 import sqlite3
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -45,24 +45,22 @@ _MOST_CELLS = 999
 """Parameters of one statement that every SQLite allows."""
 
 _CAUSES = {
-    "SQLITE_FULL": "the disk is full",
-    "SQLITE_READONLY": "it is read-only for this user",
-    "SQLITE_CORRUPT": "the file is damaged",
-    "SQLITE_NOTADB": "the file is damaged or no ledger",
-    "SQLITE_BUSY": f"another program has kept it locked for {PATIENCE} seconds",
-    "SQLITE_IOERR": "the disk is full or cannot be read or written",
-    "SQLITE_CANTOPEN": "the file or its folder cannot be written by this user",
-    "SQLITE_CONSTRAINT": "somebody's budget, or a rule of the ledger, would be broken",
-    "53": "the server has run out of disk or memory",
-    "25006": "it is read-only for this user",
-    "42501": "this user may not do that",
-    "42P01": "there is no ledger in this database; make one with: hetdp ledger init",
-    "23": "somebody's budget, or a rule of the ledger, would be broken",
-    "P0001": "a ledger is append-only",
-    "57P": "the server has ended the connection; try again",
-    "55P03": f"another program has kept it locked for {PATIENCE} seconds",
-    "08": "the server cannot be reached",
+    "the disk is full": ("SQLITE_FULL",),
+    "the disk is full or cannot be read or written": ("SQLITE_IOERR",),
+    "it is read-only for this user": ("SQLITE_READONLY", "25006"),
+    "the file is damaged": ("SQLITE_CORRUPT",),
+    "the file is damaged or no ledger": ("SQLITE_NOTADB",),
+    "the file or its folder cannot be written by this user": ("SQLITE_CANTOPEN",),
+    "somebody's budget, or a rule of the ledger, would be broken": ("SQLITE_CONSTRAINT", "23"),
+    f"another program has kept it locked for {PATIENCE} seconds": ("SQLITE_BUSY", "55P03"),
+    "the server has run out of disk or memory": ("53",),
+    "this user may not do that": ("42501",),
+    "there is no ledger in this database; make one with: hetdp ledger init": ("42P01",),
+    "a ledger is append-only": ("P0001",),
+    "the server has ended the connection; try again": ("57P",),
+    "the server cannot be reached": ("08",),
 }
+"""What is wrong, by the codes of SQLite and PostgreSQL, or how they begin."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,12 +113,10 @@ def _prepare(connection: sa.Connection, *, writes: bool, locks: bool) -> None:
 
 def _cause(error: BaseException | None) -> str:
     code = str(getattr(error, "sqlite_errorname", "") or getattr(error, "sqlstate", "") or "")
-    for start, cause in _CAUSES.items():
-        if code.startswith(start):
-            return cause
     if not code and type(error).__module__.startswith("psycopg"):
-        return _CAUSES["08"]
-    return f"the database reports {code or type(error).__name__}"
+        code = "08"  # the driver did not even reach the server
+    found = (cause for cause, codes in _CAUSES.items() if code.startswith(codes))
+    return next(found, f"the database reports {code or type(error).__name__}")
 
 
 def run(connection: sa.Connection, statement: str, cells: Sequence[Any] = ()) -> sa.CursorResult[*tuple[Any, ...]]:
@@ -140,7 +136,7 @@ def insert(connection: sa.Connection, table: sa.Table, rows: Sequence[Sequence[A
         some = rows[start : start + most]
         values = ", ".join([marks] * len(some))
         statement = f"INSERT INTO {table.name} ({', '.join(names)}) VALUES {values} {conflict}"  # noqa: S608  our own names
-        done += run(connection, statement, list(chain.from_iterable(some))).rowcount
+        done += run(connection, statement, list(itertools.chain.from_iterable(some))).rowcount
     if done != len(rows):
         raise LedgerError("the ledger could not write all balances and people; is there a trigger on its tables?")
 
@@ -151,31 +147,27 @@ def insert(connection: sa.Connection, table: sa.Table, rows: Sequence[Sequence[A
 def opened(where: PathName, head_file: PathName | None, *, new: bool = False) -> Store:
     """Return the store of a file name or of a postgresql:// address; `new` makes the file."""
     text = os.fspath(where)
-    on_server = text.startswith(("postgresql:", "postgres:", "postgresql+"))
-    if "://" in text and not on_server:
-        raise InputError(f"a ledger is a file or a postgresql:// address (got {text.partition('://')[0]}://…)")
-    path = Path(text)
+    path = None if text.startswith(("postgresql:", "postgres:", "postgresql+")) else Path(text)
     beside = None if head_file is None else Path(head_file)
-    if beside is None and not on_server:
-        beside = Path(f"{path.resolve()}.head")  # a link to the ledger is the same ledger, with the same head
-    if not on_server:
+    if path is not None:
+        if "://" in text:
+            raise InputError(f"a ledger is a file or a postgresql:// address (got {text.partition('://')[0]}://…)")
+        beside = beside or Path(f"{path.resolve()}.head")  # a link to the ledger is the same ledger, with the same head
         check_place(path)
-    if new and not on_server and path.exists():
-        raise InputError(f"{path} exists already; open it, or choose another name for a new ledger")
+        if new and path.exists():
+            raise InputError(f"{path} exists already; open it, or choose another name for a new ledger")
     if new and beside is not None and beside.exists():
         raise LedgerError(
             f"{beside} says that a ledger was here; starting a new one would forget what it has charged: "
             "bring it back, or choose another name"
         )
-    if on_server:
+    if path is None:
         return _postgres(text, beside)
     (_make if new else _check_file)(path)
     return Store(sqlite_engine(path, patience=PATIENCE), str(path), beside)
 
 
 def _make(path: Path) -> None:
-    if not path.parent.is_dir():
-        raise InputError(f"{path} cannot be made: its folder does not exist")
     try:
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
     except OSError as error:
@@ -245,7 +237,9 @@ def file_system(path: Path, mounts: str) -> str:
     best, kind = -1, ""
     for line in mounts.splitlines():
         fields = line.split(" ")
-        point = Path(re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), fields[1] if fields[2:] else "\0"))
+        if len(fields) < 3:
+            continue
+        point = Path(re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), fields[1]))
         if (path == point or point in path.parents) and len(point.parts) >= best:
             best, kind = len(point.parts), fields[2]
     return kind
