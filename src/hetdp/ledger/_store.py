@@ -12,6 +12,7 @@ import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
@@ -188,6 +189,8 @@ def _cause(error: BaseException | None) -> str:
 
 def opened(where: str | os.PathLike[str], head_file: str | os.PathLike[str] | None, *, new: bool = False) -> Store:
     """Return the store of a file name or of a postgresql:// address; `new` makes the file."""
+    if find_spec("sqlalchemy") is None:
+        raise LedgerError("a ledger needs SQLAlchemy; install it with: pip install 'hetdp[sql]'")
     text = os.fspath(where)
     beside = None if head_file is None else Path(head_file)
     if text.startswith(("postgresql:", "postgres:", "postgresql+")):
