@@ -328,3 +328,26 @@ def test_help_loads_no_heavy_library(arguments):
 def test_control_a_library_that_is_loaded_is_seen():
     packages, _ = loaded("-c", "import hetdp.sources.columnar, polars")
     assert "polars" in packages
+
+
+WITHOUT_SQLALCHEMY = """
+import sqlite3, sys
+sys.modules["sqlalchemy"] = None
+import hetdp
+with sqlite3.connect("people.db") as database:
+    database.execute("create table people as select 0.5 as x, 1.0 as e")
+database.close()
+print(hetdp.read("sqlite:///people.db", query="people", value="x", epsilon="e", bounds=(0, 1)).n)
+try:
+    hetdp.Ledger.create("budgets.db")
+except hetdp.HetdpError as error:
+    print(error)
+"""
+
+
+def test_without_sqlalchemy_a_database_can_be_read_and_a_ledger_says_what_to_install(tmp_path):
+    run = subprocess.run(
+        [sys.executable, "-c", WITHOUT_SQLALCHEMY], cwd=tmp_path, capture_output=True, text=True, check=True
+    )
+    assert run.stdout.splitlines() == ["1", "a ledger needs SQLAlchemy; install it with: pip install 'hetdp[sql]'"]
+    assert not (tmp_path / "budgets.db").exists()

@@ -410,7 +410,7 @@ def printed(code):
 PROLOGUE = """
 import sys
 import numpy as np
-from hetdp import _groupby
+from hetdp.tally import groupby as _groupby
 from hetdp.core.domain import Interval
 def loaded(n):
     _groupby.tabulate(np.full(n, 0.5), np.full(n, 0.25), Interval(0, 1))

@@ -156,9 +156,9 @@ def joined_names(tiers: Iterable[tuple[float, str]]) -> dict[float, str]:
 
 def _people(level: Any, count: Any) -> int:
     try:
-        people = operator.index(count)
+        people = -1 if isinstance(count, (bool, np.bool_)) else operator.index(count)  # older numpy only warns
     except TypeError:
         people = -1
-    if people < 0 or isinstance(count, bool):
+    if people < 0:
         raise InputError(f"the number of people must be a whole number, 0 or more (got {count!r} at epsilon {level})")
     return people

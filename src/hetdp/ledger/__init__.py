@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Iterable, Mapping
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,9 @@ from hetdp.core.domain import Interval
 from hetdp.errors import ChargedError, InputError, LedgerError, OtherRequestError
 from hetdp.estimators import find as find_method
 from hetdp.sources import Form
+
+if find_spec("sqlalchemy") is None:  # the modules below need it
+    raise LedgerError("a ledger needs SQLAlchemy; install it with: pip install 'hetdp[sql]'")
 
 from . import books, enroll, history, rows
 from .amounts import UNLIMITED, Rule, budget_units, charges, level
