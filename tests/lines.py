@@ -28,11 +28,9 @@ def code_lines(text: str) -> int:
     for token in tokenize.generate_tokens(io.StringIO(text).readline):
         if token.type not in _LAYOUT:
             used.update(range(token.start[0], token.end[0] + 1))
-    for node in ast.walk(ast.parse(text)):
-        if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
-            first = node.body[0] if node.body else None
-            if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant) and type(first.value.value) is str:
-                used.difference_update(range(first.lineno, (first.end_lineno or first.lineno) + 1))
+    for node in ast.walk(ast.parse(text)):  # a text that stands alone is the docstring of what it follows
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and type(node.value.value) is str:
+            used.difference_update(range(node.lineno, (node.end_lineno or node.lineno) + 1))
     return len(used)
 
 
