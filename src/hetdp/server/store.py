@@ -26,6 +26,8 @@ from typing import Any, TypeVar
 import sqlalchemy as sa
 from starlette.concurrency import run_in_threadpool
 
+from hetdp.files import sqlite_engine
+
 from .errors import RefusedError
 from .register import ChangedError, Key, Register, private
 from .settings import Settings
@@ -40,8 +42,8 @@ _SOON = 0.2
 _MOST_AT_ONCE = 256
 _LOOKS, _WAIT = 20, 0.05
 """How often a reader looks again, and after how many seconds, at a row that is not believed."""
-_PATIENCE = 10_000
-"""Milliseconds to wait for another connection."""
+_PATIENCE = 10
+"""Seconds to wait for another connection."""
 
 tables = sa.MetaData()
 
@@ -307,7 +309,7 @@ class Store:
             cursor = raw.cursor()
             cursor.execute("PRAGMA busy_timeout=50")
             (busy, *_) = cursor.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
-            cursor.execute(f"PRAGMA busy_timeout={_PATIENCE}")
+            cursor.execute(f"PRAGMA busy_timeout={1000 * _PATIENCE}")
             self._scrub = bool(busy)
 
     def _carry(self, batch: list[tuple[Job[Any], Future[Any]]]) -> None:
@@ -393,26 +395,11 @@ def _lock(session: sa.Connection) -> None:
 def connect(url: str) -> sa.Engine:
     """Return an engine that syncs every commit and never puts a parameter into a message."""
     address = sa.make_url(url)
+    if address.get_backend_name() == "sqlite" and address.database:
+        name = address.database
+        os.close(os.open(name, os.O_RDWR | os.O_CREAT, 0o600))
+        private(name, f"{name}-wal", f"{name}-shm")
+        return sqlite_engine(name, patience=_PATIENCE, pragmas=("foreign_keys = ON", "secure_delete = ON"))
     if address.drivername in {"postgresql", "postgres"}:
         address = address.set(drivername="postgresql+psycopg")
-    engine = sa.create_engine(address, hide_parameters=True)
-    if engine.dialect.name == "sqlite":
-        name = address.database
-        if name and name != ":memory:":
-            os.close(os.open(name, os.O_RDWR | os.O_CREAT, 0o600))
-            private(name, f"{name}-wal", f"{name}-shm")
-        sa.event.listen(engine, "connect", _sqlite)
-        sa.event.listen(engine, "begin", _begin)
-    return engine
-
-
-def _begin(connection: sa.Connection) -> None:
-    writes = connection.get_execution_options().get("writes")  # a writer takes its lock at once, or waits for it
-    connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
-
-
-def _sqlite(connection: Any, _record: Any) -> None:
-    connection.isolation_level = None  # transactions begin where SQLAlchemy says so
-    settings = ("journal_mode=WAL", "synchronous=FULL", "foreign_keys=ON", "secure_delete=ON")
-    for pragma in (*settings, f"busy_timeout={_PATIENCE}"):
-        connection.execute(f"PRAGMA {pragma}")
+    return sa.create_engine(address, hide_parameters=True)
