@@ -80,11 +80,11 @@ class Books:
             outside = [read_head(self.store.head_file), expected]  # before the snapshot, see `chain`
 
             def work(connection: Connection) -> T:
-                with readable(self.name):
-                    self.state = caught_up(connection, self.state, outside, self.name)
-                    return at(connection, self.state)
+                self.state = caught_up(connection, self.state, outside, self.name)
+                return at(connection, self.state)
 
-            return self.store.transact(work)
+            with readable(self.name):
+                return self.store.transact(work)
 
     def change(self, make: Callable[[Connection, State], tuple[State, T]]) -> T:
         """Carry out one change under the ledger's lock; it is on disk when this returns.
@@ -135,7 +135,8 @@ def upgrade(where: PathName, head_file: PathName | None) -> None:
 
 def _alone(place: Store, work: Callable[[Connection], None]) -> None:
     try:
-        place.transact(work, writes=True, locks=False)
+        with readable(place.name):
+            place.transact(work, writes=True, locks=False)
     finally:
         place.close()
 

@@ -26,6 +26,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 import sqlalchemy as sa
 
 from hetdp.errors import InputError
+from hetdp.files import sqlite_engine
 
 from .guard import RefusedError
 from .register import ChangedError, Key, Register, new_version, private
@@ -39,8 +40,8 @@ VERSION = 3
 _LOCK = 0x686574_6470  # a number of our own among PostgreSQL's advisory locks
 # Seconds after which it is tried again to empty the write-ahead log.
 _SOON = 0.2
-# Milliseconds to wait for another connection.
-_PATIENCE = 10_000
+# Seconds to wait for another connection.
+_PATIENCE = 10
 
 tables = sa.MetaData()
 
@@ -314,7 +315,7 @@ class Store:
                 cursor = raw.cursor()
                 cursor.execute("PRAGMA busy_timeout=50")
                 (busy, *_) = cursor.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
-                cursor.execute(f"PRAGMA busy_timeout={_PATIENCE}")
+                cursor.execute(f"PRAGMA busy_timeout={1000 * _PATIENCE}")
             if busy:
                 self._emptying = threading.Timer(_SOON, self._empty_log)
                 self._emptying.daemon = True
@@ -353,29 +354,14 @@ class Store:
 def connect(url: str) -> sa.Engine:
     """Return an engine that syncs every commit and never puts a parameter into a message."""
     address = sa.make_url(url)
+    if address.get_backend_name() == "sqlite" and address.database:
+        name = address.database
+        os.close(os.open(name, os.O_RDWR | os.O_CREAT, 0o600))
+        private(name, f"{name}-wal", f"{name}-shm")
+        return sqlite_engine(name, patience=_PATIENCE, pragmas=("foreign_keys = ON", "secure_delete = ON"))
     if address.drivername in {"postgresql", "postgres"}:
         address = address.set(drivername="postgresql+psycopg")
-    engine = sa.create_engine(address, hide_parameters=True)
-    if engine.dialect.name == "sqlite":
-        name = address.database
-        if name and name != ":memory:":
-            os.close(os.open(name, os.O_RDWR | os.O_CREAT, 0o600))
-            private(name, f"{name}-wal", f"{name}-shm")
-        sa.event.listen(engine, "connect", _sqlite)
-        sa.event.listen(engine, "begin", _begin)
-    return engine
-
-
-def _begin(connection: sa.Connection) -> None:
-    writes = connection.get_execution_options().get("writes")  # a writer takes its lock at once, or waits for it
-    connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
-
-
-def _sqlite(connection: Any, _record: Any) -> None:
-    connection.isolation_level = None  # transactions begin where SQLAlchemy says so
-    settings = ("journal_mode=WAL", "synchronous=FULL", "foreign_keys=ON", "secure_delete=ON")
-    for pragma in (*settings, f"busy_timeout={_PATIENCE}"):
-        connection.execute(f"PRAGMA {pragma}")
+    return sa.create_engine(address, hide_parameters=True)
 
 
 # ---------------------------------------------------------------------------------------------------------
