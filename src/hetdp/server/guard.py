@@ -13,6 +13,7 @@ import json
 import logging
 import math
 import secrets
+import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -158,19 +159,20 @@ class Rates:
     """Buckets that hold a minute's worth of requests and refill evenly; the oldest are forgotten first."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic, most: int = 100_000) -> None:
-        self._clock, self._most = clock, most
+        self._clock, self._most, self._turn = clock, most, threading.Lock()
         self._buckets: dict[tuple[str, str], tuple[float, float]] = {}
 
     def allow(self, kind: str, who: str, a_minute: int) -> bool:
         """Take one request out of somebody's bucket; say whether there was one."""
-        now = self._clock()
-        left, then = self._buckets.pop((kind, who), (float(a_minute), now))
-        left = min(float(a_minute), left + (now - then) * a_minute / 60)
-        if len(self._buckets) >= self._most:
-            for key in list(itertools.islice(self._buckets, self._most // 2)):  # a dict keeps the order of its changes
-                del self._buckets[key]
-        self._buckets[kind, who] = (left - 1 if left >= 1 else left, now)
-        return left >= 1
+        with self._turn:
+            now = self._clock()
+            left, then = self._buckets.pop((kind, who), (float(a_minute), now))
+            left = min(float(a_minute), left + (now - then) * a_minute / 60)
+            if len(self._buckets) >= self._most:  # the oldest come first: a bucket that is used moves to the end
+                for key in list(itertools.islice(self._buckets, self._most // 2)):
+                    del self._buckets[key]
+            self._buckets[kind, who] = (left - 1 if left >= 1 else left, now)
+            return left >= 1
 
 
 def pace(request: Request, kind: str, a_minute: int, who: str | None = None) -> None:
