@@ -253,9 +253,8 @@ MUTANTS = [
            "please report it: {error}"),
     Mutant("a tally can be read by everybody", "tally/tally.py",
            "tests/privacy/test_metamorphic.py::test_a_saved_tally_is_for_its_owner_alone_and_says_so",
-           "            Path(name).replace(target)",
-           "            Path(name).chmod(0o644)\n"
-           "            Path(name).replace(target)"),
+           "        write_whole(target, text)",
+           "        write_whole(target, text, public=True)"),
     Mutant("a tally shows its sums", "tally/tally.py", REPLAY + "[tally]",
            "{self.levels!r}, sums=<private>)",
            "{self.levels!r}, sums={self.table.total.tolist()})"),
