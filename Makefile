@@ -73,9 +73,9 @@ clean:
 	@touch $@
 
 build/lowest/ready: pyproject.toml
-	@$(PYTHON) -m venv build/lowest
+	@$(PYTHON) -m venv --clear build/lowest
 	@$(LOWEST)/python -m pip install --quiet --disable-pip-version-check uv
-	@$(LOWEST)/uv pip compile --quiet --python $(LOWEST)/python --resolution lowest-direct --extra plots --extra sql pyproject.toml \
+	@$(LOWEST)/uv pip compile --quiet --python $(LOWEST)/python --resolution lowest-direct --extra sql pyproject.toml \
 		--output-file build/lowest/versions.txt
 	@$(LOWEST)/uv pip install --quiet --python $(LOWEST)/python --requirement build/lowest/versions.txt \
 		--group lowest --editable .

@@ -13,6 +13,7 @@ from hetdp import cli as _cli
 from ledgers import durable_server, ledger, where  # noqa: F401  pytest finds fixtures here
 from postgres import libpq_url, postgres_server, postgres_url  # noqa: F401  and here
 from sparks import spark  # noqa: F401  and here
+from table_sources import made  # noqa: F401  and here
 
 KINDS = {
     "test_server_browser": "browser",
@@ -21,8 +22,8 @@ KINDS = {
     "test_fuzz": "fuzz",
     "test_server_schema": "fuzz",
     # Whole files in which nearly every test is slow; elsewhere a slow test says so itself.
-    "test_attack": "slow",
-    "test_attacks": "slow",
+    "test_float_attack": "slow",
+    "test_server_tampering": "slow",
     "test_examples": "slow",
     "test_statistics": "slow",
 }

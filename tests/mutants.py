@@ -28,8 +28,9 @@ DATABASES, LEDGER, PEOPLE, PLAN, STATISTICS = (
         "privacy/test_statistics",
     )
 )
-ATTACKS = "tests/test_attacks.py::"
-ROWS = "tests/test_rows_103_to_113.py::"
+ATTACKS = "tests/server/test_server_tampering.py::"
+MEMBERS = "tests/ledger/test_ledger_tampering.py::"
+MERGING, CLAIMS = "tests/tally/test_merging.py::", "tests/report/test_claims.py::"
 MOVED = "test_rows_101_and_102_nobody_is_counted_in_a_cohort_to_which_no_event_brought_them"
 
 
@@ -195,19 +196,19 @@ MUTANTS = [
            "        return Tally(merge([self.table, other.table]), self.interval,",
            "        return Tally(merge([self.table, other.table, other.table]), self.interval,"),
     Mutant("a copy of a tally counts as other people", "tally/tally.py",
-           ROWS + "test_row_103_a_tally_or_a_copy_of_its_file_is_never_counted_twice",
+           MERGING + "test_row_103_a_tally_or_a_copy_of_its_file_is_never_counted_twice",
            "        if self.identities & other.identities:",
            "        if self is other:"),
     Mutant("a tally that is loaded gets a new identity", "tally/tally.py",
-           ROWS + "test_row_103_a_tally_or_a_copy_of_its_file_is_never_counted_twice",
+           MERGING + "test_row_103_a_tally_or_a_copy_of_its_file_is_never_counted_twice",
            'tuple(map(str, fields["notes"])), identities)',
            'tuple(map(str, fields["notes"])))'),
     Mutant("a merged tally forgets the readings it comes from", "tally/tally.py",
-           ROWS + "test_row_103_a_tally_or_a_copy_of_its_file_is_never_counted_twice",
+           MERGING + "test_row_103_a_tally_or_a_copy_of_its_file_is_never_counted_twice",
            "        both = self.identities | other.identities",
            "        both = None"),
     Mutant("groups without ids claim that nobody is in two", "statistics/mean.py",
-           ROWS + "test_row_104_only_a_column_of_ids_makes_parallel_composition_a_claim[no ids]",
+           CLAIMS + "test_row_104_only_a_column_of_ids_makes_parallel_composition_a_claim[no ids]",
            "checked=people.asked.person is not None)",
            "checked=True)"),
     Mutant("the same tally may be named twice", "cli/data.py", PEOPLE + "test_merging_refuses_what_it_cannot_know",
@@ -311,7 +312,7 @@ MUTANTS = [
            "        keeper.keep(number)\n",
            "        ...\n"),
     Mutant("a charge is carried out as the database shows it", "ledger/release.py",
-           ATTACKS + "test_row_101_a_charge_that_is_not_in_the_history_is_not_carried_out[sqlite]",
+           MEMBERS + "test_row_101_a_charge_that_is_not_in_the_history_is_not_carried_out[sqlite]",
            "    if event is None or event != charged:\n",
            "    if event is None:\n"),
     Mutant("the charged request holds one limit for all", "server/publish.py",
@@ -402,11 +403,11 @@ MUTANTS = [
            "    if done != len(rows):",
            "    if done > len(rows):"),
     Mutant("people are counted where any row puts them", "ledger/release.py",
-           ATTACKS + MOVED + "[sqlite-swapped-while it is open]",
+           MEMBERS + MOVED + "[sqlite-swapped-while it is open]",
            "checked_members(connection, state, charged.seq, books.name)",
            "(charged, members(connection, charged.seq))"),
     Mutant("the ids that came to a cohort are not compared", "ledger/books.py",
-           ATTACKS + MOVED + "[sqlite-renamed-while it is open]",
+           MEMBERS + MOVED + "[sqlite-renamed-while it is open]",
            " or digests(rows) != event.facts.get(\"ids\", {}):",
            ":"),
     Mutant("an event under another measure is read as pure epsilon", "ledger/chain.py",
