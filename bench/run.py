@@ -16,13 +16,14 @@ import arrays
 import databases
 import engines
 import files
-import ledger
 import peers
-import server
 import simulation
 import spine
 import table
 from measure import machine
+
+import ledger
+import server
 
 MODULES = (spine, arrays, files, simulation, databases, engines, peers, server, ledger)
 CASES = {case.__name__: case for module in MODULES for case in module.CASES}
