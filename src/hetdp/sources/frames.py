@@ -178,10 +178,12 @@ def streamed(
 
     `watch` is told how many rows there are so far, and how many in all.
     """
+    parts: Any = None
     row, rows, first = 0, -1, 0 if path is None else 1  # in a file people count from 1
     try:
         rows = scan.select(pl.len()).collect(engine="streaming").item()
-        for part in scan.collect_batches(chunk_size=ROWS, maintain_order=True):
+        parts = scan.collect_batches(chunk_size=ROWS, maintain_order=True)
+        for part in parts:
             if part.height:
                 places = range(first + row, first + row + part.height)
                 yield batch_of(part, places, request, path=path, owner=owner)
@@ -192,6 +194,9 @@ def streamed(
         raise
     except (Exception, pl.exceptions.PanicException):  # noqa: BLE001  a function of the user's may raise anything
         rows = -1
+    finally:
+        if hasattr(parts, "_fut"):  # Polars 1 would print why a query failed, which may quote a cell, at the end
+            parts._fut = None
     if row != rows:  # batches end without a word when a thread behind them fails
         raise InputError(FAILED if path is None else f"{path} cannot be read to its end; the file may be damaged")
 
@@ -236,11 +241,17 @@ def batch_of(
     return Batch(values, levels, place, missing, np.asarray(places) if owner else None, odd, texts)
 
 
+def _exact(cells: pl.Series) -> pl.Series:
+    """Return decimals as text, from which the nearest double is read: Polars 1 casts some of them to a neighbour."""
+    return cells.cast(pl.String) if cells.dtype.is_decimal() else cells
+
+
 def values_of(cells: pl.Series, form: Form = Form(), *, words: bool = False) -> NDArray[np.float64]:  # noqa: B008
     """Return private cells as doubles, NaN where one is missing or unreadable. No cell can raise.
 
     Polars' lenient cast of text knows the same notation as `core.cells.value_of`; a test holds them to it.
     """
+    cells = _exact(cells)
     numbers = _read(cells, form)[1] if cells.dtype == pl.String else cells.cast(pl.Float64, strict=False)
     values = (numbers.fill_null(np.nan) if numbers.has_nulls() else numbers).to_numpy()
     if not words or cells.dtype != pl.String:
@@ -261,6 +272,7 @@ def epsilons_of(
 ) -> NDArray[np.float64]:
     """Return public ε cells as doubles; a bad one raises and names its place: `where` stands around its number."""
     before, after = where
+    cells = _exact(cells)
     if cells.dtype == pl.Object:
         return level_array(cells.to_list(), request, before, places[0])
     if cells.has_nulls():
