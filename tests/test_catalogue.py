@@ -119,7 +119,7 @@ def expected(numbers, levels):
 
 
 def integers(tally):
-    rows = (column.tolist() for column in (tally.table.epsilon, tally.table.count, tally.table.total))
+    rows = (column.tolist() for column in (tally.table.epsilon, tally.table.count, tally.table.total[:, 0]))
     return {epsilon: [count, total] for epsilon, count, total in zip(*rows, strict=True)}
 
 

@@ -252,7 +252,7 @@ def brute(rows):
 
 def plain(tally):
     table = tally.table
-    columns = (column.tolist() for column in (table.epsilon, table.count, table.total))
+    columns = (column.tolist() for column in (table.epsilon, table.count, table.total[:, 0]))
     return {e: (c, t) for e, c, t in zip(*columns, strict=True)}
 
 

@@ -23,7 +23,7 @@ import hetdp
 PURE = re.compile(r"hetdp\.(core|estimators|theory)(\..+)?|hetdp\.privacy\.(exact|sampling)|hetdp\.paper\.bounds")
 """Modules that decide from public facts alone."""
 
-PRIVATE = re.compile(r"hetdp\.(tally\.tally|privacy\.(release|noise)|sources(\..+)?)")
+PRIVATE = re.compile(r"hetdp\.(tally(\..+)?|privacy\.(release|noise)|sources(\..+)?)")
 """Modules that hold, read or release values."""
 
 MAY_DRAW = {"hetdp.privacy.release", "hetdp.checks.doctor"}

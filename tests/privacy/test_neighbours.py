@@ -225,7 +225,7 @@ def test_among_billions_of_people_no_integer_overflows_and_nobody_pays_more(boun
 
 @pytest.mark.parametrize("bounds", [(0, 1), (-0.1, 0.2)], ids=str)
 def test_levels_that_are_rounded_down_still_keep_everybodys_own_epsilon(bounds, recorder, monkeypatch):
-    monkeypatch.setattr("hetdp.tally.groupby.LIMIT", 8)
+    monkeypatch.setattr("hetdp.core.levels.LIMIT", 8)
     close = {0.1 + i * 1e-5: 2 for i in range(10)} | {math.nextafter(2.0, 0): 1, 2.0: 1, 3.7: 1, 0: 1, INF: 1}
     assert faults(close, bounds, recorder, rounded=True) == set()
 

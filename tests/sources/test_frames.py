@@ -29,11 +29,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import hetdp
+from hetdp.core import levels as _levels
 from hetdp.core.domain import Interval
 from hetdp.sources import _arrow, _pushdown, frames
 from hetdp.sources._asked import Asked
 from hetdp.sources._batch import Tiers
-from hetdp.tally import groupby as _groupby
 from support import EXTREME_VALUES
 
 # Ibis 12 calls a function of DuckDB that DuckDB 2 has renamed.
@@ -71,7 +71,7 @@ def expected(rows, lo=LO, hi=HI):
 
 
 def seen(table):
-    rows = zip(table.epsilon.tolist(), table.count.tolist(), table.total.tolist(), strict=True)
+    rows = zip(table.epsilon.tolist(), table.count.tolist(), table.total[:, 0].tolist(), strict=True)
     return {level: (count, total) for level, count, total in rows}
 
 
@@ -431,19 +431,19 @@ def test_many_levels_are_rounded_down_as_in_memory(frame):
     assert numpys.levels.rounded
     assert ours.levels.rounded
     assert ours == numpys
-    assert (ours.levels.epsilon == _groupby.round_down(ours.levels.epsilon)).all()
+    assert (ours.levels.epsilon == _levels.round_down(ours.levels.epsilon)).all()
 
 
 @every_frame
 @pytest.mark.parametrize("more", [0, 1], ids=["65,536 levels", "65,537 levels"])
 def test_levels_are_kept_exactly_up_to_the_limit(frame, more):
     """The first rows have few levels, so that the look ahead does not decide."""
-    epsilon = np.concatenate([np.full(9000, 0.5), np.arange(1, _groupby.LIMIT - 1 + more) / 2**17, [0.5, -0.0, 0.0]])
+    epsilon = np.concatenate([np.full(9000, 0.5), np.arange(1, _levels.LIMIT - 1 + more) / 2**17, [0.5, -0.0, 0.0]])
     values = np.linspace(-3, 7, epsilon.size)
     distinct = np.unique(epsilon + 0.0).size
     ours = read(frame(pa.table({"x": values, "e": epsilon})))
-    assert ours.levels.rounded == (distinct > _groupby.LIMIT)
-    assert distinct == _groupby.LIMIT + more
+    assert ours.levels.rounded == (distinct > _levels.LIMIT)
+    assert distinct == _levels.LIMIT + more
     assert ours == hetdp.read(values, epsilon=epsilon, bounds=(LO, HI))
 
 
@@ -468,7 +468,7 @@ def test_two_epsilons_of_one_person_that_round_to_one_are_seen():
 
 @every_engine
 def test_too_many_texts_are_refused_with_the_remedy(engine):
-    texts = [f"0.{i:06d}1" for i in range(_groupby.LIMIT + 1000)]
+    texts = [f"0.{i:06d}1" for i in range(_levels.LIMIT + 1000)]
     with pytest.raises(hetdp.InputError, match="different texts; cast it to doubles"):
         read(engine(pa.table({"x": np.zeros(len(texts)), "e": texts})))
 
@@ -490,11 +490,11 @@ def test_sums_in_two_parts_are_the_same_integers(engine, monkeypatch):
 def test_two_parts_hold_every_sum_that_a_tally_can_hold():
     """Both parts are at most 1,024, so MOST_PEOPLE of them sum to at most 2⁵³; one sum holds up to WHOLE people."""
     assert _pushdown.WHOLE * GRID <= 2**53
-    assert _groupby.MOST_PEOPLE * (GRID // _pushdown._PART) <= 2**53
+    assert _levels.MOST_PEOPLE * (GRID // _pushdown._PART) <= 2**53
     assert _pushdown._PART * _pushdown._PART == GRID
     query = _pushdown._Query(nw.from_native(in_duckdb(table_of([(0.0, 1.0)]))), Asked("x", "e"), None, split=True)
-    most = float(_groupby.MOST_PEOPLE * 1024)
-    assert query._level((1.0, _groupby.MOST_PEOPLE, most, 0.0)).total == _groupby.MOST_PEOPLE * GRID
+    most = float(_levels.MOST_PEOPLE * 1024)
+    assert query._level((1.0, _levels.MOST_PEOPLE, most, 0.0)).total == _levels.MOST_PEOPLE * GRID
 
 
 def test_control_one_sum_would_lose_a_person_or_wrap():
@@ -867,7 +867,7 @@ def test_no_value_changes_who_is_counted(frame):
 
 @every_frame
 def test_people_with_epsilon_zero_never_enter(frame):
-    assert [read(frame(table_of([(x, 0.0), (0.0, 1.0)]))).table.total.tolist() for x in (LO, HI)] == [
+    assert [read(frame(table_of([(x, 0.0), (0.0, 1.0)]))).table.total[:, 0].tolist() for x in (LO, HI)] == [
         [0, GRID // 4]
     ] * 2
 

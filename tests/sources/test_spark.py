@@ -55,7 +55,7 @@ def expected(rows):
 
 
 def seen(table):
-    rows = zip(table.epsilon.tolist(), table.count.tolist(), table.total.tolist(), strict=True)
+    rows = zip(table.epsilon.tolist(), table.count.tolist(), table.total[:, 0].tolist(), strict=True)
     return {level: (count, total) for level, count, total in rows}
 
 

@@ -98,7 +98,7 @@ def _with_the_rest(some: Tally, levels: Levels, company: Any) -> Tally:
     more = levels.count > company
     if not more.any():
         return some
-    rest = Table(levels.epsilon[more], (levels.count - company)[more], np.zeros(int(more.sum()), np.int64))
+    rest = Table.single(levels.epsilon[more], (levels.count - company)[more], np.zeros(int(more.sum()), np.int64))
     return some + Tally(rest, some.interval)
 
 
@@ -150,7 +150,7 @@ def _kept_or_not(plan: Plan, around: Neighbours) -> tuple[Decimal | float, int]:
         return Decimal(0), math.comb(len(around.tallies), 2)
     if not plan.noise:
         return math.inf, 0
-    totals = [int(tally.table.total[around.level]) for tally in around.tallies]
+    totals = [int(tally.table.total[around.level, 0]) for tally in around.tallies]
     given = {0, *(unit * (2 * (total - min(totals)) - GRID) // (2 * GRID) for total in totals)}
     with localcontext(prec=400):
         t = Decimal(max(given) - min(given)) / Decimal(plan.noise[0].scale)

@@ -150,5 +150,5 @@ def _kinds(batch: Batch, interval: Interval) -> dict[str, NDArray[np.bool_]]:
 def _means(tally: Tally) -> dict[float, float]:
     table = tally.table
     used = table.epsilon > 0
-    mean = tally.interval.lo + tally.interval.width * (table.total[used] / (table.count[used] * GRID))
+    mean = tally.interval.lo + tally.interval.width * (table.total[used, 0] / (table.count[used] * GRID))
     return dict(zip(table.epsilon[used].tolist(), mean.tolist(), strict=True))

@@ -26,11 +26,10 @@ from hetdp.privacy.exact import (
     weigh,
 )
 from hetdp.privacy.sampling import KEEP_ONE, check_sampled, keep_for, sampling_scale, spent_sampled
-from hetdp.tally.groupby import round_down
 
 from . import accuracy
 from .domain import Interval
-from .levels import Levels, epsilon_array
+from .levels import Levels, epsilon_array, round_down
 
 IntervalKind = Literal["guaranteed", "normal"]
 

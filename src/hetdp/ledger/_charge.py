@@ -15,11 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hetdp.core.domain import Interval
-from hetdp.core.levels import Levels
+from hetdp.core.levels import Levels, round_down
 from hetdp.core.plan import Plan, plan
 from hetdp.errors import PrivacyError
 from hetdp.privacy.exact import NoiseTerm
-from hetdp.tally.groupby import Table, merge, round_down
 
 from ._amounts import UNLIMITED, Rule, charges, levels
 from ._book import Book
@@ -84,8 +83,7 @@ def intended(book: Book, parts: Parts, rule: Rule, ask: Mapping[str, Any]) -> In
     wanted = rule.wanted(asked, left)
     allowed = np.minimum(np.minimum(left, wanted), parts.own)
     epsilon = levels(allowed)
-    table = merge([Table(epsilon, parts.count, np.zeros_like(allowed))])
-    made = plan(Levels.from_table(table, _names(book, asked, epsilon)), **ask)
+    made = plan(Levels.from_arrays(epsilon, parts.count, names=_names(book, asked, epsilon)), **ask)
     place = np.searchsorted(made.levels.epsilon, round_down(epsilon) if made.levels.rounded else epsilon)
     units = charges(made)
     if (units[place] > allowed).any():  # by the claim in `_amounts` this cannot happen
@@ -158,11 +156,10 @@ def plan_facts(made: Plan) -> dict[str, Any]:
 def plan_of(facts: Mapping[str, Any]) -> Plan:
     """Return the plan that `plan_facts` gave; it passes the exact check again."""
     real = float.fromhex
-    count = integers(facts["count"])
-    table = Table(reals(facts["epsilon"]), count, np.zeros_like(count), facts["rounded"])
+    names = {real(e): name for e, name in facts["names"].items()}
     return Plan(
         facts["method"],
-        Levels.from_table(table, {real(e): name for e, name in facts["names"].items()}),
+        Levels.from_arrays(reals(facts["epsilon"]), integers(facts["count"]), rounded=facts["rounded"], names=names),
         Interval.of([real(bound) for bound in facts["bounds"]]),
         integers(facts["units"]),
         tuple(NoiseTerm(real(scale), first, last) for scale, first, last in facts["noise"]),

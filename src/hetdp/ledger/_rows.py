@@ -82,7 +82,7 @@ def tally_of(people: Source, places: Mapping[str, int], plan: Plan) -> Tally:
     sums = np.zeros(len(plan.levels), np.int64)
     np.add.at(sums, np.fromiter(places.values(), np.int64, len(places)), code)
     levels = plan.levels
-    return Tally(Table(levels.epsilon, levels.count, sums, levels.rounded), plan.interval, levels.names)
+    return Tally(Table.single(levels.epsilon, levels.count, sums, rounded=levels.rounded), plan.interval, levels.names)
 
 
 def _codes(interval: Interval, values: NDArray[Any]) -> NDArray[np.int64]:

@@ -11,10 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hetdp.core.domain import GRID
-from hetdp.core.levels import Levels
+from hetdp.core.levels import Levels, round_down
 from hetdp.core.plan import IntervalKind, Plan
 from hetdp.errors import InputError, PrivacyError
-from hetdp.tally.groupby import round_down, tabulate
+from hetdp.tally.groupby import tabulate
 from hetdp.tally.tally import Tally
 
 from .exact import NoiseTerm, weigh
@@ -110,6 +110,8 @@ def release(tally: Tally, plan: Plan) -> Release:
     """
     if not isinstance(tally, Tally) or not isinstance(plan, Plan):
         raise InputError("release takes a Tally from hetdp.read and a Plan from hetdp.plan, in this order")
+    if tally.statistic != "mean":
+        raise InputError(f"a plan is for a mean (got a tally for the statistic {tally.statistic!r})")
     if tally.interval != plan.interval:
         raise InputError(f"the tally is on {tally.interval}, the plan on {plan.interval}; use the same bounds for both")
     if tally.levels != plan.levels:
@@ -155,7 +157,7 @@ def release_records(values: NDArray[Any], epsilon: NDArray[np.float64], plan: Pl
     for term in plan.noise:
         _sampler_agrees(plan, term)
     kept = coins(plan.keep[np.searchsorted(plan.levels.epsilon, levels)])
-    total = sum(tabulate(levels[kept], values[kept], plan.interval).total.tolist())
+    total = sum(tabulate(levels[kept], values[kept], plan.interval).total[:, 0].tolist())
     unit = int(plan.units.max())
     answer = unit * (2 * total - int(np.count_nonzero(kept)) * GRID) // (2 * GRID)
     for term in plan.noise:
@@ -170,7 +172,7 @@ def floored_sum(tally: Tally, plan: Plan, part: slice | NDArray[np.bool_]) -> in
     S is cut into four limbs of 16 bits. W ≤ 2³⁰ (`privacy.exact.lattice`), so the dot product of 2¹⁶ levels with one
     limb stays below 2⁶²; the limbs are put together in Python's integers.
     """
-    units, sums, whole = plan.units[part], tally.table.total[part], 0
+    units, sums, whole = plan.units[part], tally.table.total[part, 0], 0
     for i in range(0, units.size, 2**16):
         w, s = units[i : i + 2**16], sums[i : i + 2**16]
         whole += sum(int(np.dot(w, s >> bits & 0xFFFF)) << bits for bits in (0, 16, 32, 48))

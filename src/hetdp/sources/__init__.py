@@ -52,7 +52,7 @@ _NOBODY = "there is nobody here (n = 0); a mean needs at least one person"
 _AVERAGED = "A person's rows are averaged, so that everybody counts once; ids are compared as exact text."
 _CHECKED = "No id stands on two rows: everybody counts once."
 _ROWS = "Every row is another person; nobody checked it, because no column of ids was named."
-_EMPTY = Table(np.zeros(1), np.zeros(1, np.int64), np.zeros(1, np.int64))
+_EMPTY = Table.single(np.zeros(1), np.zeros(1, np.int64), np.zeros(1, np.int64))
 """A group without people: nobody at ε = 0."""
 
 
@@ -300,7 +300,7 @@ def counted(people: Source) -> Levels:
     found = people.tables(None)
     if not found:
         raise InputError("there is nobody here (n = 0); a plan needs at least one person")
-    return Levels.from_table(found[""], people.tiers.shown)
+    return found[""].levels(people.tiers.shown)
 
 
 def records(people: Source, method: str) -> tuple[NDArray[Any], NDArray[np.float64]]:

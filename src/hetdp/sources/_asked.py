@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from hetdp.core.levels import MOST_PEOPLE
 from hetdp.errors import InputError
-from hetdp.tally.groupby import MOST_PEOPLE, Table, merge
+from hetdp.tally.groupby import Table, merge
 
 from ._batch import Tiers
 
@@ -84,7 +85,7 @@ def _table(parts: list[tuple[float, int, int]], *, rounded: bool) -> Table:
     epsilon = np.array([level for level, _, _ in parts], dtype=np.float64)
     count = np.array([people for _, people, _ in parts], dtype=np.int64)
     total = np.array([total for _, _, total in parts], dtype=np.int64)
-    return merge([Table(epsilon, count, total, rounded)])
+    return merge([Table.single(epsilon, count, total, rounded=rounded)])
 
 
 def shown(text: object) -> str:

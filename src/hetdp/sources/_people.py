@@ -17,8 +17,9 @@ import numpy as np
 
 from hetdp.core.cells import BAD_ID, LONGEST_ID, NOT_IN_ID
 from hetdp.core.domain import Interval
+from hetdp.core.levels import LIMIT, refuse_bad_epsilon, round_down
 from hetdp.errors import InputError
-from hetdp.tally.groupby import LIMIT, Grouping, Table, merge, round_down, tabulate
+from hetdp.tally.groupby import Grouping, Table, merge
 
 from ._asked import Asked, Tables, shown
 from ._batch import Batch
@@ -57,12 +58,12 @@ def _by_text(batches: Iterable[Batch], asked: Asked, interval: Interval | None) 
 def _rows(batch: Batch, asked: Asked, interval: Interval | None) -> pl.DataFrame:
     """Return who, group, level and code of each row; the code of a person with ε = 0 is 0, so their value is not used.
 
-    The levels are checked here, because a grouping by texts does not go through `tabulate`.
+    The levels are checked here, because a grouping by texts does not go through `Grouping`.
     """
     import polars as pl
 
     epsilon = batch.epsilon + 0.0  # −0.0 is 0
-    tabulate(epsilon)
+    refuse_bad_epsilon(epsilon)
     codes = np.zeros(epsilon.size, np.int64)
     if interval is not None and batch.values is not None:
         room = np.empty(epsilon.size)
@@ -165,4 +166,4 @@ def _merged(parts: pl.DataFrame) -> pl.DataFrame:
 
 def _table(part: pl.DataFrame, *, rounded: bool) -> Table:
     epsilon, count, total = (part[name].to_numpy() for name in ("epsilon", "count", "total"))
-    return merge([Table(epsilon, count, total, rounded)])
+    return merge([Table.single(epsilon, count, total, rounded=rounded)])

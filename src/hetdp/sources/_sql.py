@@ -10,8 +10,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from hetdp.core.levels import LIMIT
 from hetdp.errors import InputError
-from hetdp.tally.groupby import LIMIT
 
 PROBED = 2 * LIMIT
 """Rows that are looked at to learn whether there are many levels."""

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from hetdp.core.cells import BAD_ID
 from hetdp.core.domain import Interval
+from hetdp.core.levels import LIMIT, MOST_PEOPLE
 from hetdp.errors import InputError
-from hetdp.tally.groupby import LIMIT, MOST_PEOPLE
 
 from ._asked import Asked, Tables, gathered, shown
 from ._batch import Tiers

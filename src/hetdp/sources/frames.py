@@ -2,7 +2,7 @@
 
 Frames in memory (pandas, Polars, PyArrow, Modin) give one batch of arrays, without a copy where a column is plain. The
 rows of others (DuckDB, Spark, Dask, Ibis) stay where they are, see `_pushdown`; a lazy Polars frame streams, and so
-does DuckDB, which runs in this process, when only numbers are asked for: `tally.fast` groups them sooner than its SQL.
+does DuckDB, which runs in this process, when only numbers are asked for: `tally` groups them sooner than its SQL.
 
 Only the names and the types of columns can raise here, and public cells; no private cell can.
 """
