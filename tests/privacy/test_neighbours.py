@@ -196,9 +196,8 @@ def faults(mix, bounds, recorder, *, methods=(), doublings=0, read=None, rounded
         outcomes = {}
         everybody = epsilons.index(epsilon), epsilons, bounds, extremes(*bounds)
         for tally, count, sums in neighbours(*everybody, read, doublings, rounded):
-            levels, people, totals = (
-                tuple(getattr(tally.table, name).tolist()) for name in ("epsilon", "count", "total")
-            )
+            table = tally.table
+            levels, people, totals = (tuple(x.tolist()) for x in (table.epsilon, table.count, table.total[:, 0]))
             found |= {"people"} if dict(zip(levels, people, strict=True)) != count else set()
             found |= {"codes"} if dict(zip(levels, totals, strict=True)) != sums else set()
             for method in methods or suitable(levels):
