@@ -43,7 +43,7 @@ KINDS: dict[str, tuple[Callable[[int], Floats], Bar | None]] = {
     "four tiers": (tiered, BAR),
     "1,000 levels": (thousand, BAR),
     "60,000 levels": (crowded, None),
-    "distinct ε": (distinct, BAR),
+    "distinct ε": (distinct, Bar("at most", 4)),
 }
 
 

@@ -106,6 +106,6 @@ def expected_groups(rows, bounds):
 def seen(tally):
     """{ε: (people, sum of codes)} of a tally or its table, to be compared with what is expected."""
     table = getattr(tally, "table", tally)
-    levels, people, total = (column.tolist() for column in (table.epsilon, table.count, table.total))
+    levels, people, total = (column.tolist() for column in (table.epsilon, table.count, table.total[:, 0]))
     assert levels == sorted(set(levels)), "levels must be sorted, and each there once"
     return {level: (count, codes) for level, count, codes in zip(levels, people, total, strict=True)}

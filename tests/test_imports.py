@@ -25,7 +25,7 @@ PURE = re.compile(
 )
 """Modules that decide from public facts alone."""
 
-PRIVATE = re.compile(r"hetdp\.(tally\.tally|privacy\.(release|noise)|sources(\..+)?)")
+PRIVATE = re.compile(r"hetdp\.(tally(\..+)?|privacy\.(release|noise)|sources(\..+)?)")
 """Modules that hold, read or release values."""
 
 MAY_DRAW = {"hetdp.privacy.release", "hetdp.checks.doctor"}

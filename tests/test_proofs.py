@@ -17,9 +17,9 @@ import pytest
 
 import hetdp
 from hetdp.core.domain import GRID, Interval
+from hetdp.core.levels import BELOW, SPLIT, round_down
 from hetdp.privacy import noise as _noise
 from hetdp.privacy.sampling import KEEP_ONE
-from hetdp.tally.groupby import BELOW, SPLIT, round_down
 
 ROOT = Path(__file__).parent.parent
 _spec = importlib.util.spec_from_file_location("look", ROOT / "docs" / "proofs" / "look.py")

@@ -16,10 +16,10 @@ from scipy.stats import binom, norm
 
 import hetdp
 from hetdp import InputError, Levels, PrivacyError
+from hetdp.core.levels import round_down
 from hetdp.estimators.adpm import saturation
 from hetdp.privacy.exact import LARGEST_SCALE, SMALLEST_SCALE, NoiseTerm, below, check, lattice, scale_for
 from hetdp.report.text import cells
-from hetdp.tally.groupby import round_down
 from hetdp.theory.target import target
 from support import UNIT, epsilons, examples, level_counts
 from support import bounds as intervals

@@ -46,7 +46,7 @@ def sound(tally: hetdp.Tally) -> None:
     """Raise unless there is somebody, and the sum of every level is one that codes from 0 to GRID can give."""
     assert tally.n >= 1
     levels = zip(*(column.tolist() for column in (tally.levels.epsilon, tally.levels.count)), strict=True)
-    for (epsilon, count), total in zip(levels, tally.table.total.tolist(), strict=True):
+    for (epsilon, count), total in zip(levels, tally.table.total[:, 0].tolist(), strict=True):
         assert epsilon >= 0
         assert count >= 1
         assert 0 <= total <= (GRID * count if epsilon else 0), f"a sum of {total} from {count} people at ε = {epsilon}"

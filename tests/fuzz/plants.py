@@ -79,7 +79,7 @@ def negative_sum() -> None:
     old = Tally._of_fields.__func__
 
     def new(cls: type[Tally], fields: Any) -> Tally:
-        tally: Tally = old(cls, {**fields, "total": [abs(total) for total in fields["total"]]})
+        tally: Tally = old(cls, {**fields, "total": [[abs(total)] for (total,) in fields["total"]]})
         if len(tally.levels) == len(fields["total"]):
             tally.table = replace(tally.table, total=np.minimum(tally.table.total, fields["total"]))
         return tally

@@ -447,7 +447,7 @@ def test_the_tally_is_one_code_a_person_whatever_the_rows(tmp_path):
     memory = rows.source_of([v for _, v in cells], None, [i for i, _ in cells])
     file = rows.source_of(tmp_path / "rows.csv", "x", "id")
     for source in (memory, file):
-        assert rows.tally_of(source, places, plan).table.total.tolist() == expected
+        assert rows.tally_of(source, places, plan).table.total[:, 0].tolist() == expected
 
 
 def test_a_release_reads_files_like_the_one_without_a_ledger(where, tmp_path):
@@ -522,7 +522,7 @@ def test_ten_tenths_use_a_budget_up_exactly(ledger):
 
 def test_very_many_budgets_are_rounded_down_by_the_plan_and_charged_by_it(tmp_path, monkeypatch):
     """With the limit on levels lowered, levels are rounded down; nobody is charged above their own allowance."""
-    monkeypatch.setattr("hetdp.tally.groupby.LIMIT", 50)
+    monkeypatch.setattr("hetdp.core.levels.LIMIT", 50)
     ledger = made(tmp_path / "b.db", {p: 1 + i / 1000 for i, p in enumerate(PEOPLE)})
     done = mean(ledger, share=0.5)
     assert done.plan.levels.rounded

@@ -91,7 +91,7 @@ class Exact:
 
     def floored_sum(self, value):
         total = hetdp.read(dataset(value), epsilon=EPSILON, bounds=BOUNDS).table.total
-        return int(self.plan.units[0]) * int(total[0]) // 2**20
+        return int(self.plan.units[0]) * int(total[0, 0]) // 2**20
 
     @staticmethod
     def release(value):

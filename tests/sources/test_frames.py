@@ -30,10 +30,10 @@ from hypothesis import strategies as st
 
 import hetdp
 import oracle
+from hetdp.core import levels as _levels
 from hetdp.core.domain import Interval
 from hetdp.sources import _table, engines, frames
 from hetdp.sources.request import Request
-from hetdp.tally import groupby as _groupby
 from oracle import GRID, code, expected_groups, seen
 from support import EXTREME_VALUES
 
@@ -397,19 +397,19 @@ def test_many_levels_are_rounded_down_as_in_memory(frame):
     assert numpys.levels.rounded
     assert ours.levels.rounded
     assert ours == numpys
-    assert (ours.levels.epsilon == _groupby.round_down(ours.levels.epsilon)).all()
+    assert (ours.levels.epsilon == _levels.round_down(ours.levels.epsilon)).all()
 
 
 @every_frame
 @pytest.mark.parametrize("more", [0, 1], ids=["65,536 levels", "65,537 levels"])
 def test_levels_are_kept_exactly_up_to_the_limit(frame, more):
     """The first rows have few levels, so that the look ahead does not decide."""
-    epsilon = np.concatenate([np.full(9000, 0.5), np.arange(1, _groupby.LIMIT - 1 + more) / 2**17, [0.5, -0.0, 0.0]])
+    epsilon = np.concatenate([np.full(9000, 0.5), np.arange(1, _levels.LIMIT - 1 + more) / 2**17, [0.5, -0.0, 0.0]])
     values = np.linspace(-3, 7, epsilon.size)
     distinct = np.unique(epsilon + 0.0).size
     ours = read(frame(pa.table({"x": values, "e": epsilon})))
-    assert ours.levels.rounded == (distinct > _groupby.LIMIT)
-    assert distinct == _groupby.LIMIT + more
+    assert ours.levels.rounded == (distinct > _levels.LIMIT)
+    assert distinct == _levels.LIMIT + more
     assert ours == hetdp.read(values, epsilon=epsilon, bounds=(LO, HI))
 
 
@@ -434,7 +434,7 @@ def test_two_epsilons_of_one_person_that_round_to_one_are_seen():
 
 @every_engine
 def test_too_many_texts_are_refused_with_the_remedy(engine):
-    texts = [f"0.{i:06d}1" for i in range(_groupby.LIMIT + 1000)]
+    texts = [f"0.{i:06d}1" for i in range(_levels.LIMIT + 1000)]
     with pytest.raises(hetdp.InputError, match="different texts; cast it to doubles"):
         read(engine(pa.table({"x": np.zeros(len(texts)), "e": texts})))
 
@@ -456,11 +456,11 @@ def test_sums_in_two_parts_are_the_same_integers(engine, monkeypatch):
 def test_two_parts_hold_every_sum_that_a_tally_can_hold():
     """Both parts are at most 1,024, so MOST_PEOPLE of them sum to at most 2⁵³; one sum holds up to WHOLE people."""
     assert engines.WHOLE * GRID <= 2**53
-    assert _groupby.MOST_PEOPLE * (GRID // engines._PART) <= 2**53
+    assert _levels.MOST_PEOPLE * (GRID // engines._PART) <= 2**53
     assert engines._PART * engines._PART == GRID
     query = engines._Query(nw.from_native(in_duckdb(table_of([(0.0, 1.0)]))), Request("x", "e"), None, split=True)
-    most = float(_groupby.MOST_PEOPLE * 1024)
-    assert query._level((1.0, _groupby.MOST_PEOPLE, most, 0.0)).total == _groupby.MOST_PEOPLE * GRID
+    most = float(_levels.MOST_PEOPLE * 1024)
+    assert query._level((1.0, _levels.MOST_PEOPLE, most, 0.0)).total == _levels.MOST_PEOPLE * GRID
 
 
 def test_control_one_sum_would_lose_a_person_or_wrap():
@@ -750,7 +750,7 @@ def test_no_value_changes_who_is_counted(frame):
 
 @every_frame
 def test_people_with_epsilon_zero_never_enter(frame):
-    assert [read(frame(table_of([(x, 0.0), (0.0, 1.0)]))).table.total.tolist() for x in (LO, HI)] == [
+    assert [read(frame(table_of([(x, 0.0), (0.0, 1.0)]))).table.total[:, 0].tolist() for x in (LO, HI)] == [
         [0, GRID // 4]
     ] * 2
 

@@ -450,9 +450,9 @@ def test_ids_whose_labels_stand_in_another_order_are_refused():
     for rows in ("one", "average"):
         with pytest.raises(hetdp.InputError, match="values and ids have different row labels"):
             hetdp.read(values, epsilon=1.0, bounds=(0, 1), person=ids, rows=rows)
-    assert hetdp.read(
-        values, epsilon=1.0, bounds=(0, 1), person=ids.loc[values.index], rows="average"
-    ).table.total.tolist() == [GRID]
+    assert hetdp.read(values, epsilon=1.0, bounds=(0, 1), person=ids.loc[values.index], rows="average").table.total[
+        :, 0
+    ].tolist() == [GRID]
 
 
 @pytest.mark.parametrize("engine", ["duckdb", "ibis", "dask"])
@@ -471,7 +471,7 @@ def test_engines_average_the_rows_of_a_person_at_one_epsilon_for_everybody(engin
 
         frame = dask.dataframe.from_pandas(table.to_pandas(), npartitions=2)
     found = hetdp.read(frame, value="x", epsilon=0.5, bounds=(0, 1), person="i", rows="average").table
-    assert (found.count.tolist(), found.total.tolist()) == ([2], [GRID // 2 + GRID // 4])
+    assert (found.count.tolist(), found.total[:, 0].tolist()) == ([2], [GRID // 2 + GRID // 4])
 
 
 def test_many_groups_with_few_levels_are_not_rounded(monkeypatch):

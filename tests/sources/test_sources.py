@@ -29,6 +29,7 @@ from hypothesis import strategies as st
 
 import hetdp
 import oracle
+from hetdp.core import levels as _levels
 from hetdp.core.cells import epsilon_of, value_of
 from hetdp.sources import Source, counted, delimited
 from hetdp.sources.frames import batch_of, epsilons_of, values_of
@@ -382,9 +383,6 @@ def grouped(values, epsilon, limit=oracle.MOST_LEVELS):
     return expected(zip(values, epsilon, strict=True), most_levels=limit), len(set(epsilon)) > limit
 
 
-small = st.fixed_dictionaries(
-    {"CHUNK": st.sampled_from([1, 3, 7, 64]), "LIMIT": st.sampled_from([2, 5, 1000]), "FEW": st.sampled_from([0, 2, 8])}
-)
 near_levels = st.one_of(
     st.sampled_from([0.0, -0.0, math.inf, 5e-324, 0.1, math.nextafter(0.5, 0)]),
     st.floats(min_value=0.5, max_value=0.51),
@@ -395,18 +393,23 @@ near_levels = st.one_of(
 @settings(max_examples=examples(150), deadline=None)
 @given(
     rows=st.lists(st.tuples(st.sampled_from(NUMBERS), near_levels), min_size=1, max_size=90),
-    sizes=small,
+    chunk=st.sampled_from([1, 3, 7, 64]),
+    limit=st.sampled_from([2, 5, 1000]),
     threads=st.sampled_from([1, 3]),
     order=st.sampled_from(["as given", "ascending", "descending"]),
     cuts=st.lists(st.integers(0, 90), max_size=3),
 )
-def test_chunks_threads_and_rounding_never_change_the_result(rows, sizes, threads, order, cuts):
+def test_chunks_threads_and_rounding_never_change_the_result(rows, chunk, limit, threads, order, cuts):
     if order != "as given":
         rows = sorted(rows, key=lambda row: row[1], reverse=order == "descending")
     values, epsilon = (np.array(column) for column in zip(*rows, strict=True))
     edges = [0, *sorted(min(cut, len(rows)) for cut in cuts), len(rows)]
-    with mock.patch.multiple(_groupby, **sizes), mock.patch("os.cpu_count", return_value=threads):
-        want, cut = grouped(values.tolist(), (epsilon + 0.0).tolist(), sizes["LIMIT"])
+    with (
+        mock.patch.object(_levels, "LIMIT", limit),
+        mock.patch.multiple(_groupby, CHUNK=chunk, PIECE=chunk),
+        mock.patch("os.cpu_count", return_value=threads),
+    ):
+        want, cut = grouped(values.tolist(), (epsilon + 0.0).tolist(), limit)
         tally = _memory(values, epsilon)
         assert seen(tally) == want
         assert tally.levels.rounded == cut
@@ -420,11 +423,11 @@ def test_rounding_starts_half_way_through_sorted_input():
     """The first 2·LIMIT people have one level; the limit is passed in a later chunk, after exact sums were kept."""
     epsilon = np.concatenate([np.full(40, 0.1), np.linspace(0.2, 3, 60), [0, -0.0, np.inf, 5e-324, 1e-308, 1e300]])
     values = np.linspace(LO - 1, HI + 1, epsilon.size)
-    with mock.patch.multiple(_groupby, CHUNK=8, LIMIT=16):
+    with mock.patch.object(_levels, "LIMIT", 16), mock.patch.object(_groupby, "CHUNK", 8):
         want, cut = grouped(values.tolist(), epsilon.tolist(), 16)
         assert cut
         assert seen(_memory(values, epsilon)) == want
-        with mock.patch.object(_groupby, "round_down", lambda e: e), pytest.raises(AssertionError):
+        with mock.patch.object(_levels, "round_down", lambda e: e), pytest.raises(AssertionError):
             assert seen(_memory(values, epsilon)) == want, "control: a grouping that forgets to round is noticed"
 
 
@@ -452,7 +455,7 @@ def test_arrays_larger_than_a_chunk_give_the_oracles_tally(case, monkeypatch):
 
 @given(st.one_of(near_levels, st.floats(min_value=0), st.integers(-1074, 1023).map(lambda k: math.ldexp(1, k))))
 def test_rounding_keeps_twelve_bits_and_never_goes_up(epsilon):
-    cut = float(_groupby.round_down(np.array([epsilon + 0.0]))[0])
+    cut = float(_levels.round_down(np.array([epsilon + 0.0]))[0])
     assert cut == rounded_down(epsilon)
     assert cut <= epsilon
     assert cut == math.inf or epsilon < 2.0**-1000 or cut > epsilon * (1 - 2.0**-11)
@@ -461,8 +464,9 @@ def test_rounding_keeps_twelve_bits_and_never_goes_up(epsilon):
 def test_a_bad_epsilon_is_found_on_every_path_of_the_grouping():
     for bad, rest in itertools.product((-1.0, math.nan, -math.inf, -5e-324), ([1.0] * 50, np.linspace(1, 2, 50))):
         epsilon = np.array([*rest, bad, *rest, bad])
-        with mock.patch.multiple(_groupby, CHUNK=8, LIMIT=20), pytest.raises(hetdp.InputError, match="at index 50"):
-            _memory(np.full(epsilon.size, PRIVATE), epsilon)
+        with mock.patch.object(_levels, "LIMIT", 20), mock.patch.object(_groupby, "CHUNK", 8):  # noqa: SIM117  one line each
+            with pytest.raises(hetdp.InputError, match="at index 50"):
+                _memory(np.full(epsilon.size, PRIVATE), epsilon)
 
 
 # ---------------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""The group-by: rounding that any engine can do, and compiled lanes that give the integers of numpy and of Python."""
+"""The group-by: rounding that any engine can do, and compiled kernels that give the integers of numpy and of Python."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from hypothesis import strategies as st
 import hetdp
 import oracle
 from hetdp import InputError
+from hetdp.core import levels as _levels
 from hetdp.core.domain import GRID, Interval
-from hetdp.tally import fast as _fast
+from hetdp.core.levels import BELOW, HUGE, MOST_PEOPLE, SHRINK, SPLIT, TINY, round_down
 from hetdp.tally import groupby as _groupby
 from hetdp.tally import kernels as _kernels
-from hetdp.tally import lanes as _lanes
-from hetdp.tally.groupby import BELOW, HUGE, SHRINK, SPLIT, TINY, Grouping, round_down, tabulate
+from hetdp.tally.groupby import Grouping, Table, merge, tabulate
 from oracle import expected, rounded_down
 from support import examples
 
@@ -99,8 +99,9 @@ def forced(*, compiled):
     return mock.patch.multiple(_groupby, LOADED_FROM=people, COMPILED_FROM=people)
 
 
-def kinds(grouping):
-    return {type(lane) for lane in grouping._lanes.values()}
+def ways(grouping):
+    """Whether numpy, and whether the kernels, have added people."""
+    return grouping._known.epsilon.size > 0, bool(grouping._hashed)
 
 
 def grouped(epsilon, values, interval, *, compiled, cuts=()):
@@ -109,16 +110,13 @@ def grouped(epsilon, values, interval, *, compiled, cuts=()):
         grouping = Grouping(interval)
         for part in zip(np.split(epsilon, cuts), np.split(values, cuts), strict=True):
             grouping.add(*part)
-        assert kinds(grouping) == {_fast.Lane if compiled else _lanes.Lane}
+        assert ways(grouping) == (not compiled, compiled)
         return seen(grouping.table())
 
 
-POWERS = [Interval(-0.5, 0.5), Interval(0.1, 0.1 + 2**-40), Interval(0, 2.0**-1000), Interval(-(2.0**999), 2.0**999)]
-"""The width is a power of two: the kernels multiply instead of dividing, unless it is tiny or huge."""
-
 INTERVALS = [
     *(Interval(0, 1), Interval(-0.1, 0.2), Interval(-3, 1e6), Interval(5e-324, 1e-320), Interval(-1e307, 1e308)),
-    *POWERS,
+    *(Interval(0.1, 0.1 + 2**-40), Interval(0, 2.0**-1000), Interval(-(2.0**999), 2.0**999)),
 ]
 
 
@@ -172,8 +170,8 @@ def crowds(draw):
 def test_python_numpy_and_the_kernels_give_the_same_integers(crowd, limit, chunk, cuts, threads):
     epsilon, values, interval = crowd
     with (
-        mock.patch.multiple(_groupby, LIMIT=limit, CHUNK=chunk),
-        mock.patch.object(_fast, "CHUNK", chunk),
+        mock.patch.object(_levels, "LIMIT", limit),
+        mock.patch.multiple(_groupby, CHUNK=chunk, PIECE=chunk),
         mock.patch("os.cpu_count", return_value=threads),
     ):
         want = by_python(epsilon.tolist(), values.tolist(), interval, limit)
@@ -181,22 +179,17 @@ def test_python_numpy_and_the_kernels_give_the_same_integers(crowd, limit, chunk
         assert grouped(epsilon, values, interval, compiled=False, cuts=cuts) == want
 
 
-def test_widths_that_are_powers_of_two_are_multiplied_by_and_others_divided():
-    assert [_fast._times(interval.width) for interval in POWERS] == [GRID, GRID * 2.0**40, 0, 0]
-    assert [_fast._times(width) for width in (3.0, 0.1, math.nextafter(1, 2), 5e-324)] == [0] * 4
-    assert _fast._times(2.0**899) == GRID / 2.0**899
-
-
 @pytest.mark.parametrize("compiled", [True, False])
 def test_a_table_may_be_asked_for_at_any_time(compiled):
-    """Lanes that round are put together for a table; who was put together once is not counted again."""
+    """What threads have added is put together for a table; who was put together once is not counted again."""
     rng = np.random.default_rng(7)
     parts = [(rng.uniform(low, 2 * low, 6000), rng.random(6000)) for low in (1.0, 0.01, 30.0)]
     for epsilon, _ in parts:
         epsilon[rng.integers(0, 6000, 600)] = rng.choice([0, INF], 600)
     with (
         forced(compiled=compiled),
-        mock.patch.multiple(_groupby, LIMIT=50, CHUNK=1024),
+        mock.patch.object(_levels, "LIMIT", 50),
+        mock.patch.multiple(_groupby, CHUNK=1024, PIECE=1024),
         mock.patch("os.cpu_count", return_value=3),
     ):
         grouping = Grouping(Interval(0, 1))
@@ -205,17 +198,16 @@ def test_a_table_may_be_asked_for_at_any_time(compiled):
             epsilon, values = (np.concatenate(column).tolist() for column in zip(*parts[: i + 1], strict=True))
             for _ in range(2):
                 assert seen(grouping.table()) == by_python(epsilon, values, Interval(0, 1), 50)
-        assert len(grouping._lanes) == 3
-        assert kinds(grouping) == {_fast.Lane if compiled else _lanes.Lane}
+        assert len(grouping._hashed) == (3 if compiled else 0)
 
 
 @pytest.mark.parametrize("compiled", [True, False])
 def test_both_zeros_are_one_level_at_the_limit(compiled):
     levels = np.array([0.0, -0.0, *np.arange(1, 600) / 7])
     epsilon, values = np.tile(levels, 4), np.zeros(4 * levels.size)
-    with mock.patch.object(_groupby, "LIMIT", 600):
+    with mock.patch.object(_levels, "LIMIT", 600):
         assert not grouped(epsilon, values, Interval(0, 1), compiled=compiled)[1]
-    with mock.patch.object(_groupby, "LIMIT", 599):
+    with mock.patch.object(_levels, "LIMIT", 599):
         assert grouped(epsilon, values, Interval(0, 1), compiled=compiled)[1]
 
 
@@ -225,10 +217,10 @@ def test_both_zeros_are_one_level_at_the_limit(compiled):
     "shape", [lambda i: (i + 1) / 7, lambda i: 1.001 ** (i / 9), lambda i: 1 / (i + 1)], ids=["even", "grow", "fall"]
 )
 def test_a_look_at_the_first_people_never_rounds_levels_that_fit(compiled, limit, shape):
-    """The look counts slots of a table, which are at most as many as levels: at the limit nothing may be rounded."""
+    """The kernels look ahead by counting hashes, which are no more than levels: at the limit nothing may be rounded."""
     levels = np.append(shape(np.arange(limit - 1)), 0.0)
     assert np.unique(levels).size == limit
-    with mock.patch.object(_groupby, "LIMIT", limit):
+    with mock.patch.object(_levels, "LIMIT", limit):
         for more, rounded in ([], False), ([-0.0], False), ([12345.5], True), (12345.5 + np.arange(limit), True):
             epsilon = np.tile(np.concatenate([levels, more]), 2)
             assert grouped(epsilon, np.zeros(epsilon.size), Interval(0, 1), compiled=compiled)[1] is rounded
@@ -242,8 +234,8 @@ def test_a_signalling_nan_among_the_first_people_is_refused_without_a_warning():
         grouped(epsilon, np.zeros(epsilon.size), Interval(0, 1), compiled=True)
 
 
-def test_many_people_pass_the_limit_late_in_both_lanes():
-    """Few levels first, then thousands, then more than the limit, in arrays longer than a chunk of the kernels."""
+def test_many_people_pass_the_limit_late_both_ways():
+    """Few levels first, then thousands, then more than the limit, in arrays longer than a piece of the kernels."""
     rng = np.random.default_rng(5)
     epsilon = np.concatenate(
         [rng.choice([0.5, 0.0], 600_000), rng.integers(1, 5000, 700_000) / 500, rng.uniform(0.01, 5, 200_000), [INF]]
@@ -255,23 +247,13 @@ def test_many_people_pass_the_limit_late_in_both_lanes():
     assert fast[1]
 
 
-@pytest.mark.parametrize(("chunk", "fits"), [(2**21, True), (2**22, False)], ids=["a chunk", "control: two chunks"])
-def test_a_chunk_of_people_at_one_level_with_the_largest_code_fits_what_they_are_packed_in(chunk, fits):
-    people = np.ones(chunk)
-    with mock.patch.object(_fast, "CHUNK", chunk):
-        lane = _fast.Lane(Interval(0, 1), many=np.array([0.5, 2.0]))
-        lane.add(people, people)
-        table = lane.table()
-    assert (table.count.tolist() == [chunk] and table.total.tolist() == [chunk * GRID]) is fits
-
-
 @pytest.mark.parametrize("bits", [-1, -2, -(2**63) + 1, 2**63 - 1, 0x7FF0000000000001], ids=hex)
 @pytest.mark.parametrize("levels", [4, 1000, 5000], ids=["few", "many", "rounded"])
 @pytest.mark.parametrize("compiled", [True, False], ids=["compiled", "numpy"])
 def test_no_pattern_of_bits_that_is_no_epsilon_passes_for_one(compiled, levels, bits):
     epsilon = np.tile(np.arange(1, levels + 1) / 100, 12_000 // levels)
     epsilon[-1] = np.array([bits]).view(np.float64)[0]
-    with mock.patch.object(_groupby, "LIMIT", 2000), pytest.raises(InputError):
+    with mock.patch.object(_levels, "LIMIT", 2000), pytest.raises(InputError):
         grouped(epsilon, np.zeros(epsilon.size), Interval(0, 1), compiled=compiled)
 
 
@@ -282,32 +264,68 @@ def read_only(array):
 
 
 def nan_is_low(kernel):
-    return lambda epsilon, values, *rest: kernel(epsilon, read_only(np.where(np.isnan(values), -INF, values)), *rest)
+    return lambda bits, values, *rest: kernel(bits, read_only(np.where(np.isnan(values), -INF, values)), *rest)
 
 
 def values_a_hair_low(kernel):
-    return lambda epsilon, values, *rest: kernel(epsilon, read_only(np.nextafter(values, -INF)), *rest)
+    return lambda bits, values, *rest: kernel(bits, read_only(np.nextafter(values, -INF)), *rest)
 
 
 def the_neighbours_level(kernel):
-    return lambda epsilon, values, *rest: kernel(read_only(np.roll(epsilon, 1)), values, *rest)
+    return lambda bits, values, *rest: kernel(read_only(np.roll(bits, 1)), values, *rest)
 
 
 @pytest.mark.parametrize("bug", [nan_is_low, values_a_hair_low, the_neighbours_level], ids=lambda bug: bug.__name__)
-@pytest.mark.parametrize(
-    ("kernel", "levels", "limit"),
-    [("few", 4, 100), ("many", 50, 100), ("rounded", 600, 100)],
-    ids=["few", "many", "rounded"],
-)
-def test_control_the_comparison_notices_a_planted_bug(kernel, levels, limit, bug):
+@pytest.mark.parametrize(("levels", "limit"), [(4, 100), (50, 100), (600, 100)], ids=["few", "many", "rounded"])
+def test_control_the_comparison_notices_a_planted_bug(levels, limit, bug):
     rng = np.random.default_rng(2)
     epsilon = rng.uniform(0.1, 1, levels)[np.arange(3000) % levels]
     values = np.resize(odd_values(Interval(0, 1)), 3000)
-    with mock.patch.object(_groupby, "LIMIT", limit):
+    with mock.patch.object(_levels, "LIMIT", limit):
         want = by_python(epsilon.tolist(), values.tolist(), Interval(0, 1), limit)
         assert grouped(epsilon, values, Interval(0, 1), compiled=True) == want
-        with mock.patch.object(_kernels, kernel, bug(getattr(_kernels, kernel))):
+        with mock.patch.object(_kernels, "add", bug(_kernels.add)):
             assert grouped(epsilon, values, Interval(0, 1), compiled=True) != want
+
+
+# ---------------------------------------------------------------------------------------------------------
+# Several codes a person
+
+
+@settings(max_examples=50, deadline=None)
+@given(
+    seed=st.integers(0, 2**32),
+    width=st.sampled_from([1, 2, 5]),
+    levels=st.sampled_from([1, 9, 300]),
+    chunk=st.sampled_from([7, 100, 2**18]),
+    cuts=st.lists(st.integers(0, 900), max_size=3).map(sorted),
+)
+def test_codes_of_any_width_are_summed_column_by_column(seed, width, levels, chunk, cuts):
+    rng = np.random.default_rng(seed)
+    epsilon = np.append(rng.uniform(0.01, 30, levels), [0.0, INF])[rng.integers(0, levels + 2, 900)]
+    codes = rng.integers(0, GRID + 1, (900, width))
+    with mock.patch.object(_levels, "LIMIT", 100), mock.patch.object(_groupby, "CHUNK", chunk):
+        grouping = Grouping(width=width)
+        for part in zip(np.split(epsilon, cuts), np.split(codes, cuts), strict=True):
+            grouping.add_codes(*part)
+        table = grouping.table()
+        assert table.total.shape == (table.epsilon.size, width)
+        for i in range(width):
+            want = tabulate(epsilon, codes[:, i].astype(float), Interval(0, GRID))
+            assert seen(Table.single(table.epsilon, table.count, table.total[:, i], rounded=table.rounded)) == seen(
+                want
+            )
+
+
+def test_in_every_column_the_sum_of_the_most_people_fits_and_one_person_more_is_refused():
+    def table(people):
+        return Table(np.ones(1), np.array([people]), np.full((1, 3), people * GRID))
+
+    whole = merge([table(MOST_PEOPLE - 1), table(1)])
+    assert (whole.n, whole.total.tolist()) == (MOST_PEOPLE, [[MOST_PEOPLE * GRID] * 3])
+    for parts in ([MOST_PEOPLE, 1], [MOST_PEOPLE] * 5):
+        with pytest.raises(InputError, match="at most"):
+            merge(map(table, parts))
 
 
 # ---------------------------------------------------------------------------------------------------------
@@ -321,12 +339,12 @@ BAD = [-1.0, -5e-324, -INF, math.nan, -math.nan, float(np.array(-1).view(np.floa
 @pytest.mark.parametrize("levels", [1, 50, 4000])
 @pytest.mark.parametrize("bad", BAD, ids=[f"{i}: {bad}" for i, bad in enumerate(BAD)])
 def test_a_bad_epsilon_is_found_with_the_same_message_and_place(bad, levels, compiled):
-    """The last of them has the bits of an empty slot in the kernels' table."""
+    """The last has the bits before those of 0, which stand for an empty slot in the kernels' table."""
     epsilon = np.resize(np.linspace(0.1, 3, levels), 9000)
     epsilon[[5000, 8000]] = bad
     got = "NaN" if math.isnan(bad) else f"{bad:g}"
     message = f"epsilon must be 0, positive or inf (got {got} in row 5007); use 0 to leave people out"
-    with mock.patch.object(_groupby, "LIMIT", 100), forced(compiled=compiled), pytest.raises(hetdp.InputError) as error:
+    with mock.patch.object(_levels, "LIMIT", 100), forced(compiled=compiled), pytest.raises(hetdp.InputError) as error:
         tabulate(epsilon, np.zeros(9000), Interval(0, 1), place="in row", start=7)
     assert str(error.value) == message
 
@@ -359,7 +377,7 @@ def test_arrays_of_every_form_give_the_same_table(form, levels):
     values = FORMS[form](rng.choice([math.nan, INF, -2.0, 0.1, 0.30000001, 0.9999999, 40.0], 5000))
     epsilon = rng.uniform(0.1, 3, levels)[rng.integers(0, levels, 5000)]
     epsilon = FORMS[form](epsilon) if form in ("strided", "backwards", "unaligned", "read-only") else epsilon
-    with mock.patch.object(_groupby, "LIMIT", 100):
+    with mock.patch.object(_levels, "LIMIT", 100):
         doubles = [float(x) for x in values]
         want = by_python(epsilon.tolist(), doubles, Interval(-1, 1), 100)
         assert grouped(epsilon, values, Interval(-1, 1), compiled=True) == want
@@ -386,7 +404,7 @@ def test_without_values_or_an_interval_people_are_counted_and_sums_are_zero(comp
         assert seen(Grouping().table()) == ({}, False)
 
 
-def test_numpy_and_compiled_lanes_of_one_grouping_add_up():
+def test_numpy_and_the_kernels_of_one_grouping_add_up():
     """A reader does not know how many people will come: the first batches go to numpy, later ones to the kernels."""
     rng = np.random.default_rng(3)
     epsilon, values = rng.choice([0.1, 0.2, 0.3], 3000), rng.random(3000)
@@ -394,7 +412,7 @@ def test_numpy_and_compiled_lanes_of_one_grouping_add_up():
     with mock.patch.multiple(_groupby, LOADED_FROM=INF, COMPILED_FROM=2000):
         for part in np.split(np.arange(3000), 3):
             grouping.add(epsilon[part], values[part])
-    assert kinds(grouping) == {_lanes.Lane, _fast.Lane}
+    assert ways(grouping) == (True, True)
     assert seen(grouping.table()) == by_python(epsilon.tolist(), values.tolist(), Interval(0, 1), 9)
 
 
@@ -414,7 +432,7 @@ from hetdp.tally import groupby as _groupby
 from hetdp.core.domain import Interval
 def loaded(n):
     _groupby.tabulate(np.full(n, 0.5), np.full(n, 0.25), Interval(0, 1))
-    return "hetdp.tally.fast" in sys.modules
+    return "hetdp.tally.kernels" in sys.modules
 """
 
 

@@ -143,5 +143,5 @@ def _kinds(batch: Batch, interval: Interval) -> dict[str, NDArray[np.bool_]]:
 
 def _means(table: Table, interval: Interval) -> dict[float, float]:
     used = table.epsilon > 0
-    mean = interval.lo + interval.width * (table.total[used] / (table.count[used] * GRID))
+    mean = interval.lo + interval.width * (table.total[used, 0] / (table.count[used] * GRID))
     return dict(zip(table.epsilon[used].tolist(), mean.tolist(), strict=True))

@@ -17,11 +17,10 @@ from hetdp.estimators import Shape, find
 from hetdp.files import to_json
 from hetdp.privacy.exact import LARGEST_SCALE, SMALLEST_SCALE, NoiseTerm, check, lattice, scale_for, scales_apart
 from hetdp.statistics.statistic import NOISE, Mean, Statistic
-from hetdp.tally.groupby import round_down
 
 from .accuracy import MIDPOINT, IntervalKind, Predictions, affine_errors, unit_variance
 from .domain import Interval
-from .levels import Levels, epsilon_array
+from .levels import Levels, epsilon_array, round_down
 
 if TYPE_CHECKING:
     from hetdp.report.facts import Facts

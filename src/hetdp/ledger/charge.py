@@ -14,12 +14,11 @@ from typing import Any
 import numpy as np
 
 from hetdp.core.domain import Interval
-from hetdp.core.levels import Levels
+from hetdp.core.levels import Levels, round_down
 from hetdp.core.plan import Plan, plan
 from hetdp.errors import PrivacyError
 from hetdp.privacy.exact import NoiseTerm
 from hetdp.statistics.statistic import Mean
-from hetdp.tally.groupby import Table, merge, round_down
 
 from .amounts import UNLIMITED, Floats, Ints, Rule, charges, levels
 from .chain import integers, reals
@@ -75,8 +74,7 @@ def intended(state: State, parts: Ints, rule: Rule, ask: Mapping[str, Any]) -> I
     wanted = rule.wanted(asked, left)
     allowed = np.minimum(np.minimum(left, wanted), own)
     epsilon = levels(allowed)
-    table = merge([Table(epsilon, count, np.zeros_like(allowed))])
-    made = plan(Levels.from_table(table, _names(state, asked, epsilon)), **ask)
+    made = plan(Levels.from_arrays(epsilon, count, names=_names(state, asked, epsilon)), **ask)
     place = np.searchsorted(made.levels.epsilon, round_down(epsilon) if made.levels.rounded else epsilon)
     units = charges(made)
     if (units[place] > allowed).any():  # by the claim in `amounts` this cannot happen
@@ -137,11 +135,10 @@ def plan_facts(made: Plan) -> dict[str, Any]:
 def plan_of(facts: Mapping[str, Any]) -> Plan:
     """Return the plan that `plan_facts` gave; it passes the exact check again."""
     real = float.fromhex
-    count = integers(facts["count"])
-    table = Table(reals(facts["epsilon"]), count, np.zeros_like(count), facts["rounded"])
+    names = {real(e): name for e, name in facts["names"].items()}
     return Plan(
         facts["method"],
-        Levels.from_table(table, {real(e): name for e, name in facts["names"].items()}),
+        Levels.from_arrays(reals(facts["epsilon"]), integers(facts["count"]), rounded=facts["rounded"], names=names),
         Mean(Interval.of([real(bound) for bound in facts["bounds"]])),
         integers(facts["units"]),
         tuple(NoiseTerm(real(scale), first, last) for scale, first, last in facts["noise"]),

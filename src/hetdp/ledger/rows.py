@@ -111,4 +111,4 @@ def tally_of(people: Source, places: Mapping[str, int], plan: Plan) -> Tally:
     levels = plan.levels
     sums = np.zeros(len(levels), np.int64)
     np.add.at(sums, np.fromiter(places.values(), np.int64, len(places)), code)
-    return Tally(Table(levels.epsilon, levels.count, sums, levels.rounded), plan.interval, levels.names)
+    return Tally(Table.single(levels.epsilon, levels.count, sums, rounded=levels.rounded), plan.interval, levels.names)

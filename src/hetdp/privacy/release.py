@@ -11,13 +11,12 @@ from numpy.typing import NDArray
 
 from hetdp.core.accuracy import IntervalKind
 from hetdp.core.domain import GRID
-from hetdp.core.levels import Levels
+from hetdp.core.levels import Levels, round_down
 from hetdp.core.plan import Plan
 from hetdp.errors import InputError, PrivacyError
 from hetdp.files import to_json
 from hetdp.report.facts import release_facts
 from hetdp.report.text import body, release_parts, text, to_html
-from hetdp.tally.groupby import round_down
 from hetdp.tally.tally import Tally
 
 from .exact import NoiseTerm, weigh
@@ -174,7 +173,7 @@ def floored_sum(tally: Tally, plan: Plan, part: slice | NDArray[np.bool_]) -> in
     S is cut into four limbs of 16 bits. W ≤ 2³⁰ (`privacy.exact.lattice`), so the dot product of 2¹⁶ levels with one
     limb stays below 2⁶²; the limbs are put together in Python's integers.
     """
-    units, sums, whole = plan.units[part], tally.table.total[part], 0
+    units, sums, whole = plan.units[part], tally.table.total[part, 0], 0
     for i in range(0, units.size, 2**16):
         w, s = units[i : i + 2**16], sums[i : i + 2**16]
         whole += sum(int(np.dot(w, s >> bits & 0xFFFF)) << bits for bits in (0, 16, 32, 48))

@@ -207,7 +207,7 @@ class Reading:
             row = known[person]
             sums[at] += self.publisher.vault.open(row.answer, person, self.study.id, row.epsilon)
         found = plan.levels
-        table = Table(found.epsilon, found.count, np.array(sums, np.int64), found.rounded)
+        table = Table.single(found.epsilon, found.count, np.array(sums, np.int64), rounded=found.rounded)
         return Tally(table, plan.interval, found.names)
 
     def keep(self, number: float) -> None:

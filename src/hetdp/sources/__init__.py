@@ -284,7 +284,7 @@ def counted(people: Source) -> Levels:
     found = people.tables(None)
     if not found:
         raise InputError("there is nobody here (n = 0); a plan needs at least one person")
-    return Levels.from_table(found[""], people.asked.tier_names)
+    return found[""].levels(people.asked.tier_names)
 
 
 def records(people: Source, method: str) -> tuple[NDArray[Any], NDArray[np.float64]]:

@@ -23,8 +23,8 @@ from typing import Any, TypeVar
 
 from hetdp.core.cells import BAD_ID, LONGEST_ID, NOT_IN_ID, value_of
 from hetdp.core.domain import Interval
+from hetdp.core.levels import LIMIT, MOST_PEOPLE
 from hetdp.errors import InputError
-from hetdp.tally.groupby import LIMIT, MOST_PEOPLE
 
 from . import sql
 from .request import Batch, Request, Tables, shown, tables_of

@@ -22,8 +22,8 @@ import narwhals.stable.v2 as nw
 
 from hetdp.core.cells import BAD_ID, LONGEST_ID, NOT_IN_ID
 from hetdp.core.domain import GRID, Interval
+from hetdp.core.levels import BELOW, HUGE, LIMIT, SHRINK, SPLIT, TINY
 from hetdp.errors import InputError
-from hetdp.tally.groupby import BELOW, HUGE, LIMIT, SHRINK, SPLIT, TINY
 
 from .frames import FAILED, check_columns
 from .people import normal
@@ -204,7 +204,7 @@ class _Query:
         )
 
     def _rounded_down(self, rows: Frame) -> Frame:
-        """Round ε down to 12 significant bits, as `tally.groupby.round_down` does; a negative one becomes −1.
+        """Round ε down to 12 significant bits, as `core.levels.round_down` does; a negative one becomes −1.
 
         Each step is a column of its own: an engine would write out and compute a nested expression many times.
         """

@@ -17,8 +17,9 @@ import numpy as np
 
 from hetdp.core.cells import BAD_ID, LONGEST_ID, NOT_IN_ID
 from hetdp.core.domain import Interval
+from hetdp.core.levels import LIMIT, refuse_bad_epsilon, round_down
 from hetdp.errors import InputError
-from hetdp.tally.groupby import LIMIT, Grouping, round_down, tabulate
+from hetdp.tally.groupby import Grouping
 
 from .request import Batch, Request, Tables, shown, table_of
 
@@ -92,7 +93,7 @@ def _rows(batch: Batch, request: Request, interval: Interval | None) -> pl.DataF
     import polars as pl
 
     epsilon = batch.epsilon + 0.0  # −0.0 is 0
-    tabulate(epsilon)
+    refuse_bad_epsilon(epsilon)
     codes = np.zeros(epsilon.size, np.int64)
     if interval is not None and batch.values is not None:
         room = interval.codes(batch.values, np.empty(epsilon.size))

@@ -14,9 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hetdp.core.cells import epsilon_of
-from hetdp.core.levels import joined_names
+from hetdp.core.levels import MOST_PEOPLE, joined_names
 from hetdp.errors import InputError
-from hetdp.tally.groupby import MOST_PEOPLE, Table, merge
+from hetdp.tally.groupby import Table, merge
 
 if TYPE_CHECKING:
     import polars as pl
@@ -205,7 +205,7 @@ Tables = dict[str, Table]
 def table_of(epsilon: Any, count: Any, total: Any, *, rounded: bool = False) -> Table:
     """Return the table of some levels, in any order; everything here that makes a table makes it by this."""
     columns = np.asarray(epsilon, np.float64), np.asarray(count, np.int64), np.asarray(total, np.int64)
-    return merge([Table(*columns, rounded)])
+    return merge([Table.single(*columns, rounded=rounded)])
 
 
 def tables_of(rows: Iterable[tuple[str, Any, int, int]], request: Request, *, rounded: bool = False) -> Tables:

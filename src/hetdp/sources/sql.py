@@ -28,8 +28,8 @@ import numpy as np
 
 from hetdp.core.cells import BLANK, INVISIBLE, LONGEST_ID
 from hetdp.core.domain import GRID, Interval
+from hetdp.core.levels import BELOW, HUGE, LIMIT, SHRINK, SPLIT, TINY
 from hetdp.errors import InputError
-from hetdp.tally.groupby import BELOW, HUGE, LIMIT, SHRINK, SPLIT, TINY
 
 from .request import Request
 
@@ -315,7 +315,7 @@ def _code(x: str, ends: tuple[str, ...], formula: str, above: str) -> str:
 
 
 def _rounded(e: str, number: Number) -> str:
-    """Return ε rounded down to 12 significant bits, see `tally.groupby`; what is no ε stays, to be refused."""
+    """Return ε rounded down to 12 significant bits, see `core.levels`; what is no ε stays, to be refused."""
     huge = _cut(f"({e} * {number('shrink')})", number)
     return (
         f"case when {e} >= {number('tiny')} and {e} < {number('huge')} then {_cut(e, number)} "

@@ -1,45 +1,44 @@
-"""The group-by compiled: kernels that pass over people once.
+"""The group-by compiled: one pass over people, who find their level in a hash table. Needs numba.
 
-A kernel works in blocks of people that stay in the first cache: it packs a person and their code into one integer, then
-adds these up, at a few levels by comparing (`few`), at many by a table of levels (`many`), and where levels are rounded
-by the leading bits of ε (`rounded`). `tally.fast` unpacks, and decides which one it is.
+Claim: the integers are those of `tally.groupby`. A code depends on that person's value alone and is in {0 … Q}.
 
-Claim: a code depends on that person's value alone, is in {0 … Q}, and is the one of `Interval.codes`.
-
-Argument: `packed` does the same operations in the same order, without the liberties of fast mathematics. Three steps
-look different and are not. Truncating is the floor, since nothing is negative there. Multiplying by Q is exact, so
-a processor that fuses it with the sum rounds the same. If the width is a power of two, dividing by it is exact as well,
-or so small that half is left after the sum, and one product by `times`, Q ÷ width, does for both; a compiler takes the
-choice out of the loops. NaN passes both comparisons and is replaced explicitly.
-No branch, table or count depends on a value: only ε decides where a person is added.
+Argument: `code` does the operations of `Interval.codes` in the same order, without the liberties of fast mathematics.
+Two steps look different and are not. Truncating is the floor, since nothing is negative there. Multiplying by Q is
+exact, so a processor that fuses it with the sum rounds the same. NaN passes both comparisons and is replaced. No branch
+that counts, finds or stops depends on a value: only ε decides where a person is added. A level is a bit pattern, so
+comparing is exact; −0.0 becomes 0, and what is no ε is refused before it is looked up. Counts and sums are 64-bit
+integers, see `tally.groupby`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import numba
 import numpy as np
+from numpy.typing import NDArray
 
-from hetdp.core.domain import GRID
+from hetdp.core.domain import GRID, Interval
+from hetdp.core.levels import BITS, LIMIT, TINY, Floats, Ints
 
-from .groupby import BITS, SPREAD, TINY, Floats, Ints
+from .groupby import Table, merge
 
 Kernel = TypeVar("Kernel", bound=Callable[..., Any])
 
-BLOCK = 1024
-STEP = 16  # of so many people, packing by vectors overlaps with adding one by one; divides BLOCK
-PLACES = 42
-PERSON = 2**PLACES  # above every sum of codes in a chunk, CHUNK·Q = 2⁴¹; and CHUNK·2⁴² + 2⁴¹ is below 2⁶⁴
-HALF = GRID // 2
-SHIFT = 53 - BITS
-OCTAVE = 2 ** (BITS - 1)
 INFINITY = int(np.array(np.inf).view(np.int64))
 LEAST = int(np.array(TINY).view(np.int64))
-START, END = LEAST >> SHIFT, INFINITY >> SHIFT
 MINUS_ZERO = -(2**63)
-EMPTY = -1
+SHIFT = 53 - BITS
+SLOTS = 4 * LIMIT  # a power of two, and at most a quarter is used, so a search is short
+FIRST = 1024  # levels after which it is decided whether to round at once
+ROOM = (INFINITY >> SHIFT) + 1  # as many numbers of 12 bits are there, from 0 to infinity
+
+# How a level is made of ε (the bits that are kept, the bits below which it is 0), and where its search begins: at its
+# hash, the leading bits of a product with 2⁶⁴ ÷ the golden ratio; a rounded level at its own number, where it is alone.
+EXACT = -1, 0, np.uint64(0x9E3779B97F4A7C15), np.uint64(65 - SLOTS.bit_length())
+ROUNDED = -(2**SHIFT), LEAST, np.uint64(1), np.uint64(SHIFT)
 
 
 def kernel(function: Kernel) -> Kernel:
@@ -51,246 +50,93 @@ def kernel(function: Kernel) -> Kernel:
     return compiled  # type: ignore[no-any-return]
 
 
-def inlined(function: Kernel) -> Kernel:
-    """Compile as a part of the kernels that call this: only then do they use vectors."""
-    compiled: Any = numba.njit(function, error_model="numpy", inline="always")
-    return compiled  # type: ignore[no-any-return]
-
-
-@inlined
-def packed(x: float, lo: float, hi: float, width: float, times: float) -> Any:
-    """Return one person and their code: the claim is in the docstring of this module."""
+@kernel
+def code(x: float, lo: float, hi: float, width: float) -> Any:
+    """Return the code of a value: the claim is in the docstring of this module."""
     x = lo if x < lo else x  # noqa: FURB136  NaN stays
     x = hi if x > hi else x  # noqa: FURB136
-    code = ((x - lo) * times if times else (x - lo) / width * GRID) + 0.5
-    return PERSON + np.int64(np.int32(code) if code == code else np.int32(HALF))  # noqa: PLR0124  NaN
+    found = (x - lo) / width * GRID + 0.5
+    return np.int64(np.int32(found) if found == found else np.int32(GRID // 2))  # noqa: PLR0124  NaN
 
 
 @kernel
-def pack(values: Floats, bounds: Any, out: Ints) -> None:
-    """Write everybody and their code."""
-    lo, hi, width, times = bounds
-    for i in range(values.size):
-        out[i] = packed(values[i], lo, hi, width, times)
+def add(bits: Ints, values: Floats, bounds: Any, rule: Any, slots: Ints, known: Ints, used: int) -> tuple[int, int]:
+    """Add people until one has a new level and there is no room for it; return how many, and the levels used.
 
-
-@kernel
-def four(epsilon: Floats, each: Ints, a: float, b: float, c: float, d: float) -> tuple[Any, ...]:
-    """Return what is packed at four levels; one that is NaN has nobody."""
-    none: Any = np.int64(0)
-    at_a = at_b = at_c = at_d = none
-    for i in range(epsilon.size):
-        at_a += each[i] if epsilon[i] == a else none
-        at_b += each[i] if epsilon[i] == b else none
-        at_c += each[i] if epsilon[i] == c else none
-        at_d += each[i] if epsilon[i] == d else none
-    return at_a, at_b, at_c, at_d
-
-
-@kernel
-def packed_four(
-    epsilon: Floats, values: Floats, bounds: Any, a: float, b: float, c: float, d: float
-) -> tuple[Any, ...]:
-    """Do what `pack` and `four` do, in one loop: both arrays are read as they stand in memory."""
-    lo, hi, width, times = bounds
-    none: Any = np.int64(0)
-    at_a = at_b = at_c = at_d = none
-    for i in range(epsilon.size):
-        one = packed(values[i], lo, hi, width, times)
-        at_a += one if epsilon[i] == a else none
-        at_b += one if epsilon[i] == b else none
-        at_c += one if epsilon[i] == c else none
-        at_d += one if epsilon[i] == d else none
-    return at_a, at_b, at_c, at_d
-
-
-@kernel
-def unpack(each: Ints, count: Ints, total: Ints) -> None:
-    """Add what is packed to people and sums of codes, and leave nobody there; a whole chunk reaches the 64th bit."""
-    for i in range(each.size):
-        count[i] += np.int64(np.uint64(each[i]) >> np.uint64(PLACES))
-        total[i] += each[i] & (PERSON - 1)
-        each[i] = 0
-
-
-@kernel
-def few(epsilon: Floats, values: Floats, bounds: Any, levels: Floats, count: Ints, total: Ints) -> int:
-    """Add everybody up to the first block in which somebody has another level, and return where that begins."""
-    each, found, sums = np.full(BLOCK, PERSON), np.zeros(levels.size, np.int64), np.zeros(levels.size, np.int64)
-    taken = 0
-    while taken < epsilon.size:
-        block = epsilon[taken : taken + BLOCK]
-        mine = values[taken : taken + BLOCK]
-        fused = levels.size == 4 and mine.size == block.size
-        if mine.size and not fused:
-            pack(mine, bounds, each)
-        everybody = np.int64(0)
-        for j in range(0, levels.size, 4):
-            at = levels[j], levels[j + 1], levels[j + 2], levels[j + 3]
-            a, b, c, d = packed_four(block, mine, bounds, *at) if fused else four(block, each, *at)
-            found[j], found[j + 1], found[j + 2], found[j + 3] = a, b, c, d
-            everybody += a + b + c + d
-        if everybody >> PLACES != block.size:
-            break
-        for j in range(levels.size):
-            sums[j] += found[j]
-        taken += block.size
-    unpack(sums, count, total)
-    return taken
-
-
-@kernel
-def search(bits: Ints, each: Ints, factor: Any, shift: Any, table: Ints, known: Ints, used: int) -> int:
-    """Add people one by one, with levels that are new; return the number of levels, or −1 for a bad ε."""
-    mask = np.uint64(table.shape[0] - 1)
+    −1 people stand for a bad ε. A slot has the bits of its level plus one (0 is
+    an empty slot), the people there and the sum of their codes; `known` lists the slots that are used.
+    """
+    lo, hi, width = bounds
+    keep, least, factor, shift = rule
+    last = np.uint64(slots.shape[0] - 1)
     for i in range(bits.size):
-        level = bits[i] if bits[i] != MINUS_ZERO else np.int64(0)
+        level = bits[i]
         if level < 0 or level > INFINITY:
-            return -1
-        slot = ((np.uint64(level) * factor) >> shift) & mask
-        while table[slot, 0] != level:
-            if table[slot, 0] == EMPTY:
-                table[slot, 0] = level
-                known[used] = slot
+            if level != MINUS_ZERO:
+                return -1, used
+            level = 0
+        level = level & keep if level >= least else 0
+        slot = np.uint64(level) * factor >> shift
+        while slots[slot, 0] != level + 1:
+            if slots[slot, 0] == 0:
+                if used == known.size:
+                    return i, used
+                slots[slot, 0], known[used] = level + 1, slot
                 used += 1
                 break
-            slot = (slot + np.uint64(1)) & mask
-        table[slot, 1] += each[i]
-    return used
+            slot = (slot + np.uint64(1)) & last
+        slots[slot, 1] += 1
+        slots[slot, 2] += code(values[i], lo, hi, width)
+    return bits.size, used
 
 
-@kernel
-def at_once(bits: Ints, each: Ints, shift: Any, table: Ints) -> Any:
-    """Add people whose levels stand at their leading bits; 0 unless that is wrong for somebody.
+class HashTable:
+    """The levels that one thread has met, with their people and sums; rounded when there are more than `limit`."""
 
-    The table is flat: a level, what is packed there, the next level. A bad ε is no level, so it is wrong wherever it
-    falls; only the bits of EMPTY would be right at an empty slot, and `tally.fast` fills the slot where they fall.
-    """
-    wrong, even = np.int64(0), np.uint64(table.size - 2)
-    for i in range(bits.size):
-        place = (np.uint64(bits[i]) >> (shift - np.uint64(1))) & even
-        wrong |= table[place] ^ bits[i]
-        table[place + np.uint64(1)] += each[i]
-    return wrong
+    def __init__(self, limit: int) -> None:
+        self.limit, self.rule, self.used = limit, EXACT, 0
+        self.slots = np.zeros((SLOTS, 3), np.int64)
+        self.known = np.zeros(min(limit, FIRST), np.int64)
 
+    def add(self, epsilon: Floats, values: NDArray[Any] | None, interval: Interval | None) -> bool:
+        """Add people and say whether every ε was good. Without values they are counted, with codes of 0."""
+        bounds = (0.0, 1.0, 1.0) if interval is None else (interval.lo, interval.hi, interval.width)
+        bits = _doubles(epsilon).view(np.int64)
+        rest = _doubles(np.full(epsilon.size, bounds[0]) if values is None else values)
+        while bits.size:
+            taken, self.used = add(bits, rest, bounds, self.rule, self.slots, self.known, self.used)
+            if taken < 0:
+                return False
+            bits, rest = bits[taken:], rest[taken:]
+            if bits.size:  # somebody has a new level
+                self._make_room(bits)
+        return True
 
-@kernel
-def packed_at_once(bits: Ints, values: Floats, bounds: Any, shift: Any, table: Ints) -> Any:
-    """Do what `pack` and `at_once` do, in steps that a processor can overlap; they divide the number of people."""
-    lo, hi, width, times = bounds
-    each, wrong, even = np.empty(STEP, np.int64), np.int64(0), np.uint64(table.size - 2)
-    for start in range(0, bits.size, STEP):
-        for i in range(STEP):
-            each[i] = packed(values[start + i], lo, hi, width, times)
-        for i in range(STEP):
-            place = (np.uint64(bits[start + i]) >> (shift - np.uint64(1))) & even
-            wrong |= table[place] ^ bits[start + i]
-            table[place + np.uint64(1)] += each[i]
-    return wrong
+    def _make_room(self, bits: Ints) -> None:
+        """Make room for `limit` levels; round if there are as many already, or if the next people alone have more."""
+        _, _, factor, shift = EXACT
+        marks = np.zeros(SLOTS, bool)
+        following = bits[: 2 * self.limit]
+        marks[np.where(following == MINUS_ZERO, 0, following).view(np.uint64) * factor >> shift] = True
+        if self.used < self.limit and np.count_nonzero(marks) <= self.limit:  # hashes are no more than levels
+            self.known = np.append(self.known, np.zeros(self.limit - self.used, np.int64))
+            return
+        rounded = merge([replace(self.table(), rounded=True)])
+        bits = rounded.epsilon.view(np.int64)
+        self.rule, self.used = ROUNDED, bits.size
+        self.slots, self.known = np.zeros((ROOM, 3), np.int64), np.zeros(ROOM, np.int64)
+        self.known[: self.used] = bits >> SHIFT
+        self.slots[bits >> SHIFT] = np.column_stack([bits + 1, rounded.count, rounded.total])
 
-
-@kernel
-def many(
-    bits: Ints, values: Floats, bounds: Any, factor: Any, shift: Any, table: Ints, known: Ints, used: int
-) -> tuple[int, int, int]:
-    """Add everybody while a block of new levels would fit; return how many, the number of levels, and of searches.
-
-    Where the leading bits tell levels apart, a block is added at once; if that was wrong, it is taken out and searched.
-    """
-    each, searches, flat = np.full(BLOCK, PERSON), 0, table.reshape(table.size)
-    for start in range(0, bits.size, BLOCK):
-        if used + BLOCK > known.size:
-            return start, used, searches
-        block, mine = bits[start : start + BLOCK], values[start : start + BLOCK]
-        stepwise = factor == 1 and mine.size == BLOCK
-        if stepwise and not packed_at_once(block, mine, bounds, shift, flat):
-            continue
-        if values.size:
-            pack(mine, bounds, each)
-        if factor == 1:
-            if not stepwise and not at_once(block, each, shift, flat):
-                continue
-            at_once(block, -each, shift, flat)
-        used = search(block, each, factor, shift, table, known, used)
-        searches += block.size
-        if used < 0:
-            break
-    return bits.size, used, searches
+    def table(self) -> Table:
+        """Return the table of everybody added so far."""
+        level, count, total = self.slots[np.sort(self.known[: self.used])].T  # rounded levels then ascend
+        return Table.single((level - 1).view(np.float64), count, total, rounded=self.rule == ROUNDED)
 
 
-@kernel
-def mark(bits: Any, shift: Any, slots: Any) -> None:
-    """Set the slots of levels, as `Lane.mark` of `tally.lanes` does."""
-    for i in range(bits.size):
-        slots[(bits[i] * SPREAD) >> shift] = True
-
-
-@kernel
-def spread(bits: Ints) -> tuple[Any, Any, int]:
-    """Return the smallest and the largest ε that are neither tiny nor infinite, and how many are −0.0 or bad."""
-    low: Any = np.int64(INFINITY)
-    high: Any = np.int64(0)
-    odd = 0
-    for i in range(bits.size):
-        low = min(low, bits[i] if bits[i] >= LEAST else INFINITY)
-        high = max(high, bits[i] if bits[i] < INFINITY else 0)
-        odd += 1 if bits[i] < 0 or bits[i] > INFINITY else 0
-    return low, high, odd
-
-
-@kernel
-def inside(bits: Ints, each: Ints, base: Any, bins: Ints) -> Any:
-    """Add people whose bins all lie between the first and the last one; False unless that is so."""
-    outside, mask = np.int64(0), np.int64(bins.size - 3)
-    for i in range(bits.size):
-        place = (bits[i] >> SHIFT) - base - 1
-        outside |= place
-        bins[np.uint64((place & mask) + 1)] += each[i]
-    return outside & ~mask == 0
-
-
-@kernel
-def packed_inside(bits: Ints, values: Floats, bounds: Any, base: Any, bins: Ints) -> Any:
-    """Do what `pack` and `inside` do, in steps that a processor can overlap; they divide the number of people."""
-    lo, hi, width, times = bounds
-    each, outside, mask = np.empty(STEP, np.int64), np.int64(0), np.int64(bins.size - 3)
-    for start in range(0, bits.size, STEP):
-        for i in range(STEP):
-            each[i] = packed(values[start + i], lo, hi, width, times)
-        for i in range(STEP):
-            place = (bits[start + i] >> SHIFT) - base - 1
-            outside |= place
-            bins[np.uint64((place & mask) + 1)] += each[i]
-    return outside & ~mask == 0
-
-
-@kernel
-def rounded(bits: Ints, values: Floats, bounds: Any, base: int, bins: Ints) -> tuple[int, int, int]:
-    """Add everybody to the bin of their leading bits, up to the first block with somebody outside the bins.
-
-    The first bin is for 0 and what rounds to it, the last for infinity. Return where that block begins and its
-    smallest and largest ε; −1 for a bad ε. While the bins between are a power of two and nobody needs another, a
-    block is added at once; if that was wrong, it is taken out and looked at closely.
-    """
-    each, last = np.full(BLOCK, PERSON), np.int64(bins.size - 1)
-    plain = last > 1 and (last - 1) & (last - 2) == 0
-    for start in range(0, bits.size, BLOCK):
-        block, mine = bits[start : start + BLOCK], values[start : start + BLOCK]
-        stepwise = plain and mine.size == BLOCK
-        if stepwise and packed_inside(block, mine, bounds, base, bins):
-            continue
-        if values.size:
-            pack(mine, bounds, each)
-        if plain:
-            if not stepwise and inside(block, each, base, bins):
-                continue
-            inside(block, -each, base, bins)
-            plain = False
-        low, high, odd = spread(block)
-        if odd and ((block > INFINITY) | ((block < 0) & (block != MINUS_ZERO))).any():
-            return -1, low, high
-        if (low < INFINITY and (low >> SHIFT) <= base) or (high >> SHIFT) - base >= last:
-            return start, low, high
-        for i in range(block.size):
-            bins[np.uint64(min(max((block[i] >> SHIFT) - base, 0), last))] += each[i]
-    return bits.size, 0, 0
+def _doubles(array: NDArray[Any]) -> Floats:
+    """Return doubles side by side, not to be written to: kernels are compiled once, for such arrays."""
+    with np.errstate(all="ignore"):  # no value may warn: a longdouble can overflow on its way to a double
+        doubles = np.require(array, np.float64, ["C", "A"]).view()
+    doubles.flags.writeable = False
+    return doubles

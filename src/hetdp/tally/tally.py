@@ -22,13 +22,17 @@ from typing import Any
 import numpy as np
 
 from hetdp.core.domain import GRID, Interval
-from hetdp.core.levels import Levels
 from hetdp.errors import InputError
 from hetdp.files import write_whole
 
 from .groupby import Table, merge
 
-_FORMAT = "hetdp-tally-3"
+# The rule for files: never remove a field, never change what one means, and refuse what is unknown: a statistic, a
+# measure of privacy, a version or a field that is not listed here may change what all the others mean. So anything new
+# gets a new version, and the old ones stay readable (`_as_version_4`).
+_KIND = {"format": "hetdp-tally", "version": 4, "statistic": "mean", "measure": "pure-epsilon", "width": 1}
+_KNOWN = {*_KIND, "grid", "bounds", "rounded", "epsilon", "count", "total", "names", "notes", "identities"}
+
 PROMISED = (
     "Several tallies were merged. It is promised, not checked, that nobody is in two of them: a person in two spends "
     "the sum of both, more than this report says."
@@ -39,11 +43,11 @@ _WARNING = "PRIVATE: these sums are not protected by any noise. Do not publish t
 
 
 class Tally:
-    """A sufficient statistic for every affine estimator: {ε: (people, exact sum of codes)}.
+    """A sufficient statistic for every affine estimator: {ε: (people, exact sums of codes)}.
 
-    Two tallies of different people merge with `+`, exactly and in any order. A tally is private:
-    it has the exact sums. Its `repr` shows the public half only. Its `notes` say what is assumed about its people, its
-    `identities` which readings it comes from.
+    Two tallies of different people merge with `+`, exactly and in any order, if they are for the same `statistic` on
+    the same interval. A tally is private: it has the exact sums. Its `repr` shows the public half only. Its `notes` say
+    what is assumed about its people, its `identities` which readings it comes from.
 
     >>> from hetdp import read
     >>> a = read([0.2, 0.4], epsilon=[1, 1], bounds=(0, 1))
@@ -55,8 +59,7 @@ class Tally:
     hetdp.errors.InputError: these tallies share people: one was read once and comes twice; leave the second one out
     """
 
-    __slots__ = ("identities", "interval", "levels", "notes", "table")
-    statistic = "mean"
+    __slots__ = ("identities", "interval", "levels", "notes", "statistic", "table")
 
     def __init__(
         self,
@@ -65,10 +68,12 @@ class Tally:
         names: Mapping[float, str] | None = None,
         notes: tuple[str, ...] = (),
         identities: frozenset[str] | None = None,
+        statistic: str = "mean",
     ) -> None:
         self.table = table
         self.interval = interval
-        self.levels = Levels.from_table(table, names)
+        self.statistic = statistic
+        self.levels = table.levels(names)
         self.notes = notes
         self.identities = frozenset({secrets.token_hex(16)}) if identities is None else identities
 
@@ -80,19 +85,22 @@ class Tally:
     def __add__(self, other: object) -> Tally:
         if not isinstance(other, Tally):
             return NotImplemented
+        if self.statistic != other.statistic:
+            raise InputError(f"tallies of different statistics do not merge ({self.statistic}, {other.statistic})")
         if self.interval != other.interval:
             raise InputError(f"tallies with different bounds do not merge (got {self.interval} and {other.interval})")
         if self.identities & other.identities:
             raise InputError("these tallies share people: one was read once and comes twice; leave the second one out")
         names = {**self.levels.names, **other.levels.names}
         both = self.identities | other.identities
-        return Tally(merge([self.table, other.table]), self.interval, names, (PROMISED,), both)
+        return Tally(merge([self.table, other.table]), self.interval, names, (PROMISED,), both, self.statistic)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Tally):
             return NotImplemented
         return (
-            self.interval == other.interval
+            self.statistic == other.statistic
+            and self.interval == other.interval
             and self.levels == other.levels
             and np.array_equal(self.table.total, other.table.total)
         )
@@ -115,9 +123,9 @@ class Tally:
     def load(cls, path: str | os.PathLike[str]) -> Tally:
         """Read a tally that `save` wrote."""
         fields = _body(path)
-        if fields.get("format") != _FORMAT or fields.get("grid") != GRID:
-            raise InputError(f"{path} was written by another version of hetdp; make the tally again")
         try:
+            fields = _as_version_4(fields)
+            _refuse_unknown(fields, path)
             return cls._of_fields(fields)
         except InputError:
             raise
@@ -127,7 +135,9 @@ class Tally:
 
     def _fields(self) -> dict[str, Any]:
         return {
-            "format": _FORMAT,
+            **_KIND,
+            "statistic": self.statistic,
+            "width": self.table.total.shape[1],
             "grid": GRID,
             "bounds": [self.interval.lo, self.interval.hi],
             "rounded": self.table.rounded,
@@ -142,12 +152,13 @@ class Tally:
     @classmethod
     def _of_fields(cls, fields: Mapping[str, Any]) -> Tally:
         epsilon = np.array([float.fromhex(level) for level in fields["epsilon"]])
-        exact = [*map(operator.index, fields["count"])], [*map(operator.index, fields["total"])]
-        count, total = (np.array(column, np.int64) for column in exact)
-        fits = [e >= 0 and c > 0 and 0 <= t <= c * GRID for e, c, t in zip(epsilon.tolist(), *exact, strict=True)]
+        count = [*map(operator.index, fields["count"])]
+        total = [operator.index(code) for (code,) in fields["total"]]
+        fits = [e >= 0 and c > 0 and 0 <= t <= c * GRID for e, c, t in zip(epsilon, count, total, strict=True)]
         if not all(fits):
             raise InputError("this tally has sums that no values can give")
-        table = merge([Table(epsilon, count, total, fields["rounded"])])
+        columns = (np.array(column, np.int64) for column in (count, total))
+        table = merge([Table.single(epsilon, *columns, rounded=fields["rounded"])])
         names = {float.fromhex(level): str(name) for level, name in fields["names"].items()}
         identities = frozenset(map(str, fields["identities"]))
         if not identities or not isinstance(fields["identities"], list):
@@ -169,6 +180,20 @@ def _body(path: str | os.PathLike[str]) -> dict[str, Any]:
     if not isinstance(fields, dict):
         raise InputError(f"{path} is not a tally file that can be read")
     return fields
+
+
+def _as_version_4(fields: dict[str, Any]) -> dict[str, Any]:
+    """Return the fields of a version 3 file, which knew means alone and had one sum a level, as version 4 has them."""
+    if fields.get("format") != "hetdp-tally-3":
+        return fields
+    return {**_KIND, **fields, "format": _KIND["format"], "total": [[total] for total in fields["total"]]}
+
+
+def _refuse_unknown(fields: Mapping[str, Any], path: str | os.PathLike[str]) -> None:
+    wrong = [name for name, known in {**_KIND, "grid": GRID}.items() if fields.get(name) != known]
+    if wrong or not fields.keys() <= _KNOWN:
+        what = wrong[0] if wrong else "field"
+        raise InputError(f"{path} has a {what} that this version of hetdp does not know; make the tally again")
 
 
 def is_tally(path: str | os.PathLike[str]) -> bool:

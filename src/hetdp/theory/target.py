@@ -10,12 +10,11 @@ from typing import Any
 import numpy as np
 
 from hetdp.core.accuracy import least, objective
-from hetdp.core.levels import Levels
+from hetdp.core.levels import MOST_PEOPLE, Levels
 from hetdp.core.plan import Plan, plan
 from hetdp.errors import InputError
 from hetdp.estimators import find
 from hetdp.files import jsonable
-from hetdp.tally.groupby import MOST_PEOPLE, Table, merge
 
 MOST_TIERS = 12  # no policy sets more levels one by one
 
@@ -103,7 +102,7 @@ def target(plan: Plan, error: float) -> Target:
 def _people(levels: Levels, enough: Callable[[Levels], bool]) -> int | None:
     def times(factor: float) -> Levels:
         count = np.ceil(levels.count * factor).astype(np.int64)
-        return Levels.from_table(Table(levels.epsilon, count, np.zeros_like(count), levels.rounded))
+        return Levels.from_arrays(levels.epsilon, count, rounded=levels.rounded)
 
     largest = MOST_PEOPLE / levels.n / 2
     if not levels.active or not enough(times(largest)):
@@ -115,6 +114,6 @@ def _epsilon(levels: Levels, i: int, enough: Callable[[Levels], bool]) -> float 
     def at(level: float) -> bool:
         changed = levels.epsilon.copy()
         changed[i] = level
-        return enough(Levels.from_table(merge([Table(changed, levels.count, np.zeros_like(levels.count))])))
+        return enough(Levels.from_arrays(changed, levels.count))
 
     return least(at, start=1.0) if at(math.inf) else None
