@@ -219,7 +219,7 @@ def test_a_task_that_fails_and_is_tried_again_does_not_change_the_sum(spark, par
 LOST = """
 import json, os, signal, sys
 from pathlib import Path
-sys.path.insert(0, sys.argv[1])
+sys.path[:0] = [sys.argv[1], sys.argv[1] + "/sources"]
 import sparks
 import test_spark
 
