@@ -53,7 +53,7 @@ def mean_csv(quick: bool) -> Iterator[Row]:  # noqa: FBT001
     """Release means of CSV files."""
     n = 10**6 if quick else 10**7
     for levels in LEVELS:
-        path, bar = made("csv", levels, n), None if quick else Bar("at most", 2)
+        path, bar = made("csv", levels, n), None if quick else Bar("at most", 2.5)
         yield _against_sums(f"mean, CSV, {n:,} rows, {levels}", path, levels, bar)
 
 

@@ -166,8 +166,8 @@ def test_the_checker_sees_the_whole_package():
     assert {"hetdp.tally.tally", "hetdp.privacy.noise", "hetdp.core.plan", "hetdp.estimators.adpm"} <= reachable(
         "hetdp.privacy.release", graph
     )
-    assert {"hetdp.sources.columnar", "hetdp.privacy.release"} <= reachable("hetdp.statistics.mean", graph)
-    assert "polars" in graph["hetdp.sources.columnar"]
+    assert {"hetdp.sources.frames", "hetdp.privacy.release"} <= reachable("hetdp.statistics.mean", graph)
+    assert "polars" in graph["hetdp.sources.frames"]
     assert "opendp.prelude" in graph["hetdp.privacy.noise"]
 
 
@@ -326,7 +326,7 @@ def test_help_loads_no_heavy_library(arguments):
 
 
 def test_control_a_library_that_is_loaded_is_seen():
-    packages, _ = loaded("-c", "import hetdp.sources.columnar, polars")
+    packages, _ = loaded("-c", "import hetdp.sources.frames, polars")
     assert "polars" in packages
 
 

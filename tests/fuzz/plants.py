@@ -11,7 +11,7 @@ import numpy as np
 from hetdp.cli import options
 from hetdp.errors import InputError
 from hetdp.ledger import books
-from hetdp.sources import columnar, delimited, files, frames
+from hetdp.sources import delimited, files, frames
 from hetdp.tally.tally import Tally
 
 
@@ -47,7 +47,7 @@ def foreign_error() -> None:
         for part in scan.collect_batches():
             yield frames.batch_of(part, range(part.height), request, path=path)
 
-    files._one, columnar.streamed = new, bare
+    files._one, frames.streamed = new, bare
 
 
 def quoted_cell() -> None:

@@ -460,7 +460,7 @@ def test_two_parts_hold_every_sum_that_a_tally_can_hold():
     assert engines._PART * engines._PART == GRID
     query = engines._Query(nw.from_native(in_duckdb(table_of([(0.0, 1.0)]))), Request("x", "e"), None, split=True)
     most = float(_levels.MOST_PEOPLE * 1024)
-    assert query._level((1.0, _levels.MOST_PEOPLE, most, 0.0)).total == _levels.MOST_PEOPLE * GRID
+    assert query._level((1.0, _levels.MOST_PEOPLE, most, 0.0))[3] == _levels.MOST_PEOPLE * GRID
 
 
 def test_control_one_sum_would_lose_a_person_or_wrap():

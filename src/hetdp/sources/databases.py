@@ -27,7 +27,7 @@ from hetdp.core.levels import LIMIT, MOST_PEOPLE
 from hetdp.errors import InputError
 
 from . import sql
-from .request import Batch, Request, Tables, shown, tables_of
+from .request import Batch, Request, Tables, several, tables_of
 
 T = TypeVar("T")
 
@@ -69,14 +69,6 @@ _UNREACHED = (
 )
 _FAILED = "the database could not run the query; try it in the database's own shell (its message may quote a record)"
 _NUMBERED = re.compile(r":\d+$")  # SQLite numbers the columns of one name
-_FAULTS = {
-    "torn": "{n:,} people have more than one epsilon, such as {id}; a person has one",
-    "split": "{n:,} people have rows in more than one group, such as {id}; a person has one",
-    "twice": (
-        "{n:,} ids are on more than one row, such as {id}; "
-        "say rows='average' (--rows average) to average a person's rows"
-    ),
-}
 
 
 def is_database(source: Any) -> bool:
@@ -161,14 +153,12 @@ def _sound(rows: list[tuple[Any, ...]], request: Request) -> Iterator[tuple[str,
         raise InputError(f"an id is missing, or {BAD_ID}")
     if any(row[0] is None for row in rows):
         raise InputError(f"the group is missing in at least one row of column {request.by!r}; every row needs one")
-    for i, fault in enumerate(sql.FAULTS):
+    for i, what in enumerate(sql.FAULTS.values()):
         hurt = [(row[6 + 2 * i], row[7 + 2 * i]) for row in rows if row[6 + 2 * i]]
-        if hurt and not (fault == "twice" and request.several):
-            number, least = sum(people for people, _ in hurt), min(who for _, who in hurt)
-            raise InputError(_FAULTS[fault].format(n=number, id=shown(least)))
+        if hurt and not (what == "rows" and request.several):
+            raise several(what, sum(people for people, _ in hurt), min(who for _, who in hurt))
     for group, level, people, total, *_ in rows:
-        if people:
-            yield group, level if isinstance(request.epsilon, str) else request.epsilon, int(people), int(total)
+        yield group, level, int(people), int(total or 0)
 
 
 @dataclass(frozen=True)
@@ -179,12 +169,8 @@ class Session:
     numbers: dict[str, float] | None = None
 
     def run(self, statement: str) -> list[tuple[Any, ...]]:
-        """Return the rows of a statement."""
-        return told(lambda: self._execute(statement).fetchall())
-
-    def do(self, statement: str) -> None:
-        """Run a statement that has no rows."""
-        told(lambda: self._execute(statement))
+        """Return the rows of a statement, if it has any."""
+        return told(lambda: self.cursor.fetchall() if self._execute(statement).description else [])
 
     def _execute(self, statement: str) -> Any:
         if self.numbers is None:
@@ -240,12 +226,9 @@ def _sentence(error: Exception) -> str:
 def session(source: Any, interval: Interval | None) -> Iterator[Session]:
     """Yield a snapshot of the database that a URL, an engine or a connection leads to; leave everything as it was."""
     with _connection(source) as connection:
-        if isinstance(connection, sqlite3.Connection):
-            with _sqlite(connection, interval) as opened:
-                yield opened
-        else:
-            with _postgres(connection) as opened:
-                yield opened
+        lite = isinstance(connection, sqlite3.Connection)
+        with _sqlite(connection, interval) if lite else _postgres(connection) as opened:
+            yield opened
 
 
 @contextmanager
@@ -299,25 +282,21 @@ def _postgres(connection: Any) -> Iterator[Session]:
     opened = Session(told(lambda: _cursor(connection)))
     try:
         if connection.autocommit:
-            opened.do("begin")
-        opened.do("set transaction isolation level repeatable read, read only")
-        opened.do("set local extra_float_digits = 3")
-        opened.do("set local client_encoding = 'UTF8'")
-        _check_version(opened)
+            opened.run("begin")
+        opened.run("set transaction isolation level repeatable read, read only")
+        opened.run("set local extra_float_digits = 3")
+        opened.run("set local client_encoding = 'UTF8'")
+        ((version, encoding),) = opened.run(
+            "select current_setting('server_version_num')::int / 10000, current_setting('server_encoding')"
+        )
+        if version < _OLDEST or encoding != "UTF8":
+            raise InputError(
+                f"PostgreSQL {_OLDEST} or later with a database in UTF8 is needed "
+                f"(got {version} and {encoding}); export a file instead"
+            )
         yield opened
     finally:
         _quietly(connection.rollback)
-
-
-def _check_version(opened: Session) -> None:
-    ((version, encoding),) = opened.run(
-        "select current_setting('server_version_num'), current_setting('server_encoding')"
-    )
-    if int(version) < 10_000 * _OLDEST or encoding != "UTF8":
-        raise InputError(
-            f"PostgreSQL {_OLDEST} or later with a database in UTF8 is needed "
-            f"(got {int(version) // 10_000} and {encoding}); export a file instead"
-        )
 
 
 def _cursor(connection: Any) -> Any:
@@ -339,9 +318,9 @@ def _sqlite(connection: sqlite3.Connection, interval: Interval | None) -> Iterat
     try:
         for name, function in _functions(encoding).items():
             told(partial(connection.create_function, name, 1, function, deterministic=True))
-        opened.do("pragma query_only = on")
+        opened.run("pragma query_only = on")
         if mine:
-            opened.do("begin")
+            opened.run("begin")
         yield opened
     finally:
         if mine:

@@ -16,7 +16,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NoReturn
 
 import narwhals.stable.v2 as nw
 
@@ -27,7 +27,7 @@ from hetdp.errors import InputError
 
 from .frames import FAILED, check_columns
 from .people import normal
-from .request import Batch, Request, Tables, shown, tables_of
+from .request import Batch, Request, Tables, several, tables_of
 
 Frame = nw.LazyFrame[Any]
 
@@ -47,12 +47,8 @@ _FAULTS = {
     2: f"an id {BAD_ID}",
     3: "epsilon is missing or NaN in at least one row; everybody needs one (0 leaves a person out)",
     4: "the group is missing in at least one row; every row needs one",
-    5: "{n:,} people have more than one epsilon, such as {who}; a person has one, written in one way",
-    6: "{n:,} people have rows in more than one group, such as {who}; a person has one",
-    7: "{n:,} ids are on more than one row, such as {who}; "
-    "say rows='average' (--rows average) to average a person's rows",
-    8: f"{{n:,}} people have more than {MOST_ROWS:,} rows, such as {{who}}; average them first",
 }
+_SEVERAL = {5: "epsilon", 6: "group", 7: "rows", 8: "too many rows"}
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,19 +84,14 @@ class Engine:
         if found is None:
             query = replace(query, rounded=True)
             found = query.levels() or []
-        if any(level.people > WHOLE for level in found):
+        if any(people > WHOLE for _, _, people, _ in found):
             found = replace(query, split=True).levels() or []
-        rounded = query.rounded or len({level.epsilon for level in found}) > LIMIT
+        rounded = query.rounded or len({epsilon for _, epsilon, _, _ in found}) > LIMIT
         return tables_of(found, request, rounded=rounded)
 
 
-class _Level(NamedTuple):
-    """A row of the level table."""
-
-    group: str
-    epsilon: Any
-    people: int
-    total: int
+Level = tuple[str, Any, int, int]
+"""A row of the level table: group, ε, people, sum of codes."""
 
 
 @dataclass(frozen=True)
@@ -128,38 +119,35 @@ class _Query:
         """
         if not isinstance(self.request.epsilon, str) or not self._numeric():
             return False
-        levels = self.frame.select(nw.col(self._name(self.request.epsilon)).alias("epsilon"))
+        levels = self.frame.select(self._column(self.request.epsilon).alias("epsilon"))
         if len(set(fetch(levels.head(_FIRST)))) <= _FIRST // 2:
             return False
         return len(set(fetch(levels.head(2 * LIMIT)))) > LIMIT
 
-    def levels(self) -> list[_Level] | None:
+    def levels(self) -> list[Level] | None:
         """Return the level table, or None when it has too many levels to be kept exactly."""
         people = self._rows() if self.request.person is None else self._people()
-        most = None if self.rounded else LIMIT + _SPARE if self.request.by is None else _GROUPED
-        table = self._table(self._rounded_down(people) if self.rounded else people)
-        cells = fetch(table if most is None else table.head(most))
-        if most is not None and len(cells) == most and self.request.by is not None and self._few(people):
-            cells = fetch(table)  # there are many groups, not many levels
-        elif most is not None and len(cells) == most:
-            if not self._numeric():
-                raise InputError(
-                    f"the epsilon column {self.request.epsilon!r} holds more than {LIMIT:,} different texts; "
-                    "cast it to doubles first"
-                )
-            return None
-        return [level for row in cells if (level := self._level(row)).people]
+        if self.rounded:
+            return [*map(self._level, fetch(self._table(self._rounded_down(people))))]
+        table, most = self._table(people), LIMIT + _SPARE
+        first = most if self.request.by is None else _GROUPED
+        cells = fetch(table.head(first))
+        many = len(cells) == first
+        if many and self.request.by is not None:  # there may be many groups, not many levels
+            many = len(fetch(people.select("epsilon").unique().head(most))) == most
+            cells = cells if many else fetch(table)
+        if many and not self._numeric():
+            raise InputError(
+                f"the epsilon column {self.request.epsilon!r} holds more than {LIMIT:,} different texts; "
+                "cast it to doubles first"
+            )
+        return None if many else [*map(self._level, cells)]
 
-    def _few(self, people: Frame) -> bool:
-        """Say whether there are few enough levels in all groups together."""
-        levels = people.select(nw.col("epsilon")).unique()
-        return len(fetch(levels.head(LIMIT + _SPARE))) < LIMIT + _SPARE
-
-    def _level(self, row: tuple[Any, ...]) -> _Level:
+    def _level(self, row: tuple[Any, ...]) -> Level:
         """Return one row of the level table; sums in two parts are put together as Python integers."""
         cells = list(row)
         group = cells.pop(0) if self.request.by is not None else ""
-        epsilon = cells.pop(0) if isinstance(self.request.epsilon, str) else self.request.epsilon
+        epsilon = cells.pop(0) if isinstance(self.request.epsilon, str) else None
         people = int(cells.pop(0))
         if self.request.person is not None and (fault := cells.pop(0)):
             self._raise(int(fault))
@@ -172,7 +160,7 @@ class _Query:
         total = 0
         for part in cells:
             total = total * _PART + int(part or 0)
-        return _Level(normal(group), epsilon, people, total)
+        return normal(group), epsilon, people, total
 
     def _rows(self) -> Frame:
         """Return group, person, ε and code of every row, as far as they are asked for."""
@@ -286,7 +274,7 @@ class _Query:
         """Raise what is wrong with some people's rows; ids are public, and the least of them is named."""
         wrong = self._people().filter(nw.col("fault") == fault)
         ((n, who),) = fetch(wrong.select(nw.len().alias("n"), nw.col("person").min()))
-        raise InputError(_FAULTS[fault].format(n=n, who=shown(who)))
+        raise several(_SEVERAL[fault], n, who) if fault in _SEVERAL else InputError(_FAULTS[fault])
 
     def _raise_negative(self) -> None:
         """Raise with the least of the negative ε's."""
@@ -305,11 +293,8 @@ class _Query:
         return nw.lit(float(number))
 
     def _column(self, name: str) -> nw.Expr:
-        return nw.col(self._name(name))
-
-    def _name(self, name: str) -> str:
-        """Return a column's name as the engine wants it: Spark would read a dot as a step into a record."""
-        return f"`{name.replace('`', '``')}`" if self.frame.implementation.is_spark_like() else name
+        """Return a column, its name as the engine wants it: Spark would read a dot as a step into a record."""
+        return nw.col(f"`{name.replace('`', '``')}`" if self.frame.implementation.is_spark_like() else name)
 
 
 def fetch(frame: Frame) -> list[tuple[Any, ...]]:

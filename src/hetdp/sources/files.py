@@ -22,7 +22,7 @@ import polars as pl
 
 from hetdp.errors import InputError
 
-from . import columnar, delimited, ndjson
+from . import delimited, frames, ndjson
 from .people import RowSource
 from .request import Batch, Request
 
@@ -161,7 +161,7 @@ def _kind(text: Text) -> tuple[str, ModuleType]:
     _refuse(path, text.magic)
     for magic, kind in _COLUMNAR.items():
         if text.magic.startswith(magic):
-            return kind, columnar
+            return kind, frames
     head = text.head().removeprefix(b"\xef\xbb\xbf")
     if not head:
         raise InputError(f"{path} is empty (n = 0); a mean needs at least one person")

@@ -21,7 +21,7 @@ from hetdp.core.levels import LIMIT, refuse_bad_epsilon, round_down
 from hetdp.errors import InputError
 from hetdp.tally.groupby import Grouping
 
-from .request import Batch, Request, Tables, shown, table_of
+from .request import Batch, Request, Tables, several, table_of
 
 if TYPE_CHECKING:
     import polars as pl
@@ -136,16 +136,14 @@ def _persons(parts: pl.DataFrame, request: Request, *, quotes: bool) -> pl.DataF
     import polars as pl
 
     people = _by_person(parts)
-    again = "; say rows='average' (--rows average) to average a person's rows"
-    for fault, what, remedy in (
-        (pl.col("epsilon") != pl.col("most epsilon"), "people have more than one epsilon", "; a person has one"),
-        (pl.col("group") != pl.col("most group"), "people have rows in more than one group", "; a person has one"),
-        (pl.lit(not request.several) & (pl.col("count") > 1), "ids are on more than one row", again),
+    for what, fault in (
+        ("epsilon", pl.col("epsilon") != pl.col("most epsilon")),
+        ("group", pl.col("group") != pl.col("most group")),
+        ("rows", pl.lit(not request.several) & (pl.col("count") > 1)),
     ):
         wrong = people.filter(fault)["person"]
         if wrong.len():
-            example = f", such as {shown(wrong.min())}" if quotes else ""
-            raise InputError(f"{wrong.len():,} {what}{example}{remedy}")
+            raise several(what, wrong.len(), wrong.min() if quotes else None)
     code = Interval.average(pl.col("code"), pl.col("count"))
     return people.select("person", "epsilon", "group", code.alias("code"), count=pl.lit(1, pl.Int64))
 

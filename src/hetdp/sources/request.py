@@ -215,13 +215,34 @@ def tables_of(rows: Iterable[tuple[str, Any, int, int]], request: Request, *, ro
     """
     groups: dict[str, list[tuple[float, int, int]]] = {}
     for group, cell, people, total in rows:
-        if cell is None:
-            raise InputError("epsilon is missing in at least one row; everybody needs one (0 leaves a person out)")
-        level = request.epsilon_of(cell) if isinstance(request.epsilon, str) else request.epsilon
+        if not people:  # a sum over no rows is a row all the same
+            continue
+        level = request.epsilon
+        if isinstance(level, str):
+            if cell is None:
+                raise InputError("epsilon is missing in at least one row; everybody needs one (0 leaves a person out)")
+            level = request.epsilon_of(cell)
         groups.setdefault(group, []).append((level, people, total))
     if sum(people for parts in groups.values() for _, people, _ in parts) > MOST_PEOPLE:
         raise InputError(f"at most {MOST_PEOPLE:,} people fit in one tally; release in parts")
     return {group: table_of(*zip(*parts, strict=True), rounded=rounded) for group, parts in groups.items()}
+
+
+_FAULTS = {
+    "epsilon": "people have more than one epsilon{}; a person has one, written in one way",
+    "group": "people have rows in more than one group{}; a person has one",
+    "rows": "ids are on more than one row{}; say rows='average' (--rows average) to average a person's rows",
+    "too many rows": "people have too many rows{}; average them first",
+}
+
+
+def several(what: str, people: int, example: object = None) -> InputError:
+    """Return the error that some people have several of what a person has once, with one of their ids if there is one.
+
+    >>> several("group", 2, "ann")
+    InputError("2 people have rows in more than one group, such as 'ann'; a person has one")
+    """
+    return InputError(f"{people:,} {_FAULTS[what].format('' if example is None else f', such as {shown(example)}')}")
 
 
 def shown(text: object) -> str:

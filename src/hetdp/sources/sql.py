@@ -36,8 +36,8 @@ from .request import Request
 PROBED = 2 * LIMIT
 """Rows that are looked at to learn whether there are many levels."""
 
-FAULTS = ("torn", "split", "twice")
-"""What can be wrong with a person: several ε, several groups, several rows."""
+FAULTS = {"torn": "epsilon", "split": "group", "twice": "rows"}
+"""What a person can have several of, and what it is called in a statement."""
 
 _QUOTED = re.compile(
     r"[eE]'(?:[^'\\]|\\.|'')*'|'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"|\$(\w*)\$.*?\$\1\$|--[^\n]*|/\*.*?\*/", re.DOTALL
