@@ -247,6 +247,21 @@ def test_many_people_pass_the_limit_late_both_ways():
     assert fast[1]
 
 
+def read_only(array):
+    copy = array.copy()
+    copy.flags.writeable = False  # the kernels are compiled for such arrays
+    return copy
+
+
+@pytest.mark.parametrize(
+    ("people", "fits"), [(_kernels.BLOCK, True), (2**20, False)], ids=["a block", "control: too many"]
+)
+def test_a_block_of_people_with_the_largest_code_fits_what_they_are_packed_in(people, fits):
+    ones = read_only(np.ones(people))
+    packed = _kernels.compare(ones, ones, (0.0, 1.0, 1.0), (1.0, math.nan, math.nan, math.nan))[0]
+    assert (divmod(packed, _kernels.PERSON) == (people, people * GRID)) is fits
+
+
 @pytest.mark.parametrize("bits", [-1, -2, -(2**63) + 1, 2**63 - 1, 0x7FF0000000000001], ids=hex)
 @pytest.mark.parametrize("levels", [4, 1000, 5000], ids=["few", "many", "rounded"])
 @pytest.mark.parametrize("compiled", [True, False], ids=["compiled", "numpy"])
@@ -255,12 +270,6 @@ def test_no_pattern_of_bits_that_is_no_epsilon_passes_for_one(compiled, levels, 
     epsilon[-1] = np.array([bits]).view(np.float64)[0]
     with mock.patch.object(_levels, "LIMIT", 2000), pytest.raises(InputError):
         grouped(epsilon, np.zeros(epsilon.size), Interval(0, 1), compiled=compiled)
-
-
-def read_only(array):
-    copy = array.copy()
-    copy.flags.writeable = False  # the kernels are compiled for such arrays
-    return copy
 
 
 def nan_is_low(kernel):
@@ -276,15 +285,17 @@ def the_neighbours_level(kernel):
 
 
 @pytest.mark.parametrize("bug", [nan_is_low, values_a_hair_low, the_neighbours_level], ids=lambda bug: bug.__name__)
-@pytest.mark.parametrize(("levels", "limit"), [(4, 100), (50, 100), (600, 100)], ids=["few", "many", "rounded"])
-def test_control_the_comparison_notices_a_planted_bug(levels, limit, bug):
+@pytest.mark.parametrize(
+    ("kernel", "levels"), [("add_few", 4), ("add", 50), ("add", 600)], ids=["few", "many", "rounded"]
+)
+def test_control_the_comparison_notices_a_planted_bug(kernel, levels, bug):
     rng = np.random.default_rng(2)
     epsilon = rng.uniform(0.1, 1, levels)[np.arange(3000) % levels]
     values = np.resize(odd_values(Interval(0, 1)), 3000)
-    with mock.patch.object(_levels, "LIMIT", limit):
-        want = by_python(epsilon.tolist(), values.tolist(), Interval(0, 1), limit)
+    with mock.patch.object(_levels, "LIMIT", 100):
+        want = by_python(epsilon.tolist(), values.tolist(), Interval(0, 1), 100)
         assert grouped(epsilon, values, Interval(0, 1), compiled=True) == want
-        with mock.patch.object(_kernels, "add", bug(_kernels.add)):
+        with mock.patch.object(_kernels, kernel, bug(getattr(_kernels, kernel))):
             assert grouped(epsilon, values, Interval(0, 1), compiled=True) != want
 
 

@@ -1,5 +1,7 @@
 """The group-by compiled: one pass over people, who find their level in a hash table. Needs numba.
 
+While there are at most four levels, as with named tiers, everybody is compared with all of them instead.
+
 Claim: the integers are those of `tally.groupby`. A code depends on that person's value alone and is in {0 … Q}.
 
 Argument: `code` does the operations of `Interval.codes` in the same order, without the liberties of fast mathematics.
@@ -32,6 +34,8 @@ LEAST = int(np.array(TINY).view(np.int64))
 MINUS_ZERO = -(2**63)
 SHIFT = 53 - BITS
 SLOTS = 4 * LIMIT  # a power of two, and at most a quarter is used, so a search is short
+BLOCK = 2**10  # people who are compared with few levels at a time
+PERSON = 2**40  # above every sum of codes in a block, BLOCK·Q = 2³⁰, and BLOCK·PERSON is below 2⁶³
 FIRST = 1024  # levels after which it is decided whether to round at once
 ROOM = (INFINITY >> SHIFT) + 1  # as many numbers of 12 bits are there, from 0 to infinity
 
@@ -50,13 +54,51 @@ def kernel(function: Kernel) -> Kernel:
     return compiled  # type: ignore[no-any-return]
 
 
-@kernel
+def inlined(function: Kernel) -> Kernel:
+    """Compile as a part of the kernels that call this: only then do they use vectors."""
+    compiled: Any = numba.njit(function, error_model="numpy", inline="always")
+    return compiled  # type: ignore[no-any-return]
+
+
+@inlined
 def code(x: float, lo: float, hi: float, width: float) -> Any:
     """Return the code of a value: the claim is in the docstring of this module."""
     x = lo if x < lo else x  # noqa: FURB136  NaN stays
     x = hi if x > hi else x  # noqa: FURB136
     found = (x - lo) / width * GRID + 0.5
     return np.int64(np.int32(found) if found == found else np.int32(GRID // 2))  # noqa: PLR0124  NaN
+
+
+@kernel
+def compare(epsilon: Floats, values: Floats, bounds: Any, levels: Any) -> tuple[Any, ...]:
+    """Return people and codes at four levels, as one integer each; of NaN there is nobody.
+
+    Everybody is compared with every level, which a processor does for many people at once.
+    """
+    lo, hi, width = bounds
+    a, b, c, d = levels
+    none: Any = np.int64(0)
+    at_a = at_b = at_c = at_d = none
+    for i in range(epsilon.size):
+        one = PERSON + code(values[i], lo, hi, width)
+        at_a += one if epsilon[i] == a else none
+        at_b += one if epsilon[i] == b else none
+        at_c += one if epsilon[i] == c else none
+        at_d += one if epsilon[i] == d else none
+    return at_a, at_b, at_c, at_d
+
+
+@kernel
+def add_few(epsilon: Floats, values: Floats, bounds: Any, levels: Any, found: Ints) -> int:
+    """Add people up to the first block in which somebody has none of four levels; return where that block begins."""
+    for start in range(0, epsilon.size, BLOCK):
+        block = epsilon[start : start + BLOCK]
+        each = np.array(compare(block, values[start : start + BLOCK], bounds, levels))
+        if (each // PERSON).sum() != block.size:
+            return start
+        found[:, 0] += each // PERSON
+        found[:, 1] += each % PERSON
+    return epsilon.size
 
 
 @kernel
@@ -101,23 +143,36 @@ class HashTable:
     def add(self, epsilon: Floats, values: NDArray[Any] | None, interval: Interval | None) -> bool:
         """Add people and say whether every ε was good. Without values they are counted, with codes of 0."""
         bounds = (0.0, 1.0, 1.0) if interval is None else (interval.lo, interval.hi, interval.width)
-        bits = _doubles(epsilon).view(np.int64)
-        rest = _doubles(np.full(epsilon.size, bounds[0]) if values is None else values)
-        while bits.size:
-            taken, self.used = add(bits, rest, bounds, self.rule, self.slots, self.known, self.used)
+        rest = _doubles(epsilon)
+        mine = _doubles(np.full(epsilon.size, bounds[0]) if values is None else values)
+        while rest.size:
+            size = rest.size
+            if self.used <= 4 and self.rule == EXACT:
+                few = self._add_few(rest, mine, bounds)
+                rest, mine, size = rest[few:], mine[few:], BLOCK  # a block that has a new level, most likely
+            bits = rest[:size].view(np.int64)
+            taken, self.used = add(bits, mine, bounds, self.rule, self.slots, self.known, self.used)
             if taken < 0:
                 return False
-            bits, rest = bits[taken:], rest[taken:]
-            if bits.size:  # somebody has a new level
-                self._make_room(bits)
+            rest, mine = rest[taken:], mine[taken:]
+            if taken < bits.size:  # somebody has a new level, for which there is no room
+                self._make_room(rest.view(np.int64))
         return True
+
+    def _add_few(self, epsilon: Floats, values: Floats, bounds: Any) -> int:
+        known = self.known[: self.used]
+        levels = (self.slots[known, 0] - 1).view(np.float64).tolist()
+        found = np.zeros((4, 2), np.int64)
+        taken = add_few(epsilon, values, bounds, (*levels, *[np.nan] * (4 - self.used)), found)
+        self.slots[known, 1:] += found[: self.used]
+        return int(taken)
 
     def _make_room(self, bits: Ints) -> None:
         """Make room for `limit` levels; round if there are as many already, or if the next people alone have more."""
         _, _, factor, shift = EXACT
         marks = np.zeros(SLOTS, bool)
-        following = bits[: 2 * self.limit]
-        marks[np.where(following == MINUS_ZERO, 0, following).view(np.uint64) * factor >> shift] = True
+        following = (bits[: 2 * self.limit] & (2**63 - 1)).view(np.uint64)  # without signs: −0.0 is 0
+        marks[(following * factor >> shift).view(np.int64)] = True
         if self.used < self.limit and np.count_nonzero(marks) <= self.limit:  # hashes are no more than levels
             self.known = np.append(self.known, np.zeros(self.limit - self.used, np.int64))
             return
