@@ -111,13 +111,21 @@ def charges(plan: Plan) -> Ints:
 def _spends(weights: Ints, scale: float) -> Ints:
     """Return ⌈10⁹·W/s⌉ for each weight, and `UNLIMITED` where it is more.
 
-    The scale is a quotient of two integers, exactly, so the ceiling is decided in integers of any size.
+    Let s = a/b, exact. The double nearest to x = 10⁹·W/s comes out of three roundings and is below 2⁵⁰, so it is off by
+    less than 1/2, and the whole number q nearest to it is off by less than 1. Then d = 10⁹·W·b − q·a = (x − q)·a lies
+    between −a and a, and ⌈x⌉ is q + 1 if d is positive, else q. As a ≤ 2⁶², d is what arithmetic modulo 2⁶⁴ says.
 
     >>> _spends(np.array([0, 1, 3]), 1e9), _spends(np.array([1, 2**61]), 0.75)
     (array([0, 1, 3]), array([         1333333334, 1000000000000000000]))
     """
     up, down = scale.as_integer_ratio()
-    return np.array([min(-(-w * UNIT * down // up), UNLIMITED) for w in weights.tolist()], dtype=np.int64)
+    nearest = np.rint(weights * (UNIT / scale))
+    if up > 2**62 or not nearest.max(initial=0) < 2**50:
+        return np.array([min(-(-w * UNIT * down // up), UNLIMITED) for w in weights.tolist()], dtype=np.int64)
+    whole: Ints = nearest.astype(np.int64)
+    spent, paid = np.uint64(UNIT * down % 2**64), np.uint64(up)
+    rest = weights.astype(np.uint64) * spent - whole.astype(np.uint64) * paid
+    return np.where(rest.view(np.int64) > 0, whole + 1, whole)
 
 
 @dataclass(frozen=True)

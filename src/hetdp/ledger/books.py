@@ -186,14 +186,14 @@ def write(connection: Connection, before: State, event: Event, moved: Mapping[st
     The table of cohorts must say what the state before says: see `_check_unless_alone`. People come first, see
     `store.member_guards`, and in the order of their ids, which suits the tree of the index.
     """
-    people = [(person, event.seq, cohort) for person, cohort in sorted((moved or {}).items())]
-    store.insert(connection, store.MEMBER, people)
+    people = sorted((moved or {}).items())
+    store.insert(connection, store.MEMBER, [cell for person, to in people for cell in (person, event.seq, to)])
     state, known = before.after(event), len(before.sheet)
     differs = np.ones(len(state.sheet), bool)
     differs[:known] = (state.sheet[:known] != before.sheet).any(axis=1)
     changes = "ON CONFLICT (cohort) DO UPDATE SET spent = excluded.spent, people = excluded.people"
-    store.insert(connection, store.COHORT, state.sheet[differs].tolist(), changes)
-    store.insert(connection, store.EVENT, [(event.seq, event.kind, event.release, event.at, event.body, event.hash)])
+    store.insert(connection, store.COHORT, state.sheet[differs].ravel().tolist(), changes)
+    store.insert(connection, store.EVENT, [event.seq, event.kind, event.release, event.at, event.body, event.hash])
     run(connection, "UPDATE hetdp_ledger SET seq = ?, hash = ?", (event.seq, event.hash))
     return state
 

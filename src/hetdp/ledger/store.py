@@ -16,7 +16,6 @@ databases, and go through SQLAlchemy's connections.
 
 from __future__ import annotations
 
-import itertools
 import os
 import re
 import sqlite3
@@ -125,19 +124,19 @@ def run(connection: sa.Connection, statement: str, cells: Sequence[Any] = ()) ->
     return connection.exec_driver_sql(spelled, tuple(cells) or None)
 
 
-def insert(connection: sa.Connection, table: sa.Table, rows: Sequence[Sequence[Any]], conflict: str = "") -> None:
-    """Insert rows, many in one statement: one by one they would take longer than the rest of a charge.
+def insert(connection: sa.Connection, table: sa.Table, cells: Sequence[Any], conflict: str = "") -> None:
+    """Insert rows, cell after cell, many in one statement: one by one they would take longer than the rest of a charge.
 
     Raise if one was not written, as when somebody's trigger kept it from being.
     """
     names, done = table.c.keys(), 0
-    marks, most = f"({', '.join('?' * len(names))})", _MOST_CELLS // len(names)
-    for start in range(0, len(rows), most):
-        some = rows[start : start + most]
-        values = ", ".join([marks] * len(some))
-        statement = f"INSERT INTO {table.name} ({', '.join(names)}) VALUES {values} {conflict}"  # noqa: S608  our own names
-        done += run(connection, statement, list(itertools.chain.from_iterable(some))).rowcount
-    if done != len(rows):
+    most, marks = _MOST_CELLS // len(names) * len(names), f"({', '.join('?' * len(names))})"
+    for start in range(0, len(cells), most):
+        some = cells[start : start + most]
+        rows = ", ".join([marks] * (len(some) // len(names)))
+        statement = f"INSERT INTO {table.name} ({', '.join(names)}) VALUES {rows} {conflict}"  # noqa: S608  our own names
+        done += run(connection, statement, some).rowcount
+    if done * len(names) != len(cells):
         raise LedgerError("the ledger could not write all balances and people; is there a trigger on its tables?")
 
 
@@ -311,7 +310,7 @@ def create(connection: sa.Connection, name: str, ident: str, genesis: str) -> No
     if sa.inspect(connection).has_table(LEDGER.name):
         raise InputError(f"there is a ledger in {name} already; open it instead")
     TABLES.create_all(connection, checkfirst=False)
-    insert(connection, LEDGER, [(1, SCHEMA, ident, 0, genesis)])
+    insert(connection, LEDGER, [1, SCHEMA, ident, 0, genesis])
     for statement in guards(connection.dialect.name):
         run(connection, statement)
 
