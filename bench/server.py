@@ -132,7 +132,7 @@ def dashboard(_quick: bool) -> Iterator[Row]:  # noqa: FBT001
 
 def filled(folder: Path, answered: int, waiting: int) -> tuple[str, list[tuple[str, str]]]:
     """Make a server's database with a study; return its id and, of those who wait, session and CSRF token."""
-    from hetdp.server import answers, create_app, studies
+    from hetdp.server import create_app, studies
     from hetdp.server.app import close
 
     app = create_app(settings(folder))
@@ -151,12 +151,12 @@ def filled(folder: Path, answered: int, waiting: int) -> tuple[str, list[tuple[s
         rng = np.random.default_rng(1)
         values, tiers = rng.uniform(0, 10, answered).tolist(), rng.choice(list(TIERS), answered).tolist()
         lines = "\n".join(["value,tier", *(f"{v},{tier}" for v, tier in zip(values, tiers, strict=True))])
-        people = answers.read_rows(lines.encode(), study, state.vault)
-        state.store.write(answers.add_rows, study.id, "bench", people)
+        people = studies.read_rows(lines.encode(), study, state.vault)
+        state.store.write(studies.add_rows, study.id, "bench", people)
 
     def sessions(transaction: store.Transaction) -> list[str]:
         invited = studies.invite(transaction, study.id, waiting)
-        return [answers.enter(transaction, token) for token in invited]
+        return [studies.enter(transaction, token) for token in invited]
 
     tokens = state.store.write(sessions)
     close(app)

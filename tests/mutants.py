@@ -305,8 +305,8 @@ MUTANTS = [
     Mutant("a study is what the database says", "server/studies.py",
            ATTACKS + "test_row_100_no_answer_is_used_at_more_than_its_person_chose_last"
            "[sqlite-choices_changed_for_one_request-while it runs]",
-           '    row = _row(transaction, study)\n    if not transaction.vouches("study", row._mapping):\n',
-           '    row = _row(transaction, study)\n    if not transaction:\n'),
+           '    return Study.of(transaction.believed("study", _row(transaction, study)))\n',
+           "    return Study.of(_row(transaction, study))\n"),
     Mutant("a wave that could not be stored is drawn again", "ledger/release.py",
            ATTACKS + "test_row_100_a_wave_has_one_number_also_if_the_database_refuses_to_store_it",
            "        keeper.keep(number)\n",

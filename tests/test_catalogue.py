@@ -41,7 +41,7 @@ from hetdp import cli as _cli
 from hetdp.core.cells import TRUTH
 from hetdp.ledger import Ledger, _place
 from hetdp.privacy import release as _release
-from hetdp.server import api
+from hetdp.server import app as server_app
 from hetdp.sources import delimited, files, frames
 from hetdp.tally.tally import Tally
 from oracle import code, seen
@@ -1085,7 +1085,7 @@ def an_error_page_has_an_id_and_no_traceback(site, world):
         raise RuntimeError(MARKER)
 
     person = person_of(site, site.study())
-    world.patch.setattr("hetdp.server.answers._sealed", broken)
+    world.patch.setattr("hetdp.server.studies._sealed", broken)
     world.patch.setattr("hetdp.server.publish.published", broken)
     said = [person.put("/api/answer", json={**GOOD, "value": float(MARKER)}), site.client().get("/api/results")]
     for answer in said:
@@ -1118,7 +1118,7 @@ def publication_on_a_tick(site, world):
     slept = []
 
     clock = iter((0.0, 0.3, 0.0, 1.0, 0.0, 2.75))
-    world.patch.setattr(api, "time", SimpleNamespace(monotonic=lambda: next(clock), sleep=slept.append))
+    world.patch.setattr(server_app, "time", SimpleNamespace(monotonic=lambda: next(clock), sleep=slept.append))
     world.patch.setattr(site.app.state, "settings", replace(site.app.state.settings, tick=1.0))
     study = site.study()
     statuses = [site.publish(study).status_code]

@@ -25,7 +25,7 @@ from backports import zstd
 import hetdp
 from hetdp.cli.serve import serve
 from hetdp.ledger import Ledger
-from hetdp.server import Settings, access, create_app, demo, run, store
+from hetdp.server import Settings, access, create_app, run, store
 from hetdp.server.register import Register
 from postgres import NoServerError, server
 from serving import TIERS, served, settings_for
@@ -307,7 +307,7 @@ def test_many_free_choices_are_shown_in_bands(site):
 
 def test_the_sample_of_the_demonstration(site):
     """It prints a result that is there, and invitations that work."""
-    lines = dict.fromkeys(line.split()[1] for line in demo.sample(site.app, site.address))
+    lines = dict.fromkeys(line.split()[1] for line in run.sample(site.app, site.address))
     tokens = [line.partition("#")[2] for line in lines if "#" in line]
     assert len(tokens) == 5
     assert site.enter(tokens[0]).get("/api/answer").json()["n"] == 400
@@ -527,19 +527,19 @@ def test_the_server_closes_after_the_publication_that_is_under_way(tmp_path, mon
 
 def test_the_explorer_waits_in_a_short_line_of_its_own(site, monkeypatch):
     """One thread, few who wait: answers and publications have the others."""
-    from hetdp.server import explore
+    from hetdp.server import dashboard
 
     go = threading.Event()
-    monkeypatch.setattr(explore, "_traced", lambda _: go.wait(30) and {})
+    monkeypatch.setattr(dashboard, "_traced", lambda _: go.wait(30) and {})
     with ThreadPoolExecutor(20) as pool:
-        asked = [pool.submit(site.client().post, "/api/explore", json=explore.START) for _ in range(20)]
+        asked = [pool.submit(site.client().post, "/api/explore", json=dashboard.START) for _ in range(20)]
         deadline = time.monotonic() + 20
-        while sum(one.done() for one in asked) < 19 - explore.WAITING and time.monotonic() < deadline:
+        while sum(one.done() for one in asked) < 19 - dashboard.WAITING and time.monotonic() < deadline:
             time.sleep(0.01)
         go.set()
         statuses = [one.result().status_code for one in asked]
-    assert statuses.count(429) == 19 - explore.WAITING
-    assert statuses.count(200) == 1 + explore.WAITING
+    assert statuses.count(429) == 19 - dashboard.WAITING
+    assert statuses.count(200) == 1 + dashboard.WAITING
 
 
 def test_a_backup_without_a_ledger_is_refused(tmp_path):

@@ -14,7 +14,7 @@ import pytest
 from playwright.sync_api import expect, sync_playwright
 
 import hetdp
-from hetdp.server.demo import QUESTION, TIERS, sample_rows
+from hetdp.server.run import QUESTION, TIERS, sample_rows
 from serving import served, settings_for
 
 PHONE = {"viewport": {"width": 390, "height": 844}, "has_touch": True, "is_mobile": True}

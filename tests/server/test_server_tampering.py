@@ -13,7 +13,6 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -25,7 +24,7 @@ from hetdp.core.domain import Interval
 from hetdp.ledger import UNLIMITED, LedgerError, Request, Rule, books
 from hetdp.ledger import release as ledger_release
 from hetdp.ledger.chain import following
-from hetdp.server import access, answers, create_app, publish, run, store, studies
+from hetdp.server import access, create_app, publish, run, store, studies
 from hetdp.server.guard import RefusedError
 from hetdp.server.register import ChangedError, Register
 from serving import served, settings_for
@@ -297,7 +296,7 @@ def plant_old_version(monkeypatch, *defences):
         monkeypatch.setattr(store.Transaction, "everybody", everybody)
         monkeypatch.setattr(store.Transaction, "same_people", lambda *_: None)
         monkeypatch.setattr(access, "_proof", lambda *_, **__: "0" * 64)
-        monkeypatch.setattr(answers, "_who", whose)
+        monkeypatch.setattr(studies, "_who", whose)
     if "request" in defences:
         monkeypatch.setattr(publish, "_allowed", lambda answered, *_: {row.id: UNLIMITED for row in answered})
     if "levels" in defences:
@@ -441,8 +440,7 @@ def test_row_100_the_study_that_is_used_is_the_one_that_was_compared(tmp_path, m
             shares.append(1)
             if len(shares) > 1:
                 return row
-            false = row.waves.replace("1.0", "0.5")
-            return SimpleNamespace(**{**row._mapping, "waves": false, "_mapping": {**row._mapping, "waves": false}})
+            return {**row, "waves": row["waves"].replace("1.0", "0.5")}
 
         monkeypatch.setattr(studies, "_row", changing)
         assert site.publish(world.study).json()["error"]["code"] == "changed"

@@ -3,18 +3,15 @@
 ::
 
     settings   what the operator chose
-    run        serve, replace the key, back up; demo: a sample study
-    app        all of it put together, and the pages
-    api        the HTTP API
+    run        serve, also with a sample study, replace the key, back up
+    app        all of it put together: the HTTP API and the pages
     guard      what every request passes: Host, Origin, size, rate, strict JSON; headers, errors, log
     access     who is asking: tokens, sessions, the curator; the vault that seals answers
-    studies    questions, tiers, waves, invitations
-    answers    what people send, change, withdraw; people from a file
-    dashboard  what is public while people join
+    studies    questions, tiers, waves, invitations; what people send, change, withdraw; people from a file
+    dashboard  what is public while people join; the interactive page of the paper
     publish    close, charge, release once, show
     store      the tables, their versions, the one server that writes
     register   what the database must say, kept outside of it
-    explore    the interactive page of the paper
 
 Handlers parse, call one verb, answer. Every number comes from the library.
 """

@@ -193,7 +193,7 @@ def only_session(transaction: store.Transaction, row: Any) -> None:
     transaction.execute(sa.delete(table).where(table.c.person == row.person, table.c.hash != row.hash))
     proof = _proof(transaction, row.hash, row.person, row.expires, epoch)
     transaction.execute(sa.update(table).where(table.c.hash == row.hash).values(proof=proof))
-    transaction.after(lambda: transaction.register.end_sessions(row.person, epoch))
+    transaction.after.append(lambda: transaction.register.end_sessions(row.person, epoch))
 
 
 def close_session(transaction: store.Transaction, token: str) -> None:
@@ -202,7 +202,7 @@ def close_session(transaction: store.Transaction, token: str) -> None:
     transaction.execute(sa.delete(store.sessions).where(store.sessions.c.hash == digest("session", token)))
     if found is not None and found.person is not None:
         epoch = transaction.register.epoch(found.person) + 1
-        transaction.after(lambda: transaction.register.end_sessions(found.person, epoch))
+        transaction.after.append(lambda: transaction.register.end_sessions(found.person, epoch))
 
 
 # ---------------------------------------------------------------------------------------------------------

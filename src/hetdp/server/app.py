@@ -1,8 +1,13 @@
-"""The application: its parts put together, and the pages, which show what the API answers."""
+"""The application: its parts put together, the HTTP API, and the pages, which show what the API answers.
+
+A handler parses, calls one verb, answers.
+"""
 
 from __future__ import annotations
 
 import logging
+import math
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
@@ -10,12 +15,14 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any
 
-from fastapi import APIRouter, FastAPI, Query, Request
+import sqlalchemy as sa
+from fastapi import APIRouter, Depends, FastAPI, Header, Query, Request
 from fastapi.exceptions import RequestValidationError
 from markupsafe import Markup
+from pydantic import Field
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
-from starlette.responses import JSONResponse, RedirectResponse, Response
+from starlette.responses import JSONResponse, PlainTextResponse, RedirectResponse, Response
 from starlette.staticfiles import StaticFiles
 
 from hetdp import __version__
@@ -24,13 +31,18 @@ from hetdp.errors import InputError
 from hetdp.report import text
 from hetdp.statistics.mean import mean
 
-from . import access, api, explore, publish, store
-from .guard import DOCUMENTED, Guard, Rates, RefusedError
-from .register import Register
+from . import access, dashboard, publish, store, studies
+from .guard import DOCUMENTED, SAFE, Guard, Rates, RefusedError, StrictRoute, pace
+from .register import ChangedError, Register
 from .settings import Settings
+from .studies import MOST_INVITATIONS, MOST_WAVES, NewStudy, Strict
 
 log = logging.getLogger("hetdp.server")
-pages = APIRouter(include_in_schema=False)
+api, pages = APIRouter(route_class=StrictRoute), APIRouter(include_in_schema=False)
+CURATOR = Depends(access.curator)
+COOKIES = {"curator": access.CURATOR, "participant": access.PARTICIPANT}
+WaveNumber = Annotated[int | None, Query(ge=0, le=MOST_WAVES)]
+_CSV = {"requestBody": {"content": {"text/csv": {"schema": {"type": "string"}}}, "required": True}}
 _FOLDER = Path(__file__).parent
 
 
@@ -48,7 +60,7 @@ def create_app(settings: Settings) -> FastAPI:
     state, vault = app.state, access.Vault.of(settings)
     database = store.Store(settings, Register(settings.register_file, vault))
     state.settings, state.vault, state.store = settings, vault, database
-    state.rates, state.explorer = Rates(), explore.Explorer()
+    state.rates = Rates()
     try:
         database.claim()
         store.prepare(database, vault.fingerprint, trusted=settings.trust_database)
@@ -58,7 +70,7 @@ def create_app(settings: Settings) -> FastAPI:
         database.close()
         raise
     app.add_middleware(Guard, settings=settings, rates=state.rates)
-    app.include_router(api.router)
+    app.include_router(api)
     app.include_router(pages)
     app.mount("/static", StaticFiles(directory=_FOLDER / "static"))
     for kind in (HTTPException, RequestValidationError, InputError):
@@ -100,6 +112,246 @@ async def _refused(request: Request, error: Exception) -> Response:
 
 
 # ---------------------------------------------------------------------------------------------------------
+# What is asked for
+
+
+class CuratorKey(Strict):
+    """The key that was printed at the first start."""
+
+    key: Annotated[str, Field(min_length=1, max_length=200)]
+
+
+class Invitation(Strict):
+    """The part of an invitation link behind the #, or that of the link to come back."""
+
+    token: Annotated[str, Field(min_length=1, max_length=200)]
+
+
+class Invitations(Strict):
+    """How many invitations to make."""
+
+    count: Annotated[int, Field(ge=1, le=MOST_INVITATIONS)]
+
+
+class Publication(Strict):
+    """Which wave to publish, from 0: asking twice gives the same result."""
+
+    wave: Annotated[int, Field(ge=0, le=MOST_WAVES)] = 0
+
+
+def _store(request: Request) -> store.Store:
+    database: store.Store = request.app.state.store
+    return database
+
+
+def _link(request: Request, token: str) -> str:
+    """Return a link for one person. Behind the # it is sent to no server, so that no log has it."""
+    origin = request.app.state.settings.origin or f"{request.url.scheme}://{request.headers['host']}"
+    return f"{origin}/join#{token}"
+
+
+def _pace_person(request: Request, token: str) -> None:
+    pace(request, "person", request.app.state.settings.per_person, access.digest("rate", token))
+
+
+def _participant(request: Request) -> str:
+    """Return the session of a participant, whose changes are counted."""
+    token = access.session_token(request, access.PARTICIPANT)
+    if request.method not in SAFE:
+        _pace_person(request, token)
+    return token
+
+
+Participant = Annotated[str, Depends(_participant)]
+
+
+# ---------------------------------------------------------------------------------------------------------
+# Participants
+
+
+@api.get("/api/answer", tags=["participant"])
+def my_study(request: Request, token: Participant) -> dict[str, Any]:
+    """Return the question, the privacy choices with what each would cost now, and what this person chose."""
+    database = _store(request)
+    try:
+        study, mine = database.read(studies.seen, token)
+    except ChangedError:
+        study, mine = database.read(studies.seen_changed, token)
+    people = database.read(studies.joined, study.id)
+    choices = dashboard.choices(study, people)
+    return {"study": study.to_dict(), **mine, "n": sum(people.values()), "choices": choices}
+
+
+@api.put("/api/answer", tags=["participant"])
+def send(request: Request, token: Participant, body: studies.NewAnswer) -> dict[str, Any]:
+    """Send or change an answer. Whatever the number, the receipt is the same; it is never shown again."""
+    receipt = _store(request).write(studies.send, request.app.state.vault, token, body)
+    again = receipt.pop("again")
+    return {**receipt, "come_back": _link(request, again) if again else None}
+
+
+@api.delete("/api/answer", tags=["participant"])
+def withdraw(request: Request, token: Participant) -> dict[str, Any]:
+    """Withdraw: the sealed answer is deleted."""
+    return _store(request).write(studies.withdraw, token)
+
+
+# ---------------------------------------------------------------------------------------------------------
+# Everybody
+
+
+@api.get("/health", tags=["everybody"])
+def health(request: Request) -> dict[str, str]:
+    """Say whether the server and its database answer."""
+    _store(request).read(lambda transaction: transaction.execute(sa.select(1)).scalar())
+    return {"status": "ok", "version": __version__}
+
+
+@api.get("/api/results", tags=["everybody"])
+def result_list(request: Request) -> list[dict[str, Any]]:
+    """List the studies that have published."""
+    return _store(request).read(publish.published)
+
+
+@api.get("/api/results/{study}", tags=["everybody"])
+def result(request: Request, study: str, wave: WaveNumber = None) -> dict[str, Any]:
+    """Return a published result: the latest, or that of one wave."""
+    return _store(request).read(publish.stored, study, wave)
+
+
+@api.post("/api/explore", tags=["everybody"])
+def compare(request: Request, body: dashboard.Mix) -> dict[str, Any]:
+    """Compare all methods for a population, and trace each over the number of people and over the last ε."""
+    pace(request, "explore", min(dashboard.A_MINUTE, request.app.state.settings.per_address))
+    return dashboard.explore(body)
+
+
+# ---------------------------------------------------------------------------------------------------------
+# Sessions
+
+
+@api.post("/api/session/curator", tags=["sessions"])
+def sign_in(request: Request, body: CuratorKey) -> Response:
+    """Exchange the curator's key for a session."""
+    pace(request, "attempt", request.app.state.settings.attempts)
+    return _session(request, "curator", _store(request).write(access.sign_in, body.key), access.CURATOR_SECONDS)
+
+
+@api.post("/api/session/participant", tags=["sessions"])
+def join(request: Request, body: Invitation) -> Response:
+    """Exchange an invitation, or the link to come back, for a session."""
+    pace(request, "attempt", request.app.state.settings.attempts)
+    _pace_person(request, body.token)
+    return _session(request, "participant", _store(request).write(studies.enter, body.token), access.PERSON_SECONDS)
+
+
+@api.delete("/api/session/{kind}", tags=["sessions"])
+def sign_out(request: Request, kind: str) -> Response:
+    """Forget a session: `curator` or `participant`."""
+    if kind not in COOKIES:
+        raise RefusedError(404)
+    _store(request).write(access.close_session, access.session_token(request, COOKIES[kind]))
+    response = JSONResponse({"signed_out": True})
+    access.set_cookie(response, COOKIES[kind], "", 0, request.app.state.settings)  # with its attributes, else it stays
+    return response
+
+
+def _session(request: Request, kind: str, token: str, seconds: int) -> Response:
+    response = JSONResponse({"csrf": access.csrf_of(token)})
+    access.set_cookie(response, COOKIES[kind], token, seconds, request.app.state.settings)
+    return response
+
+
+# ---------------------------------------------------------------------------------------------------------
+# The curator
+
+
+@api.get("/api/studies", tags=["curator"], dependencies=[CURATOR])
+def study_list(request: Request) -> list[dict[str, Any]]:
+    """List all studies with how many people joined each."""
+    found, sizes = _store(request).read(studies.every), _store(request).read(studies.sizes)
+    return [{**study.to_dict(), "n": sizes.get(study.id, 0)} for study in found]
+
+
+@api.post("/api/studies", tags=["curator"], dependencies=[CURATOR], status_code=201)
+def create(request: Request, body: NewStudy) -> dict[str, Any]:
+    """Create a study."""
+    return _store(request).write(studies.create, body).to_dict()
+
+
+@api.get("/api/studies/{study}", tags=["curator"], dependencies=[CURATOR])
+def live(request: Request, study: str) -> dict[str, Any]:
+    """Return what is public about a study while people join: counts, saturation, error, certificate, frontier."""
+    database = _store(request)
+    return dashboard.live(database.read(studies.shown, study), database.read(studies.joined, study))
+
+
+@api.get("/api/studies/{study}/what-if", tags=["curator"], dependencies=[CURATOR])
+def what_if(
+    request: Request,
+    study: str,
+    people: Annotated[int, Query(ge=1, le=10**6)],
+    tier: Annotated[str | None, Query(max_length=40)] = None,
+    epsilon: Annotated[float | None, Query(ge=0, le=1e6, allow_inf_nan=False)] = None,
+) -> dict[str, Any]:
+    """Return the main figures now and if so many more people made one choice."""
+    found, joined = _store(request).read(studies.shown, study), _store(request).read(studies.joined, study)
+    return dashboard.what_if(found, joined, found.level(tier, epsilon), people)
+
+
+@api.get("/api/studies/{study}/events", tags=["curator"], dependencies=[CURATOR])
+def events(request: Request, study: str) -> list[dict[str, Any]]:
+    """Return the audit log of a study: public events, the newest first."""
+    return _store(request).read(studies.events, study)
+
+
+@api.post("/api/studies/{study}/invitations", tags=["curator"], dependencies=[CURATOR], status_code=201)
+def invite(request: Request, study: str, body: Invitations) -> Response:
+    """Make single-use invitation links; as CSV if the Accept header asks for it. They are shown this once."""
+    links = [_link(request, token) for token in _store(request).write(studies.invite, study, body.count)]
+    if "text/csv" not in request.headers.get("accept", ""):
+        return JSONResponse({"links": links}, 201)
+    return PlainTextResponse("\r\n".join(["invitation", *links, ""]), 201, media_type="text/csv")
+
+
+async def _csv_body(request: Request) -> bytes:
+    if request.headers.get("content-type", "").partition(";")[0].strip() != "text/csv":
+        raise RefusedError(415)
+    return await request.body()
+
+
+@api.post("/api/studies/{study}/rows", tags=["curator"], dependencies=[CURATOR], status_code=201, openapi_extra=_CSV)
+def import_rows(
+    request: Request,
+    study: str,
+    idempotency_key: Annotated[str, Header(min_length=8, max_length=100)],
+    body: Annotated[bytes, Depends(_csv_body)],
+) -> dict[str, int]:
+    """Import people from CSV with the columns `value` and `tier` (or `epsilon`). The same key twice imports once."""
+    database = _store(request)
+    people = studies.read_rows(body, database.read(studies.get, study), request.app.state.vault)
+    return database.write(studies.add_rows, study, idempotency_key, people)
+
+
+@api.post("/api/studies/{study}/publish", tags=["curator"], dependencies=[CURATOR])
+def publish_wave(request: Request, study: str, body: Publication) -> dict[str, Any]:
+    """Close a wave and publish its result, once. The answer comes on a public tick, whatever happened."""
+    start, tick = time.monotonic(), request.app.state.settings.tick
+    publisher: publish.Publisher = request.app.state.publisher
+    try:
+        return publisher.publish(study, body.wave)
+    finally:
+        passed = time.monotonic() - start
+        time.sleep(math.ceil(passed / tick) * tick - passed if tick else 0)
+
+
+@api.post("/api/curator/key", tags=["curator"], dependencies=[CURATOR])
+def new_key(request: Request) -> dict[str, str]:
+    """Replace the curator's key; every session of the curator ends. The new key is shown this once."""
+    return {"key": _store(request).write(access.new_key)}
+
+
+# ---------------------------------------------------------------------------------------------------------
 # Pages
 
 
@@ -136,61 +388,61 @@ def _page(request: Request, template: str, status: int = 200, session: str = acc
 
 
 @pages.get("/")
-def home(request: Request) -> Response:
+def home_page(request: Request) -> Response:
     """Say what this is, and list what was published."""
-    return _page(request, "home.html", results=api.result_list(request))
+    return _page(request, "home.html", results=result_list(request))
 
 
 @pages.get("/sign-in")
-def sign_in(request: Request) -> Response:
+def sign_in_page(request: Request) -> Response:
     """Ask for the curator's key."""
     return _page(request, "sign_in.html")
 
 
-@pages.get("/curator", dependencies=[api.CURATOR])
-def curator(request: Request) -> Response:
+@pages.get("/curator", dependencies=[CURATOR])
+def curator_page(request: Request) -> Response:
     """List the studies."""
-    return _page(request, "curator.html", studies=api.study_list(request))
+    return _page(request, "curator.html", studies=study_list(request))
 
 
-@pages.get("/curator/new", dependencies=[api.CURATOR])
-def new(request: Request) -> Response:
+@pages.get("/curator/new", dependencies=[CURATOR])
+def new_page(request: Request) -> Response:
     """Show the form for a new study."""
     return _page(request, "new.html")
 
 
-@pages.get("/curator/studies/{study}", dependencies=[api.CURATOR])
-def study(request: Request, study: str) -> Response:
+@pages.get("/curator/studies/{study}", dependencies=[CURATOR])
+def study_page(request: Request, study: str) -> Response:
     """Show a study as people join."""
-    data = api.live(request, study)
-    return _page(request, "study.html", events=api.events(request, study), study=data["study"], live=data)
+    data = live(request, study)
+    return _page(request, "study.html", events=events(request, study), study=data["study"], live=data)
 
 
-@pages.get("/curator/studies/{study}/live", dependencies=[api.CURATOR])
-def live(request: Request, study: str) -> Response:
+@pages.get("/curator/studies/{study}/live", dependencies=[CURATOR])
+def live_page(request: Request, study: str) -> Response:
     """Return the part of that page that changes."""
-    return _page(request, "live.html", live=api.live(request, study))
+    return _page(request, "live.html", live=live(request, study))
 
 
 @pages.get("/join")
-def join(request: Request) -> Response:
+def join_page(request: Request) -> Response:
     """Take the token behind the # and exchange it for a session; it never was in an address that is sent."""
     return _page(request, "join.html", session=access.PARTICIPANT)
 
 
 @pages.get("/answer")
-def answer(request: Request) -> Response:
+def answer_page(request: Request, token: Participant) -> Response:
     """Ask the question."""
-    return _page(request, "answer.html", session=access.PARTICIPANT, mine=api.my_study(request))
+    return _page(request, "answer.html", session=access.PARTICIPANT, mine=my_study(request, token))
 
 
 @pages.get("/results/{study}")
-def result(request: Request, study: str, wave: Annotated[int | None, Query(ge=0, le=100)] = None) -> Response:
+def result_page(request: Request, study: str, wave: WaveNumber = None) -> Response:
     """Show a published result."""
-    return _page(request, "result.html", **api.result(request, study, wave))
+    return _page(request, "result.html", **result(request, study, wave))
 
 
 @pages.get("/explore")
-def explorer(request: Request) -> Response:
+def explore_page(request: Request) -> Response:
     """Show the interactive page of the paper."""
-    return _page(request, "explore.html", start=explore.START)
+    return _page(request, "explore.html", start=dashboard.START)

@@ -1,25 +1,32 @@
 """What is public while people join: the plan for those who are there, what one more would spend, what if more came.
 
-Nothing here can see an answer: every function takes a study and {ε: people}, and calls the library.
+Nothing here can see an answer: every function takes a study and {ε: people}, and calls the library. So does the
+interactive page of the paper: every method over a range of people, for tiers that the reader moves.
 """
 
 from __future__ import annotations
 
 import math
+import threading
 from collections import Counter
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import Any
+from typing import Annotated, Any
+
+import numpy as np
+from pydantic import Field
 
 from hetdp.core.cells import epsilon_of
 from hetdp.core.levels import Levels
 from hetdp.core.plan import Plan, plan
+from hetdp.estimators import methods
 from hetdp.files import jsonable
 from hetdp.ledger import Rule, budget_units
 from hetdp.ledger import level as ledger_level
-from hetdp.report import text
+from hetdp.report import compare, text
 
-from .studies import Study
+from .guard import RefusedError
+from .studies import Strict, Study
 
 People = Mapping[float, int]
 
@@ -29,10 +36,8 @@ _SHOWN = {"Saturation", "Noise", "Error", "Instead", "Meaning", "Left out"}
 STEPS = (1.0, 1.5, 2.0, 3.0, 5.0, 7.0)
 
 
-def planned(study: Study, people: People) -> Plan | None:
-    """Return the plan of the current wave if it were published now; None while nobody is there."""
-    if not sum(people.values()):
-        return None
+def planned(study: Study, people: People) -> Plan:
+    """Return the plan of the current wave if it were published now; there must be somebody."""
     counts = Counter[float]()
     for level, count in people.items():
         counts[shared(study, level)] += count  # a small share may make two levels one
@@ -65,7 +70,7 @@ def allowed_units(epsilon: float, share: float) -> int:
 
 def live(study: Study, people: People) -> dict[str, Any]:
     """Return what the curator sees: who joined which tier, and the library's facts about the plan."""
-    p = planned(study, people)
+    p = planned(study, people) if people else None
     return {
         "study": study.to_dict(),
         "n": sum(people.values()),
@@ -124,17 +129,14 @@ def cost(study: Study, people: People, level: float) -> dict[str, Any]:
     Over all waves: each may spend its share, so the saturation of the current one is what they all have if
     nobody else comes.
     """
-    p = planned(study, {**people, level: people.get(level, 0) + 1})
-    allowed = shared(study, level)
-    row = next((row for row in p.table if row.epsilon == allowed), None) if p else None
-    spent = row.spent if row else 0.0
-    free = row is not None and row.free > 1e-3 * min(allowed, 1e6)
+    p, allowed = planned(study, {**people, level: people.get(level, 0) + 1}), shared(study, level)
+    spent, free = next(((row.spent, row.free) for row in p.table if row.epsilon == allowed), (0.0, 0.0))
     return {
         "allowed": jsonable(allowed),
         "spends": jsonable(spent),
         "sure": _sure(level),
         "meaning": _meaning(level),
-        "sentence": _cost_sentence(allowed, spent, free=free),
+        "sentence": _cost_sentence(allowed, spent, free=free > 1e-3 * min(allowed, 1e6)),
     }
 
 
@@ -172,16 +174,99 @@ def _cost_sentence(allowed: float, spent: float, *, free: bool) -> str:
 def what_if(study: Study, people: People, level: float, more: int) -> dict[str, Any]:
     """Return the plan's main figures now and if so many more people joined at one level."""
     then = {**people, level: people.get(level, 0) + more}
-    return {"now": _figures(planned(study, people)), "then": _figures(planned(study, then))}
+    figures = ("n", "threshold", "worst_case_error", "even_spread_error", "abstains")
+    found = {"now": _plan_facts(planned(study, people)) if people else None, "then": _plan_facts(planned(study, then))}
+    return {when: facts and {name: facts[name] for name in figures} for when, facts in found.items()}
 
 
-def _figures(p: Plan | None) -> dict[str, Any] | None:
-    if p is None:
-        return None
+# ---------------------------------------------------------------------------------------------------------
+# The interactive page of the paper
+
+POINTS = 17
+# Requests from one address: a slider that is dragged asks some times a second, and each costs hundreds of plans.
+A_MINUTE = 300
+# One request is computed at a time, and so many may wait for it: answers and publications have the other threads.
+WAITING = 8
+_PLACES, _TURN = threading.BoundedSemaphore(1 + WAITING), threading.Lock()
+
+
+class Part(Strict):
+    """A tier of a population."""
+
+    epsilon: Annotated[float, Field(ge=0.001, le=20)]
+    share: Annotated[float, Field(ge=0, le=1)]
+
+
+class Mix(Strict):
+    """A population: n people and their tiers; the last tier takes whom the others leave."""
+
+    n: Annotated[int, Field(ge=2, le=10**7)]
+    tiers: Annotated[list[Part], Field(min_length=1, max_length=6)]
+
+
+# Near the paper's table: 700 of 1,000 people are strict.
+START = {"n": 1000, "tiers": [{"epsilon": 0.1, "share": 0.7}, {"epsilon": 2.0, "share": 0.3}]}
+
+
+def explore(mix: Mix) -> dict[str, Any]:
+    """Compare all methods for this population, and trace each over the number of people and over the last ε."""
+    if not _PLACES.acquire(blocking=False):
+        raise RefusedError(429)
+    try:
+        with _TURN:
+            return _traced(mix.model_dump_json())
+    finally:
+        _PLACES.release()
+
+
+@lru_cache(maxsize=256)
+def _traced(asked: str) -> dict[str, Any]:
+    mix = Mix.model_validate_json(asked)
+    levels = _levels(mix)
+    p = plan(levels, bounds=(0, 1))
+    facts = p.to_dict()
+    sizes = sorted({max(2, round(mix.n * factor)) for factor in np.geomspace(0.01, 100, POINTS)})
+    over_n = _errors([_levels(mix.model_copy(update={"n": n})) for n in sizes])
     return {
-        "n": p.n,
-        "threshold": jsonable(p.threshold),
-        "worst_case_error": p.worst_case_error,
-        "even_spread_error": p.facts.even_spread_error,
-        "abstains": p.abstains,
+        **{name: facts[name] for name in ("n", "abstains", "tiers")},
+        "threshold": None if facts["threshold"] == "inf" else facts["threshold"],
+        "frontier": p.frontier(0.01),
+        "comparison": compare.compare(levels, bounds=(0, 1)).to_dict(),
+        "over_n": {"n": sizes, "methods": over_n},
+        "over_epsilon": _over_epsilon(mix),
     }
+
+
+def _levels(mix: Mix) -> Levels:
+    """Return whole people: shares are rounded down, the last tier takes the rest."""
+    counts: dict[float, int] = {}
+    left = mix.n
+    for part in mix.tiers:
+        count = left if part is mix.tiers[-1] else min(left, math.floor(mix.n * part.share))
+        counts[part.epsilon] = counts.get(part.epsilon, 0) + count
+        left -= count
+    return Levels(counts)
+
+
+def _over_epsilon(mix: Mix) -> dict[str, Any]:
+    """Trace the error, and what one person of the last tier spends, as that tier's ε grows: it saturates."""
+    first = min(part.epsilon for part in mix.tiers)
+    *others, last = mix.tiers
+    grid = sorted({*np.geomspace(first, 20.0, 2 * POINTS).clip(first, 20.0).tolist(), last.epsilon})
+    changed = ([*others, last.model_copy(update={"epsilon": level})] for level in grid)
+    mixes = [_levels(mix.model_copy(update={"tiers": tiers})) for tiers in changed]
+    plans = [plan(levels, bounds=(0, 1)) for levels in mixes]
+    spent = [float(p.spent[p.levels.epsilon == level].sum()) for p, level in zip(plans, grid, strict=True)]
+    return {"epsilon": grid, "spent": spent, "methods": _errors(mixes)}
+
+
+def _errors(curves: list[Levels]) -> list[dict[str, Any]]:
+    """Return every method's worst-case error along a curve."""
+    return [
+        {
+            "method": name,
+            "label": method.label,
+            "error": [plan(levels, bounds=(0, 1), method=name).worst_case_error for levels in curves],
+        }
+        for name, method in methods().items()
+    ]

@@ -171,7 +171,7 @@ class Publisher:
         if last:
             _delete_answers(transaction, study.id, answered)
         transaction.note("published", study.id, wave=wave, n=body["n"])
-        transaction.after(lambda: self.database.register.finish(study.id, wave + 1))
+        transaction.after.append(lambda: self.database.register.finish(study.id, wave + 1))
         return stored(transaction, study.id, wave)
 
 

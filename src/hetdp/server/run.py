@@ -1,22 +1,24 @@
-"""What an operator does: run the server, replace the curator's key, back up."""
+"""What an operator does: run the server, also with a sample study, replace the curator's key, back up."""
 
 from __future__ import annotations
 
 import logging
+import random
 import socket
 import sqlite3
 import sys
 import tempfile
+import time
 from contextlib import closing, suppress
-from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import sqlalchemy as sa
 
 from hetdp.errors import InputError
 
-from . import access, demo, store
-from .app import close, create_app
+from . import access, store, studies
+from .app import create_app
 from .guard import JsonLines
 from .register import Register
 from .settings import Settings
@@ -24,22 +26,22 @@ from .settings import Settings
 _PATIENCE = 10
 
 
-def serve(
-    settings: Settings, host: str, port: int, *, proxy: bool = False, listener: socket.socket | None = None
-) -> None:
+def serve(settings: Settings, host: str, port: int, *, proxy: bool = False, demo: bool = False) -> None:
     """Serve until a signal comes; requests that are under way are finished.
 
-    With `proxy` a client's address is what a proxy on this machine says it is; else nobody is believed about it.
+    With `proxy` a client's address is what a proxy on this machine says it is; else nobody is believed about it. With
+    `demo` there is a sample study.
     """
     import uvicorn
 
-    listener = listener or listening(host, port)
+    listener = _listening(host, port)
     app = create_app(settings)
     address = settings.origin or f"http://{host}:{listener.getsockname()[1]}"
+    lines = sample(app, address) if demo else []
     if app.state.first_key is not None:
-        say(f"curator key (shown this once): {app.state.first_key}")
-    say(f"serving on {address}, sign in at {address}/sign-in")
-    log_to_stderr()
+        lines.append(f"curator key (shown this once): {app.state.first_key}")
+    print(*lines, f"serving on {address}, sign in at {address}/sign-in", sep="\n", flush=True)
+    _log_to_stderr()
     config = uvicorn.Config(
         app,
         host=host,
@@ -58,7 +60,7 @@ def serve(
         uvicorn.Server(config).run(sockets=[listener])
 
 
-def listening(host: str, port: int) -> socket.socket:
+def _listening(host: str, port: int) -> socket.socket:
     """Return a socket on which to serve; raise before anything is made or printed if there is none."""
     try:
         return socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
@@ -67,12 +69,7 @@ def listening(host: str, port: int) -> socket.socket:
         raise InputError(f"{host} port {port} cannot be used: {why}; choose another with --port") from None
 
 
-def say(line: str) -> None:
-    """Print a line for the operator at once, also into a pipe."""
-    print(line, flush=True)
-
-
-def log_to_stderr() -> None:
+def _log_to_stderr() -> None:
     """Write the log as JSON lines to stderr; of other libraries only what went wrong, without its message."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonLines())
@@ -125,15 +122,52 @@ def _copy(source: Path, target: Path) -> None:
     target.chmod(0o600)
 
 
+# ---------------------------------------------------------------------------------------------------------
+# A sample, so that there is something to see: 400 people have answered, five invitations are left
+
+QUESTION = "How many hours did you sleep last night?"
+TIERS = (
+    ("Strict", 0.05, "Almost nothing about your answer can be learnt.", 180),
+    ("Standard", 0.3, "Little can be learnt. A good choice for most people.", 140),
+    ("Open", 2.0, "You do not mind if more could be learnt.", 80),
+)
+
+
 def serve_demo(host: str, port: int) -> None:
     """Serve a sample study from a folder that is removed at the end."""
     with tempfile.TemporaryDirectory(prefix="hetdp-demo-") as folder:
-        listener = listening(host, port)
-        settings = replace(Settings(), database=f"sqlite:///{folder}/demo.db", tick=1.0)
-        app = create_app(settings)
-        address = f"http://{host}:{listener.getsockname()[1]}"
-        for line in demo.sample(app, address):
-            say(line)
-        close(app)
-        say(f"curator key: {app.state.first_key}")
-        serve(settings, host, port, listener=listener)
+        serve(Settings(database=f"sqlite:///{folder}/demo.db", tick=1.0), host, port, demo=True)
+
+
+def sample_rows() -> bytes:
+    """Return made-up answers as CSV."""
+    draw = random.Random(7)  # noqa: S311  a sample, not a secret
+    people = [(draw.gauss(7.1, 1.3), name) for name, _, _, count in TIERS for _ in range(count)]
+    return "\n".join(["value,tier", *(f"{value:.2f},{name}" for value, name in people)]).encode()
+
+
+def sample(app: Any, address: str) -> list[str]:
+    """Fill an empty server and return the lines to print: a published study, an open one, and links to answer it."""
+    state, now = app.state, int(time.time())
+    new = studies.NewStudy(
+        question=QUESTION,
+        unit="hours",
+        bounds=[0.0, 14.0],
+        tiers=[studies.Tier(name=name, epsilon=level, sentence=said) for name, level, said, _ in TIERS],
+        opens=now - 3600,
+        waves=[studies.Wave(closes=now + 14 * 86_400)],
+        fewest=100,
+    )
+    earlier = new.model_copy(update={"question": "How many hours do you sleep on a usual Sunday?"})
+    published, current = (state.store.write(studies.create, one) for one in (earlier, new))
+    for study in (published, current):
+        people = studies.read_rows(sample_rows(), study, state.vault)
+        state.store.write(studies.add_rows, study.id, f"sample {study.id}", people)
+    state.publisher.publish(published.id, 0)
+    tokens = state.store.write(studies.invite, current.id, 5)
+    return [
+        f"result       {address}/results/{published.id}",
+        f"explore      {address}/explore",
+        f"dashboard    {address}/curator/studies/{current.id}",
+        *(f"invitation   {address}/join#{token}" for token in tokens),
+    ]

@@ -124,7 +124,7 @@ _CELLS = {kind: table.c.keys() for kind, table in _TABLES.items()}
 
 @dataclass
 class Transaction:
-    """A connection inside a transaction, and what is to be done once it is committed.
+    """A connection inside a transaction.
 
     The register is told of every row of a study, a person or an import that is written, and such a row is believed only
     if `vouches` says so.
@@ -132,13 +132,19 @@ class Transaction:
 
     connection: sa.Connection
     register: Register
-    done: list[Callable[[], None]] = field(default_factory=list)
+    after: list[Callable[[], None]] = field(default_factory=list)  # done once it is committed, and only then
     scrub: bool = False  # a sealed answer was deleted or replaced: nothing of it may stay on the disk
     written: dict[Key, tuple[str, bytes]] = field(default_factory=dict)  # what the register is told
 
     def execute(self, statement: sa.Executable, rows: Any = None) -> sa.CursorResult[Any]:
         """Run a statement."""
         return self.connection.execute(statement, rows)
+
+    def row(self, kind: str, row_id: str) -> dict[str, Any] | None:
+        """Return a row by its id as the database has it, if there is one."""
+        table = _TABLES[kind]
+        found = self.execute(sa.select(table).where(table.c.id == row_id)).first()
+        return None if found is None else dict(zip(_CELLS[kind], found, strict=True))
 
     def insert(self, kind: str, rows: Sequence[Mapping[str, Any]]) -> None:
         """Add rows, and tell the register."""
@@ -162,6 +168,12 @@ class Transaction:
         """Say whether a row is, cell by cell, the one that this server wrote last."""
         return self.register.vouches(kind, [row.get(name) for name in _CELLS[kind]], self.written)
 
+    def believed(self, kind: str, row: Mapping[str, Any] | None) -> Mapping[str, Any]:
+        """Return a row for which the register vouches, or raise."""
+        if row is None or not self.vouches(kind, row):
+            raise ChangedError
+        return row
+
     def everybody(self, study: str) -> list[Any]:
         """Return the rows of a study's people, or raise if they are not all as this server wrote them last."""
         rows = self.execute(sa.select(people).where(people.c.study == study).order_by(people.c.id)).all()
@@ -181,10 +193,6 @@ class Transaction:
         """Write a public event into the audit log."""
         row = {"at": int(time.time()), "event": event, "study": study, "detail": json.dumps(detail)}
         self.execute(sa.insert(audit).values(row))
-
-    def after(self, action: Callable[[], None]) -> None:
-        """Have something done after the commit, and only then."""
-        self.done.append(action)
 
 
 class Store:
@@ -259,7 +267,7 @@ class Store:
             except Exception:  # it is raised again, unless the change is in the database after all
                 if batch is None or not self._came(batch):
                     raise
-            for action in transaction.done:
+            for action in transaction.after:
                 try:
                     action()
                 except Exception as error:  # noqa: BLE001  it is stored; who waits must hear so
@@ -345,10 +353,8 @@ class Store:
         return came
 
     def _is_there(self, connection: sa.Connection, key: Key, mac: bytes) -> bool:
-        kind, row = key
-        table = _TABLES[kind]
-        found = connection.execute(sa.select(table).where(table.c.id == row)).first()
-        return found is not None and self.register.sign(kind, *found) == mac
+        found = Transaction(connection, self.register).row(*key)
+        return found is not None and self.register.sign(key[0], *found.values()) == mac
 
 
 def connect(url: str) -> sa.Engine:
