@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
-from hetdp.core.cells import epsilon_of
+from hetdp.core.domain import epsilon_of
 from hetdp.core.levels import Levels
 from hetdp.core.plan import Plan, plan
 from hetdp.files import jsonable

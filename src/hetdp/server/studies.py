@@ -10,8 +10,7 @@ from typing import Annotated, Any, Literal
 import sqlalchemy as sa
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from hetdp.core import cells
-from hetdp.core.domain import Interval
+from hetdp.core.domain import Interval, epsilon_of
 from hetdp.files import jsonable
 
 from . import access, store
@@ -50,7 +49,7 @@ class Tier(Strict):
     @property
     def level(self) -> float:
         """The ε as a double."""
-        return cells.epsilon_of(self.epsilon)
+        return epsilon_of(self.epsilon)
 
 
 class FreeChoice(Strict):
