@@ -183,7 +183,7 @@ MUTANTS = [
            "    answer = unit * (2 * total - int(np.count_nonzero(kept)) * GRID) // (2 * GRID)",
            "    answer = unit * (2 * total - int(np.count_nonzero(~kept)) * GRID) // (2 * GRID)"),
     # Public facts: levels, ids, groups, merging
-    Mutant("1e400 means public", "core/cells.py",
+    Mutant("1e400 means public", "core/domain.py",
            PLAN + "test_an_epsilon_that_is_not_0_positive_or_inf_is_refused_with_its_place",
            "    if math.isinf(value):\n"
            '        raise InputError(f"epsilon is too large for a number (got {shown}',

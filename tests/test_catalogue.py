@@ -38,7 +38,7 @@ import pytest
 import hetdp
 import oracle
 from hetdp import cli as _cli
-from hetdp.core.cells import TRUTH
+from hetdp.core.domain import TRUTH
 from hetdp.ledger import Ledger, _place
 from hetdp.privacy import release as _release
 from hetdp.server import app as server_app

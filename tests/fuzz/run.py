@@ -11,9 +11,9 @@ import tempfile
 from pathlib import Path
 
 INSTRUMENTED = {
-    "text": ("hetdp.sources", "hetdp.core.cells"),
-    "columnar": ("hetdp.sources", "hetdp.core.cells"),
-    "cell": ("hetdp.sources", "hetdp.core.cells"),
+    "text": ("hetdp.sources", "hetdp.core.domain"),
+    "columnar": ("hetdp.sources", "hetdp.core.domain"),
+    "cell": ("hetdp.sources", "hetdp.core.domain"),
     "tally": ("hetdp.tally.tally", "hetdp.core.levels"),
     "ledger": ("hetdp.ledger",),
     "cli": ("hetdp.cli",),

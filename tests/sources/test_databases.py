@@ -26,8 +26,7 @@ from psycopg.rows import dict_row
 
 import oracle
 from hetdp import InputError
-from hetdp.core.cells import value_of
-from hetdp.core.domain import GRID, Interval
+from hetdp.core.domain import GRID, Interval, value_of
 from hetdp.core.levels import LIMIT, MOST_PEOPLE, round_down
 from hetdp.sources import databases
 from hetdp.sources.request import Request, tiers_of

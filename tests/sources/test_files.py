@@ -27,7 +27,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import hetdp
-from hetdp.core.cells import epsilon_of, value_of
+from hetdp.core.domain import epsilon_of, value_of
 from hetdp.sources import delimited, files, frames, ndjson
 from hetdp.sources.files import Files
 from hetdp.sources.frames import values_of
@@ -266,7 +266,7 @@ def test_one_epsilon_for_all_and_no_value_work_in_every_kind(tmp_path):
 
 
 # ---------------------------------------------------------------------------------------------------------
-# Polars' lenient cast is the rule of `core.cells`
+# Polars' lenient cast is the rule of `core.domain`
 
 
 def cast(texts):

@@ -14,7 +14,7 @@ import pytest
 
 import hetdp
 from hetdp import InputError
-from hetdp.core.cells import NOT_IN_ID
+from hetdp.core.domain import NOT_IN_ID
 from hetdp.ledger import Ledger
 from hetdp.sources.sql import _NOT_IN_ID as NOT_IN_ID_OF_POSTGRES
 from ledgers import PEOPLE, VALUES

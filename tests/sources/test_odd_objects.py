@@ -13,8 +13,7 @@ import polars as pl
 import pytest
 
 import hetdp
-from hetdp.core.cells import value_of
-from hetdp.core.domain import GRID
+from hetdp.core.domain import GRID, value_of
 from hetdp.ledger import Ledger
 from ledgers import PEOPLE, VALUES
 from ledgers import mean as ledger_mean

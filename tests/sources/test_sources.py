@@ -30,7 +30,7 @@ from hypothesis import strategies as st
 import hetdp
 import oracle
 from hetdp.core import levels as _levels
-from hetdp.core.cells import epsilon_of, value_of
+from hetdp.core.domain import epsilon_of, value_of
 from hetdp.sources import Source, counted, delimited
 from hetdp.sources.frames import batch_of, epsilons_of, values_of
 from hetdp.sources.request import Request

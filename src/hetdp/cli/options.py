@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 from typer import Argument, Option
 
-from hetdp.core.cells import epsilon_of
+from hetdp.core.domain import epsilon_of
 from hetdp.core.levels import Levels, joined_names
 from hetdp.errors import InputError
 

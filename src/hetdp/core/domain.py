@@ -1,10 +1,22 @@
-"""The public interval of the values, and the grid of integer codes on it."""
+"""What one cell means, and the public interval of the values with its grid of integer codes.
+
+A value never raises or warns: what cannot be read counts as missing (NaN here, the midpoint on the grid). In a list a
+cell can be an object of any class, so its type is asked for with `type`, which runs nothing of that class; of texts and
+numbers the methods of Python's own classes are used, whatever a subclass says; and of a foreign kind of number `float`
+is asked, with whatever it raises or warns about kept back. An ε is public, so a bad one is a loud error.
+
+Both know only ASCII decimal notation: `1_000`, `0,5`, `0x1F` or digits of other scripts mean different things to
+different readers, so they mean nothing here.
+"""
 
 from __future__ import annotations
 
+import decimal
 import math
 import numbers
+import re
 import sys
+import warnings
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
@@ -16,6 +28,157 @@ from hetdp.errors import InputError
 
 GRID = 2**20
 """Q, the number of grid steps. It is the same for everybody, so tallies merge."""
+
+NUMBER = r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?"  # never tries a digit twice
+LEADING_ZERO = r"^[+-]?0[0-9]"
+INFINITE = r"[+-]?(?:[iI][nN][fF](?:[iI][nN][iI][tT][yY])?)"
+BLANKS = " \t"
+MISSING = frozenset({"", "-", "--", ".", "?", "na", "n/a", "nan", "nil", "none", "null", "missing"})
+TRUTH = {"True": 1.0, "TRUE": 1.0, "true": 1.0, "False": 0.0, "FALSE": 0.0, "false": 0.0}
+LONGEST = 64
+
+LONGEST_ID = 256
+BLANK = " \t\u00a0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000"
+INVISIBLE = (
+    "\u0080-\u009f\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f"
+    "\u2800\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb\U0001bca0-\U0001bca3\U0001d173-\U0001d17a"
+    "\U000e0000-\U000e0fff"
+)
+"""Blanks, and characters that nobody sees, as a character class of a regular expression has them in any engine."""
+NOT_IN_ID = f'[\\x00-\\x1f\\x7f"{INVISIBLE}]|^[{BLANK}]|[{BLANK}]$'
+"""What an id must not hold. A control character or a quote: it was most likely cut out of a row in a wrong place. A
+blank around it or an invisible character: two ids that look the same would be two people."""
+BAD_ID = (
+    "has a quote, a blank around it, control or invisible characters, or more than "
+    f"{LONGEST_ID} characters; clean the ids first"
+)
+
+_VALUE = re.compile(f"(?:{NUMBER})|(?:{INFINITE})")
+_EPSILON = re.compile(f"(?!{LEADING_ZERO[1:]}){NUMBER}")  # 05 may be the end of 0,05
+_PUBLIC = frozenset({"inf", "infinity", "public"})
+
+
+# What a cell means ---------------------------------------------------------------------------------------------------
+
+
+def value_of(cell: Any) -> float:
+    """Return a private cell as a double, NaN when it is missing or cannot be read. Never raises.
+
+    >>> [value_of(cell) for cell in (3, " 2.5 ", "1e999", None, "1,5", True)]
+    [3.0, 2.5, inf, nan, nan, nan]
+    """
+    kind = type(cell)
+    if issubclass(kind, float):
+        return float.__float__(cell)
+    if issubclass(kind, str):
+        text = str.strip(cell, BLANKS)
+        return float(text) if _VALUE.fullmatch(text) else math.nan
+    if issubclass(kind, (bool, np.bool_)):
+        return math.nan
+    if issubclass(kind, int):
+        return _double(int.__int__(cell))
+    return _foreign(cell)
+
+
+def _double(number: Any) -> float:
+    """Return the nearest double of a number, infinity where it is beyond them: it will be clamped."""
+    try:
+        return float(number)
+    except OverflowError:
+        return math.inf if number > 0 else -math.inf
+
+
+def _foreign(cell: Any) -> float:
+    """Return a number of another class, or NaN: fractions, decimals, numpy's numbers, numbers of somebody's own."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            return _double(cell) if issubclass(type(cell), (numbers.Real, decimal.Decimal)) else math.nan
+        except Exception:  # noqa: BLE001  a signalling NaN, a class that raises whatever it likes: no cell may raise
+            return math.nan
+
+
+def loose_value_of(cell: Any) -> float:
+    """Return a private cell in memory as a double: as `value_of`, and booleans and their names as 1 and 0.
+
+    Libraries turn a column of booleans into one of objects or texts as soon as one cell is missing or is no boolean.
+    If that changed what the other cells mean, one person's value would move everybody's.
+
+    >>> [loose_value_of(cell) for cell in (True, "False", "TRUE", "yes", "2.5")]
+    [1.0, 0.0, 1.0, nan, 2.5]
+    """
+    kind = type(cell)
+    if issubclass(kind, (bool, np.bool_)):
+        return float(cell)
+    truth = TRUTH.get(str.strip(cell, BLANKS)) if issubclass(kind, str) else None
+    return value_of(cell) if truth is None else truth
+
+
+def grouped(decimal: str, thousands: str) -> str:
+    """Return the pattern of a number with a separator between groups of three digits, as in 1,234,567.8.
+
+    >>> [bool(re.search(grouped(".", ","), text)) for text in ("1,234.5", "-12,345", "1,23", "1234,567", "0,123")]
+    [True, True, False, False, False]
+    """
+    separator, point = (rf"\x{ord(char):02x}" for char in (thousands, decimal))  # read alike by Python and Polars
+    return rf"^[+-]?[1-9][0-9]{{0,2}}(?:{separator}[0-9]{{3}})+(?:{point}[0-9]*)?(?:[eE][+-]?[0-9]+)?$"
+
+
+def is_missing(cell: Any) -> bool:
+    """Say whether a private cell is missing (rather than unreadable); for the owner's `check` alone."""
+    if issubclass(type(cell), str):
+        return str.strip(cell, BLANKS).lower() in MISSING
+    return cell is None or (issubclass(type(cell), (float, np.floating)) and math.isnan(value_of(cell)))
+
+
+def epsilon_of(cell: Any, where: str = "") -> float:
+    """Return a public ε as the nearest double, or raise: it must be 0, positive, or `inf`.
+
+    Infinity is said, never reached: only `inf`, `infinity`, `public` or a float infinity mean a public value.
+
+    >>> epsilon_of("0.1"), epsilon_of("public"), epsilon_of(0)
+    (0.1, inf, 0.0)
+    >>> epsilon_of("1e400")
+    Traceback (most recent call last):
+    hetdp.errors.InputError: epsilon is too large for a number (got '1e400'); write inf if the value is public
+    """
+    value = _epsilon_text(cell, where) if isinstance(cell, str) else _epsilon_number(cell, where)
+    if math.isnan(value):
+        raise InputError(f"epsilon must be 0, positive or inf (got NaN{where}); use 0 to leave people out")
+    if value < 0:
+        raise InputError(f"epsilon must be 0, positive or inf (got {value:g}{where}); use 0 to leave people out")
+    return value + 0.0
+
+
+def _epsilon_text(cell: str, where: str) -> float:
+    text = cell.strip(BLANKS)
+    shown = repr(text if len(text) <= LONGEST else text[:LONGEST] + "…")
+    if text.lower() in _PUBLIC:
+        return math.inf
+    if len(text) > LONGEST or not _EPSILON.fullmatch(text):
+        remedy = "; everybody needs one, 0 leaves a person out" if not text else ""
+        raise InputError(f"epsilon must be a decimal number, inf or public (got {shown}{where}){remedy}")
+    value = float(text)
+    if math.isinf(value):
+        raise InputError(f"epsilon is too large for a number (got {shown}{where}); write inf if the value is public")
+    return value
+
+
+def _epsilon_number(cell: Any, where: str) -> float:
+    if isinstance(cell, (bool, np.bool_)) or not isinstance(cell, (numbers.Real, decimal.Decimal)):
+        raise InputError(f"epsilon must be a number, inf or public (got {type(cell).__name__}{where})")
+    try:
+        value = float(cell)
+    except OverflowError:
+        value = math.inf
+    except ValueError:
+        return math.nan
+    if value == math.inf and cell != math.inf:
+        raise InputError(f"epsilon is too large for a number{where}; write inf if the value is public")
+    return value
+
+
+# The interval and its grid -------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)

@@ -16,8 +16,7 @@ from numpy.typing import NDArray
 
 from hetdp.errors import InputError
 
-from .cells import epsilon_of
-from .domain import GRID
+from .domain import GRID, epsilon_of
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

@@ -16,8 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from hetdp.core.cells import BAD_ID, LONGEST_ID, NOT_IN_ID
-from hetdp.core.domain import GRID
+from hetdp.core.domain import BAD_ID, GRID, LONGEST_ID, NOT_IN_ID
 from hetdp.core.plan import Plan
 from hetdp.errors import InputError
 from hetdp.sources import Form, Source

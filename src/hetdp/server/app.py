@@ -26,7 +26,7 @@ from starlette.responses import JSONResponse, PlainTextResponse, RedirectRespons
 from starlette.staticfiles import StaticFiles
 
 from hetdp import __version__
-from hetdp.core.cells import epsilon_of
+from hetdp.core.domain import epsilon_of
 from hetdp.errors import InputError
 from hetdp.report import text
 from hetdp.statistics.mean import mean

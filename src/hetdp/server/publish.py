@@ -37,7 +37,7 @@ from typing import Any
 import numpy as np
 import sqlalchemy as sa
 
-from hetdp.core.cells import epsilon_of
+from hetdp.core.domain import epsilon_of
 from hetdp.core.plan import Plan
 from hetdp.errors import HetdpError, InputError, PrivacyError
 from hetdp.ledger import UNLIMITED, Ledger, LedgerRelease, OtherRequestError, Request, Rule, budget_units, charges

@@ -28,8 +28,7 @@ import numpy as np
 import sqlalchemy as sa
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from hetdp.core import cells
-from hetdp.core.domain import Interval
+from hetdp.core.domain import Interval, epsilon_of
 from hetdp.errors import InputError
 from hetdp.files import jsonable
 from hetdp.sources import Source
@@ -66,7 +65,7 @@ class Tier(Strict):
     @property
     def level(self) -> float:
         """The ε as a double."""
-        return cells.epsilon_of(self.epsilon)
+        return epsilon_of(self.epsilon)
 
 
 class FreeChoice(Strict):

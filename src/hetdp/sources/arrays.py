@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hetdp.core.cells import epsilon_of, is_missing, loose_value_of
+from hetdp.core.domain import epsilon_of, is_missing, loose_value_of
 from hetdp.core.levels import epsilon_array
 from hetdp.errors import InputError
 

@@ -21,8 +21,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-from hetdp.core.cells import BAD_ID, LONGEST_ID, NOT_IN_ID, value_of
-from hetdp.core.domain import Interval
+from hetdp.core.domain import BAD_ID, LONGEST_ID, NOT_IN_ID, Interval, value_of
 from hetdp.core.levels import LIMIT, MOST_PEOPLE
 from hetdp.errors import InputError
 

@@ -20,8 +20,7 @@ from typing import Any, NoReturn
 
 import narwhals.stable.v2 as nw
 
-from hetdp.core.cells import BAD_ID, LONGEST_ID, NOT_IN_ID
-from hetdp.core.domain import GRID, Interval
+from hetdp.core.domain import BAD_ID, GRID, LONGEST_ID, NOT_IN_ID, Interval
 from hetdp.core.levels import BELOW, HUGE, LIMIT, SHRINK, SPLIT, TINY
 from hetdp.errors import InputError
 

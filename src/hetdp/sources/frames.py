@@ -21,7 +21,7 @@ from narwhals.exceptions import DuplicateError
 from numpy.typing import NDArray
 from polars.selectors import by_dtype, by_name
 
-from hetdp.core.cells import BLANKS, LONGEST, MISSING, TRUTH, grouped
+from hetdp.core.domain import BLANKS, LONGEST, MISSING, TRUTH, grouped
 from hetdp.core.levels import epsilon_array
 from hetdp.errors import InputError
 
@@ -246,7 +246,7 @@ def _scan(path: Path, magic: bytes) -> pl.LazyFrame:
 
 
 # ---------------------------------------------------------------------------------------------------------
-# What the cells of a Polars column mean, by the rules of `core.cells`
+# What the cells of a Polars column mean, by the rules of `core.domain`
 
 
 def batch_of(
@@ -261,7 +261,7 @@ def batch_of(
     """Return the batch of a Polars frame that has the columns asked for; no private cell can raise.
 
     `path` is the file that they come from. In a frame of the user's the names of booleans count as 1 and 0, see
-    `core.cells.loose_value_of`. `odd` are the lines of a text file that are not plain: an ε there may be a piece of a
+    `core.domain.loose_value_of`. `odd` are the lines of a text file that are not plain: an ε there may be a piece of a
     value. Whether a line is plain depends on its value, so no ε of a text file is quoted, on whatever line.
     """
     place = "row" if odd is None else "line"
@@ -293,7 +293,7 @@ def _exact(cells: pl.Series) -> pl.Series:
 def values_of(cells: pl.Series, form: Form = Form(), *, words: bool = False) -> NDArray[np.float64]:  # noqa: B008
     """Return private cells as doubles, NaN where one is missing or unreadable. No cell can raise.
 
-    Polars' lenient cast of text knows the same notation as `core.cells.value_of`; a test holds them to it.
+    Polars' lenient cast of text knows the same notation as `core.domain.value_of`; a test holds them to it.
     """
     cells = _exact(cells)
     numbers = _read(cells, form)[1] if cells.dtype == pl.String else cells.cast(pl.Float64, strict=False)
@@ -334,7 +334,7 @@ def epsilons_of(
     doubtful = pl.repeat(value=True, n=cells.len(), eager=True)
     if not request.tiers:
         text, numbers = _read(text, request.form)
-        # `core.cells` decides about what is no plain positive number: 05, which may be the end of 0,05, is refused
+        # `core.domain` decides about what is no plain positive number: 05, which may be the end of 0,05, is refused
         doubtful = ~(numbers.is_finite() & (numbers > 0)).fill_null(value=False)
         doubtful |= (text.str.starts_with("0") & ~text.str.starts_with("0.")) | text.str.starts_with("+")
         doubtful |= text.str.len_bytes() > LONGEST
@@ -352,7 +352,7 @@ def epsilons_of(
 
 
 def _read(cells: pl.Series, form: Form) -> tuple[pl.Series, pl.Series]:
-    """Return texts as `core.cells` reads them, and their numbers; null where there is none.
+    """Return texts as `core.domain` reads them, and their numbers; null where there is none.
 
     That is with a point, without blanks around and signs between thousands. Most columns are written so already.
     """

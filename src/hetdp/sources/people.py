@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hetdp.core.cells import BAD_ID, LONGEST_ID, NOT_IN_ID
-from hetdp.core.domain import Interval
+from hetdp.core.domain import BAD_ID, LONGEST_ID, NOT_IN_ID, Interval
 from hetdp.core.levels import LIMIT, refuse_bad_epsilon, round_down
 from hetdp.errors import InputError
 from hetdp.tally.groupby import Grouping

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hetdp.core.cells import epsilon_of
+from hetdp.core.domain import epsilon_of
 from hetdp.core.levels import MOST_PEOPLE, joined_names
 from hetdp.errors import InputError
 from hetdp.tally.groupby import Table, merge

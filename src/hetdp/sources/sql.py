@@ -26,8 +26,7 @@ from decimal import Decimal
 
 import numpy as np
 
-from hetdp.core.cells import BLANK, INVISIBLE, LONGEST_ID
-from hetdp.core.domain import GRID, Interval
+from hetdp.core.domain import BLANK, GRID, INVISIBLE, LONGEST_ID, Interval
 from hetdp.core.levels import BELOW, HUGE, LIMIT, SHRINK, SPLIT, TINY
 from hetdp.errors import InputError
 
@@ -54,7 +53,7 @@ _BEYOND = f"'{2**1024 - 2**970}'::numeric"
 """From here on the nearest double is infinity, and PostgreSQL's cast would raise."""
 
 _NOT_IN_ID = f'[[:cntrl:]"{INVISIBLE}]|^[{BLANK}]|[{BLANK}]$'
-"""`core.cells.NOT_IN_ID` for PostgreSQL, whose texts have no NUL and whose patterns know none."""
+"""`core.domain.NOT_IN_ID` for PostgreSQL, whose texts have no NUL and whose patterns know none."""
 
 Number = Callable[[str], str]
 """From the name of a number to how a statement writes it."""
@@ -282,7 +281,7 @@ def sqlite(query: str, request: Request, interval: Interval | None) -> Parts:
 
 
 def _sqlite_code(name: str, interval: Interval) -> str:
-    """Return the code of a cell: `core.cells.value_of` reads text, from its bytes so that no encoding can raise."""
+    """Return the code of a cell: `core.domain.value_of` reads text, from its bytes so that no encoding can raise."""
     x = (
         f"(case typeof({name}) when 'text' then hetdp_value(cast({name} as blob)) "
         f"when 'blob' then null else cast({name} as real) end)"
