@@ -96,7 +96,7 @@ class Database:
 
     >>> people = sqlite3.connect(":memory:")
     >>> _ = people.executescript("create table people (age, eps); insert into people values (25, 0.1), (50, 0.1)")
-    >>> Database(people, "people").tables(Request("age", "eps"), Interval(0, 100))[""].total / 2**20
+    >>> Database(people, "people").tables(Request("age", "eps"), Interval(0, 100))[""].total[:, 0] / 2**20
     array([0.75])
     """
 
