@@ -27,7 +27,7 @@ def test_a_file_of_version_3_means_what_it_meant():
     assert tally.table.total[:, 0].tolist() == fields_of(OLD)["total"]
     assert tally.levels.names == {0: "never", 0.1: "strict", 1.5: "open", math.inf: "public"}
     assert tally.identities == {"51339b081164faae456efffa94fc47c0"}
-    assert tally.notes == ("Assumed: every row is another person.",)
+    assert tally.notes == ("Every row is another person; nobody checked it, because no column of ids was named.",)
     assert (tally.statistic, tally.interval) == ("mean", Interval(-1, 5))
 
 
