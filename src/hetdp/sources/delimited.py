@@ -23,6 +23,7 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -111,7 +112,8 @@ def in_order(work: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[
     >>> list(in_order(str.upper, "abc"))
     ['A', 'B', 'C']
     """
-    threads = os.cpu_count() or 1
+    threads, items = os.cpu_count() or 1, iter(items)
+    yield from map(work, islice(items, 1))  # a small file needs no threads
     waiting: deque[Future[Result]] = deque()
     pool = ThreadPoolExecutor(threads)
     try:

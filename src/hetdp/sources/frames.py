@@ -341,13 +341,12 @@ def epsilons_of(
     left = doubtful.arg_true()
     if left.len():  # `public`, names of tiers, errors: each distinct cell is read in Python
         some = text.gather(left)
-        first = some.arg_unique().sort()
-        distinct = some.gather(first)
+        distinct = pl.DataFrame({"cell": some, "at": left}).group_by("cell").agg(pl.col("at").min()).sort("at")
         read = [
             request.epsilon_of(cell, f"{before} {places[at]}{after}", quotes=quotes)
-            for cell, at in zip(distinct, left.gather(first), strict=True)
+            for cell, at in distinct.iter_rows()
         ]
-        numbers = numbers.scatter(left, some.replace_strict(distinct, read, return_dtype=pl.Float64))
+        numbers = numbers.scatter(left, some.replace_strict(distinct["cell"], read, return_dtype=pl.Float64))
     return numbers.to_numpy()
 
 
