@@ -105,8 +105,8 @@ def add_few(epsilon: Floats, values: Floats, bounds: Any, levels: Any, found: In
 def add(bits: Ints, values: Floats, bounds: Any, rule: Any, slots: Ints, known: Ints, used: int) -> tuple[int, int]:
     """Add people until one has a new level and there is no room for it; return how many, and the levels used.
 
-    −1 people stand for a bad ε. A slot has the bits of its level plus one (0 is
-    an empty slot), the people there and the sum of their codes; `known` lists the slots that are used.
+    −1 people stand for a bad ε. A slot has the bits of its level plus one (0 is an empty slot), the people there and the
+    sum of their codes; `known` lists the slots that are used.
     """
     lo, hi, width = bounds
     keep, least, factor, shift = rule
