@@ -286,7 +286,7 @@ def the_neighbours_level(kernel):
 
 @pytest.mark.parametrize("bug", [nan_is_low, values_a_hair_low, the_neighbours_level], ids=lambda bug: bug.__name__)
 @pytest.mark.parametrize(
-    ("kernel", "levels"), [("add_few", 4), ("add", 50), ("add", 600)], ids=["few", "many", "rounded"]
+    ("kernel", "levels"), [("add_few", 4), ("add", 50), ("add_rounded", 600)], ids=["few", "many", "rounded"]
 )
 def test_control_the_comparison_notices_a_planted_bug(kernel, levels, bug):
     rng = np.random.default_rng(2)

@@ -1,6 +1,7 @@
 """The group-by compiled: one pass over people, who find their level in a hash table. Needs numba.
 
-While there are at most four levels, as with named tiers, everybody is compared with all of them instead.
+While there are at most four levels, as with named tiers, everybody is compared with all of them instead. Where levels
+are rounded, the leading bits of an ε say where it is.
 
 Claim: the integers are those of `tally.groupby`. A code depends on that person's value alone and is in {0 … Q}.
 
@@ -32,17 +33,13 @@ Kernel = TypeVar("Kernel", bound=Callable[..., Any])
 INFINITY = int(np.array(np.inf).view(np.int64))
 LEAST = int(np.array(TINY).view(np.int64))
 MINUS_ZERO = -(2**63)
-SHIFT = 53 - BITS
-SLOTS = 4 * LIMIT  # a power of two, and at most a quarter is used, so a search is short
 BLOCK = 2**10  # people who are compared with few levels at a time
 PERSON = 2**40  # above every sum of codes in a block, BLOCK·Q = 2³⁰, and BLOCK·PERSON is below 2⁶³
 FIRST = 1024  # levels after which it is decided whether to round at once
-ROOM = (INFINITY >> SHIFT) + 1  # as many numbers of 12 bits are there, from 0 to infinity
-
-# How a level is made of ε (the bits that are kept, the bits below which it is 0), and where its search begins: at its
-# hash, the leading bits of a product with 2⁶⁴ ÷ the golden ratio; a rounded level at its own number, where it is alone.
-EXACT = -1, 0, np.uint64(0x9E3779B97F4A7C15), np.uint64(65 - SLOTS.bit_length())
-ROUNDED = -(2**SHIFT), LEAST, np.uint64(1), np.uint64(SHIFT)
+SLOTS = 4 * LIMIT  # a power of two, and at most a quarter is used, so a search is short
+FACTOR, LEADING = np.uint64(0x9E3779B97F4A7C15), np.uint64(65 - SLOTS.bit_length())  # 2⁶⁴ ÷ the golden ratio scatters
+SHIFT = np.uint64(53 - BITS)
+ROUNDED = (INFINITY >> 53 - BITS) + 1  # there are so many levels of 12 bits, from 0 to infinity
 
 
 def kernel(function: Kernel) -> Kernel:
@@ -67,6 +64,13 @@ def code(x: float, lo: float, hi: float, width: float) -> Any:
     x = hi if x > hi else x  # noqa: FURB136
     found = (x - lo) / width * GRID + 0.5
     return np.int64(np.int32(found) if found == found else np.int32(GRID // 2))  # noqa: PLR0124  NaN
+
+
+@inlined
+def level_of(bits: Any) -> Any:
+    """Return the bits of a level; −0.0 is 0, and −1 stands for what is no ε."""
+    level = bits if bits != MINUS_ZERO else np.int64(0)
+    return level if 0 <= level <= INFINITY else np.int64(-1)
 
 
 @kernel
@@ -102,33 +106,45 @@ def add_few(epsilon: Floats, values: Floats, bounds: Any, levels: Any, found: In
 
 
 @kernel
-def add(bits: Ints, values: Floats, bounds: Any, rule: Any, slots: Ints, known: Ints, used: int) -> tuple[int, int]:
+def add(bits: Ints, values: Floats, bounds: Any, slots: Ints, known: Ints, used: int) -> tuple[int, int]:
     """Add people until one has a new level and there is no room for it; return how many, and the levels used.
 
-    −1 people stand for a bad ε. A slot has the bits of its level plus one (0 is
-    an empty slot), the people there and the sum of their codes; `known` lists the slots that are used.
+    −1 people stand for a bad ε. A slot has the people, the sum of their codes, and the bits of the level plus one: 0 is
+    an empty slot. `known` lists the slots that are used.
     """
     lo, hi, width = bounds
-    keep, least, factor, shift = rule
-    last = np.uint64(slots.shape[0] - 1)
     for i in range(bits.size):
-        level = bits[i]
-        if level < 0 or level > INFINITY:
-            if level != MINUS_ZERO:
-                return -1, used
-            level = 0
-        level = level & keep if level >= least else 0
-        slot = np.uint64(level) * factor >> shift
-        while slots[slot, 0] != level + 1:
-            if slots[slot, 0] == 0:
+        level = level_of(bits[i])
+        if level < 0:
+            return -1, used
+        slot = np.uint64(level) * FACTOR >> LEADING
+        while slots[slot, 2] != level + 1:
+            if slots[slot, 2] == 0:
                 if used == known.size:
                     return i, used
-                slots[slot, 0], known[used] = level + 1, slot
+                slots[slot, 2], known[used] = level + 1, slot
                 used += 1
                 break
-            slot = (slot + np.uint64(1)) & last
-        slots[slot, 1] += 1
-        slots[slot, 2] += code(values[i], lo, hi, width)
+            slot = (slot + np.uint64(1)) & np.uint64(SLOTS - 1)
+        slots[slot, 0] += 1
+        slots[slot, 1] += code(values[i], lo, hi, width)
+    return bits.size, used
+
+
+@kernel
+def add_rounded(bits: Ints, values: Floats, bounds: Any, slots: Ints, known: Ints, used: int) -> tuple[int, int]:
+    """Add people at rounded levels, whose leading bits are their slots: there is room for all."""
+    lo, hi, width = bounds
+    for i in range(bits.size):
+        level = level_of(bits[i])
+        if level < 0:
+            return -1, used
+        slot = np.uint64(level if level >= LEAST else 0) >> SHIFT
+        if slots[slot, 0] == 0:
+            known[used] = slot
+            used += 1
+        slots[slot, 0] += 1
+        slots[slot, 1] += code(values[i], lo, hi, width)
     return bits.size, used
 
 
@@ -136,7 +152,7 @@ class HashTable:
     """The levels that one thread has met, with their people and sums; rounded when there are more than `limit`."""
 
     def __init__(self, limit: int) -> None:
-        self.limit, self.rule, self.used = limit, EXACT, 0
+        self.limit, self.rounded, self.used = limit, False, 0
         self.slots = np.zeros((SLOTS, 3), np.int64)
         self.known = np.zeros(min(limit, FIRST), np.int64)
 
@@ -147,11 +163,12 @@ class HashTable:
         mine = _doubles(np.full(epsilon.size, bounds[0]) if values is None else values)
         while rest.size:
             size = rest.size
-            if self.used <= 4 and self.rule == EXACT:
+            if self.used <= 4 and not self.rounded:
                 few = self._add_few(rest, mine, bounds)
                 rest, mine, size = rest[few:], mine[few:], BLOCK  # a block that has a new level, most likely
             bits = rest[:size].view(np.int64)
-            taken, self.used = add(bits, mine, bounds, self.rule, self.slots, self.known, self.used)
+            way = add_rounded if self.rounded else add
+            taken, self.used = way(bits, mine, bounds, self.slots, self.known, self.used)
             if taken < 0:
                 return False
             rest, mine = rest[taken:], mine[taken:]
@@ -161,32 +178,33 @@ class HashTable:
 
     def _add_few(self, epsilon: Floats, values: Floats, bounds: Any) -> int:
         known = self.known[: self.used]
-        levels = (self.slots[known, 0] - 1).view(np.float64).tolist()
+        levels = (self.slots[known, 2] - 1).view(np.float64).tolist()
         found = np.zeros((4, 2), np.int64)
         taken = add_few(epsilon, values, bounds, (*levels, *[np.nan] * (4 - self.used)), found)
-        self.slots[known, 1:] += found[: self.used]
+        self.slots[known, :2] += found[: self.used]
         return int(taken)
 
     def _make_room(self, bits: Ints) -> None:
         """Make room for `limit` levels; round if there are as many already, or if the next people alone have more."""
-        _, _, factor, shift = EXACT
         marks = np.zeros(SLOTS, bool)
         following = (bits[: 2 * self.limit] & (2**63 - 1)).view(np.uint64)  # without signs: −0.0 is 0
-        marks[(following * factor >> shift).view(np.int64)] = True
+        marks[(following * FACTOR >> LEADING).view(np.int64)] = True
         if self.used < self.limit and np.count_nonzero(marks) <= self.limit:  # hashes are no more than levels
             self.known = np.append(self.known, np.zeros(self.limit - self.used, np.int64))
             return
-        rounded = merge([replace(self.table(), rounded=True)])
-        bits = rounded.epsilon.view(np.int64)
-        self.rule, self.used = ROUNDED, bits.size
-        self.slots, self.known = np.zeros((ROOM, 3), np.int64), np.zeros(ROOM, np.int64)
-        self.known[: self.used] = bits >> SHIFT
-        self.slots[bits >> SHIFT] = np.column_stack([bits + 1, rounded.count, rounded.total])
+        before = merge([replace(self.table(), rounded=True)])
+        self.rounded, self.used = True, before.epsilon.size
+        self.slots, self.known = np.zeros((ROUNDED, 2), np.int64), np.zeros(ROUNDED, np.int64)
+        at = before.epsilon.view(np.int64) >> 53 - BITS
+        self.known[: self.used] = at
+        self.slots[at] = np.column_stack([before.count, before.total])
 
     def table(self) -> Table:
         """Return the table of everybody added so far."""
-        level, count, total = self.slots[np.sort(self.known[: self.used])].T  # rounded levels then ascend
-        return Table.single((level - 1).view(np.float64), count, total, rounded=self.rule == ROUNDED)
+        known = np.sort(self.known[: self.used])  # rounded levels then ascend
+        rows = self.slots[known]
+        level = known << 53 - BITS if self.rounded else rows[:, 2] - 1
+        return Table.single(level.view(np.float64), rows[:, 0], rows[:, 1], rounded=self.rounded)
 
 
 def _doubles(array: NDArray[Any]) -> Floats:
