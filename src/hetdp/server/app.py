@@ -63,7 +63,7 @@ def create_app(settings: Settings) -> FastAPI:
     state.rates = Rates()
     try:
         database.claim()
-        store.prepare(database, vault.fingerprint, trusted=settings.trust_database)
+        database.write(store.prepare, vault.fingerprint, trusted=settings.trust_database)
         state.first_key = database.write(access.first_key)
         state.publisher = publish.Publisher(database, vault, publish.open_ledger(settings, database))
     except BaseException:  # whatever it is, the database and its lock are released
@@ -269,8 +269,9 @@ def _session(request: Request, kind: str, token: str, seconds: int) -> Response:
 @api.get("/api/studies", tags=["curator"], dependencies=[CURATOR])
 def study_list(request: Request) -> list[dict[str, Any]]:
     """List all studies with how many people joined each."""
-    found, sizes = _store(request).read(studies.every), _store(request).read(studies.sizes)
-    return [{**study.to_dict(), "n": sizes.get(study.id, 0)} for study in found]
+    database = _store(request)
+    every = database.read(studies.every)
+    return [{**study.to_dict(), "n": sum(database.read(studies.joined, study.id).values())} for study in every]
 
 
 @api.post("/api/studies", tags=["curator"], dependencies=[CURATOR], status_code=201)

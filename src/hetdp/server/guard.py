@@ -15,6 +15,7 @@ import math
 import secrets
 import threading
 import time
+import traceback
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -255,7 +256,11 @@ class Guard:
         if host_of(host) not in self.hosts:
             raise RefusedError(403)
         if scope["method"] not in SAFE:
-            _same_site(headers, host)
+            # Refuse a change that a page of another origin asks for. Programs send neither header; they need a token.
+            origin = headers.get("origin")
+            foreign = origin is not None and origin.partition("://")[2].lower() != host.lower()
+            if foreign or headers.get("sec-fetch-site", "same-origin") not in {"same-origin", "none"}:
+                raise RefusedError(403)
         address = scope["client"][0] if scope.get("client") else ""
         if not self.rates.allow("address", address, self.settings.per_address):
             raise RefusedError(429)
@@ -273,21 +278,10 @@ def _add_headers(message: Message, request_id: str) -> None:
         headers["Retry-After"] = "60"
 
 
-def _same_site(headers: Headers, host: str) -> None:
-    """Refuse a change that a page of another origin asks for. Programs send neither header; they need a token."""
-    origin = headers.get("origin")
-    if origin is not None and origin.partition("://")[2].lower() != host.lower():
-        raise RefusedError(403)
-    if headers.get("sec-fetch-site", "same-origin") not in {"same-origin", "none"}:
-        raise RefusedError(403)
-
-
 def place(error: BaseException) -> str:
     """Return file and line where an error arose, and nothing of its message."""
-    trace = error.__traceback__
-    while trace is not None and trace.tb_next is not None:
-        trace = trace.tb_next
-    return f"{Path(trace.tb_frame.f_code.co_filename).name}:{trace.tb_lineno}" if trace else "?"
+    frames = traceback.extract_tb(error.__traceback__)
+    return f"{Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else "?"
 
 
 class JsonLines(logging.Formatter):

@@ -134,14 +134,14 @@ class Publisher:
         """Return the facts of a release that the ledger has charged and stored; the same ones if it has already."""
         share = study.waves[wave].share
         register = self.database.register
-        used, drawn = register.used(study.id, wave), register.number(study.id, wave)
-        allowed = _allowed(answered, share, used)
+        drawn = register.number(study.id, wave)
+        allowed = _allowed(answered, share, register.used(study.id, wave))
         self.ledger.enroll({row.id: row.epsilon for row in answered})
         for attempt in range(_MOST_ATTEMPTS):
             name, about = _release_id(study.id, wave, attempt), {"study": study.id, "wave": wave}
             if drawn is not None and drawn[0] != name:
                 continue
-            reading = Reading(self, study, wave, name, answered, used, None if drawn is None else drawn[1])
+            reading = Reading(self, study, wave, name, answered, allowed, None if drawn is None else drawn[1])
             try:
                 request = Request(name, Rule.given(share=share), study.interval, people=allowed, about=about)
                 released = self.ledger.carry_out(request, reading, reading)
@@ -184,7 +184,7 @@ class Reading:
     wave: int
     release: str
     answered: Sequence[Any]
-    used: Mapping[str, int]
+    allowed: Mapping[str, int]
     drawn: float | None
 
     def __call__(self, places: Mapping[str, int], plan: Plan) -> Tally:
@@ -194,15 +194,13 @@ class Reading:
         """
         if plan.interval != self.study.interval or not 0 < plan.shrink <= 1:  # else a number might be too large to keep
             raise PrivacyError("this plan is not for this study; nothing was opened")
-        share, spends = self.study.waves[self.wave].share, charges(plan).tolist()
-        known = {row.id: row for row in self.answered}
+        spends = charges(plan).tolist()
         for person, at in places.items():
-            most = _most(known[person].epsilon, share, self.used.get(person, 0)) if person in known else -1
-            if not 0 <= at < len(spends) or spends[at] > most:
+            if not 0 <= at < len(spends) or spends[at] > self.allowed.get(person, -1):
                 raise PrivacyError("this plan would use an answer at more than its person allows; nothing was opened")
         uses = {person: spends[at] for person, at in places.items()}
         self.publisher.database.write(self._opening, uses)
-        sums = [0] * len(spends)
+        known, sums = {row.id: row for row in self.answered}, [0] * len(spends)
         for person, at in places.items():
             row = known[person]
             sums[at] += self.publisher.vault.open(row.answer, person, self.study.id, row.epsilon)
@@ -219,7 +217,7 @@ class Reading:
         now = studies.get(transaction, self.study.id)
         if (now.status, now.wave) != ("publishing", self.wave):
             raise ChangedError
-        transaction.same_people(self.study.id, self.answered)
+        transaction.register.vouch_people(self.study.id, self.answered, transaction.written, everybody=False)
         transaction.register.open(self.study.id, self.wave, self.release, uses)
 
 
@@ -304,21 +302,16 @@ def published(transaction: store.Transaction) -> list[dict[str, Any]]:
 def open_ledger(settings: Settings, database: store.Store) -> Ledger:
     """Return the ledger of this server; it is made once, and never again if it is missing later."""
     made = database.read(lambda transaction: transaction.fact("ledger")) is not None
+    where, head = settings.ledger, settings.ledger_head
     if settings.sqlite_file is None:
         there = sa.inspect(database.engine).has_table("hetdp_ledger")
     else:
-        there = Path(settings.ledger).exists()
+        there = Path(where).exists()
+        private(where)
+        private(head)
     if made and not there:
         raise InputError("the ledger of this server is missing: without it budgets could be overspent; bring it back")
-    where, head = settings.ledger, settings.ledger_head
-    if settings.sqlite_file is not None:
-        private(where, f"{where}-wal", f"{where}-shm", str(head))
-    if made and not head.exists() and settings.expect_head is None:
-        raise InputError(
-            f"{head} is missing, so an old copy of the ledger could not be noticed; bring it back, or give the head "
-            "that you wrote down: --expect-head NUMBER:HASH"
-        )
-    if there:
+    if there:  # it raises if its head is missing
         ledger = Ledger(where, expect_head=settings.expect_head, head_file=head)
     else:
         ledger = Ledger.create(where, head_file=head)

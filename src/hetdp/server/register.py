@@ -29,7 +29,6 @@ import hmac
 import os
 import secrets
 import sqlite3
-import stat
 import threading
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -95,15 +94,11 @@ class Register:
         self._lock = threading.RLock()
         self._open: sqlite3.Connection | None = None
 
-    def exists(self) -> bool:
-        """Say whether there is a register."""
-        return self.path.exists()
-
     def create(self) -> None:
         """Make the register if there is none yet."""
         with suppress(OSError):
             os.close(os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600))
-        private(*(f"{self.path}{end}" for end in ("", "-wal", "-shm")))
+        private(self.path)
         with self._connected() as file:
             file.executescript(_TABLES)
 
@@ -129,7 +124,7 @@ class Register:
         `under_way` is what a transaction has written.
         """
         key, mac = (kind, row[0]), self.sign(kind, *row)
-        known = under_way[key][1] if key in under_way else self._mac(*key)
+        known = under_way[key][1] if key in under_way else self.mac(*key)
         return known is not None and hmac.compare_digest(known, mac)
 
     def vouch_people(self, study: str, rows: Iterable[Sequence[Any]], under_way: Changes, *, everybody: bool) -> None:
@@ -144,16 +139,13 @@ class Register:
         if everybody and known:
             raise ChangedError
 
-    def knows(self, kind: str, row: str) -> bool:
-        """Say whether there is such a row."""
-        return self._mac(kind, row) is not None
-
     def study_of(self, person: str) -> str | None:
         """Return the study of a person."""
         found: str | None = self._cell("SELECT study FROM vouched WHERE kind = 'person' AND id = ?", person)
         return found
 
-    def _mac(self, kind: str, row: str) -> bytes | None:
+    def mac(self, kind: str, row: str) -> bytes | None:
+        """Return the MAC of a row as this server wrote it last, if there is such a row."""
         found: bytes | None = self._cell("SELECT mac FROM vouched WHERE kind = ? AND id = ?", kind, row)
         return found
 
@@ -301,9 +293,9 @@ class Register:
                 raise RefusedError(503, "register", why) from None
 
 
-def private(*names: str) -> None:
-    """Have files readable by their owner alone; SQLite makes the log and the index of a database with its mode."""
-    for path in map(Path, names):
+def private(name: str | Path) -> None:
+    """Have an SQLite file readable by its owner alone; SQLite makes its log and index with the mode of the file."""
+    for path in (Path(f"{name}{end}") for end in ("", "-wal", "-shm")):
         with suppress(FileNotFoundError):
-            if stat.S_IMODE(path.stat().st_mode) & 0o077:
+            if path.stat().st_mode & 0o077:
                 path.chmod(0o600)

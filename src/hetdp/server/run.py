@@ -44,9 +44,6 @@ def serve(settings: Settings, host: str, port: int, *, proxy: bool = False, demo
     _log_to_stderr()
     config = uvicorn.Config(
         app,
-        host=host,
-        port=port,
-        workers=1,
         log_config=None,
         access_log=False,
         server_header=False,
@@ -73,9 +70,7 @@ def _log_to_stderr() -> None:
     """Write the log as JSON lines to stderr; of other libraries only what went wrong, without its message."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonLines())
-    root = logging.getLogger()
-    root.handlers[:] = [handler]
-    root.setLevel(logging.WARNING)
+    logging.basicConfig(handlers=[handler], level=logging.WARNING, force=True)
     logging.getLogger("hetdp.server").setLevel(logging.INFO)
 
 

@@ -75,12 +75,6 @@ class FreeChoice(Strict):
     least: Annotated[float, Field(ge=1e-3, le=LARGEST_CHOICE)]
     most: Annotated[float, Field(ge=1e-3, le=LARGEST_CHOICE)]
 
-    @model_validator(mode="after")
-    def _ordered(self) -> FreeChoice:
-        if not self.least < self.most:
-            raise ValueError("least must be below most")
-        return self
-
 
 class Wave(Strict):
     """One publication: when its answers close, and the share of everybody's ε that it may spend."""
@@ -109,6 +103,8 @@ class NewStudy(_Study):
     def _consistent(self) -> NewStudy:
         closes = [self.opens, *(wave.closes for wave in self.waves)]
         names, levels = {tier.name for tier in self.tiers}, {tier.level for tier in self.tiers}
+        if self.free and not self.free.least < self.free.most:
+            raise ValueError("least must be below most")
         if closes != sorted(set(closes)):
             raise ValueError("times must ascend")
         if bool(self.tiers) == bool(self.free) or not len(names) == len(levels) == len(self.tiers):
@@ -240,13 +236,6 @@ def every(transaction: store.Transaction) -> list[Study]:
     return [Study.of(dict(row._mapping)) for row in transaction.execute(sa.select(store.studies).order_by(*order))]
 
 
-def sizes(transaction: store.Transaction) -> dict[str, int]:
-    """Return how many people have joined each study."""
-    table = store.people
-    query = sa.select(table.c.study, sa.func.count(table.c.epsilon).label("people")).group_by(table.c.study)
-    return {row.study: row.people for row in transaction.execute(query)}
-
-
 def joined(transaction: store.Transaction, study: str) -> dict[float, int]:
     """Return {ε: people} of a study; a choice stays when the answer is deleted after the last publication."""
     level = store.people.c.epsilon
@@ -345,18 +334,18 @@ def withdraw(transaction: store.Transaction, token: str) -> dict[str, Any]:
     """Delete a person's answer, until answers are read; they may send another one until closing."""
     session, study = _who(transaction, token)
     row = transaction.row("person", session.person)
-    believed = row if row is not None and transaction.vouches("person", row) else None
-    if believed is not None and believed["epsilon"] is None:
+    believed = row if row is not None and transaction.vouches("person", row) else {}
+    if believed and believed["epsilon"] is None:
         return {"withdrawn": True}
-    published = believed is not None and believed["answer"] is None
+    published = believed and believed["answer"] is None
     if published or _being_read(transaction, study):
         raise RefusedError(409, "closed", "Answers are closed: they are being published, or were.")
-    links = {name: believed[name] for name in ("invitation", "again")} if believed is not None else {}
-    gone = dict.fromkeys(store.people.c.keys()) | {"id": session.person, "study": study, "version": new_version()}
+    gone = dict.fromkeys(store.people.c.keys()) | {name: believed.get(name) for name in ("invitation", "again")}
+    gone |= {"id": session.person, "study": study, "version": new_version()}
     if row is None:  # somebody has removed it; it comes back empty
         transaction.insert("person", [gone])
     else:
-        transaction.change("person", gone | links)
+        transaction.change("person", gone)
     transaction.scrub = True
     return {"withdrawn": True}
 
@@ -414,9 +403,10 @@ def read_rows(body: bytes, study: Study, vault: access.Vault) -> list[dict[str, 
         levels = [study.level(None, level) if study.free else level for level in batch.epsilon.tolist()]
         people = [access.new_id() for _ in levels]
         sealed = _sealed(np.asarray(batch.values), levels, study, vault, people)
-        for person, level, answer in zip(people, levels, sealed, strict=True):
-            row = {"id": person, "study": study.id, "epsilon": level, "answer": answer, "version": new_version()}
-            found.append(row)
+        found.extend(
+            {"id": person, "study": study.id, "epsilon": level, "answer": answer, "version": new_version()}
+            for person, level, answer in zip(people, levels, sealed, strict=True)
+        )
     return found
 
 
@@ -424,7 +414,7 @@ def add_rows(transaction: store.Transaction, study: str, key: str, people: list[
     """Add people from a file; those of a key that came before are there already."""
     key = access.digest("import", key)
     before = transaction.row("import", key)
-    if before is not None or transaction.register.knows("import", key):
+    if before is not None or transaction.register.mac("import", key) is not None:
         known = transaction.believed("import", before)  # taken out of the database, its people would come a second time
         if known["study"] != study:
             raise RefusedError(409, "key", "This idempotency key was used for another study.")
