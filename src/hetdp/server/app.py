@@ -174,9 +174,9 @@ def my_study(request: Request, token: Participant) -> dict[str, Any]:
     """Return the question, the privacy choices with what each would cost now, and what this person chose."""
     database = _store(request)
     try:
-        study, mine = database.read(studies.seen, token)
+        study, mine = database.read(studies.seen, token, changed=False)
     except ChangedError:
-        study, mine = database.read(studies.seen_changed, token)
+        study, mine = database.read(studies.seen, token, changed=True)
     people = database.read(studies.joined, study.id)
     choices = dashboard.choices(study, people)
     return {"study": study.to_dict(), **mine, "n": sum(people.values()), "choices": choices}
@@ -222,7 +222,7 @@ def result(request: Request, study: str, wave: WaveNumber = None) -> dict[str, A
 @api.post("/api/explore", tags=["everybody"])
 def compare(request: Request, body: dashboard.Mix) -> dict[str, Any]:
     """Compare all methods for a population, and trace each over the number of people and over the last ε."""
-    pace(request, "explore", min(dashboard.A_MINUTE, request.app.state.settings.per_address))
+    pace(request, "explore", min(dashboard.REQUESTS_PER_MINUTE, request.app.state.settings.per_address))
     return dashboard.explore(body)
 
 
@@ -234,7 +234,8 @@ def compare(request: Request, body: dashboard.Mix) -> dict[str, Any]:
 def sign_in(request: Request, body: CuratorKey) -> Response:
     """Exchange the curator's key for a session."""
     pace(request, "attempt", request.app.state.settings.attempts)
-    return _session(request, "curator", _store(request).write(access.sign_in, body.key), access.CURATOR_SECONDS)
+    token = _store(request).write(access.sign_in, body.key)
+    return _with_cookie(request, "curator", token, access.CURATOR_SECONDS, {"csrf": access.csrf_of(token)})
 
 
 @api.post("/api/session/participant", tags=["sessions"])
@@ -242,7 +243,8 @@ def join(request: Request, body: Invitation) -> Response:
     """Exchange an invitation, or the link to come back, for a session."""
     pace(request, "attempt", request.app.state.settings.attempts)
     _pace_person(request, body.token)
-    return _session(request, "participant", _store(request).write(studies.enter, body.token), access.PERSON_SECONDS)
+    token = _store(request).write(studies.enter, body.token)
+    return _with_cookie(request, "participant", token, access.PERSON_SECONDS, {"csrf": access.csrf_of(token)})
 
 
 @api.delete("/api/session/{kind}", tags=["sessions"])
@@ -251,14 +253,14 @@ def sign_out(request: Request, kind: str) -> Response:
     if kind not in COOKIES:
         raise RefusedError(404)
     _store(request).write(access.close_session, access.session_token(request, COOKIES[kind]))
-    response = JSONResponse({"signed_out": True})
-    access.set_cookie(response, COOKIES[kind], "", 0, request.app.state.settings)  # with its attributes, else it stays
-    return response
+    return _with_cookie(request, kind, "", 0, {"signed_out": True})  # with its attributes, else it stays
 
 
-def _session(request: Request, kind: str, token: str, seconds: int) -> Response:
-    response = JSONResponse({"csrf": access.csrf_of(token)})
-    access.set_cookie(response, COOKIES[kind], token, seconds, request.app.state.settings)
+def _with_cookie(request: Request, kind: str, token: str, seconds: int, said: dict[str, Any]) -> Response:
+    """Return an answer that sets a session's cookie: no script can read it, and no page of another site sends it."""
+    settings, response = request.app.state.settings, JSONResponse(said)
+    name = access.cookie_name(COOKIES[kind], settings)
+    response.set_cookie(name, token, max_age=seconds, httponly=True, samesite="strict", secure=settings.secure)
     return response
 
 

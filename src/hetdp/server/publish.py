@@ -45,7 +45,7 @@ from hetdp.tally.groupby import Table
 from hetdp.tally.tally import Tally
 
 from . import access, dashboard, store, studies
-from .guard import RefusedError, place
+from .guard import RefusedError, where_raised
 from .register import ChangedError, new_version, private
 from .settings import Settings
 from .studies import Study
@@ -105,7 +105,7 @@ class Publisher:
             try:
                 self.publish(study.id, study.wave)
             except Exception as error:  # noqa: BLE001  the others are served; the curator is told when asking again
-                why = {"error": type(error).__name__, "at": place(error)}
+                why = {"error": type(error).__name__, "at": where_raised(error)}
                 log.warning("publication not finished", extra={"facts": {"study": study.id, **why}})
 
     def _finish(self, study: Study, answered: Sequence[Any], wave: int) -> dict[str, Any]:
@@ -168,8 +168,13 @@ class Publisher:
         studies.move(transaction, study.id, wave=wave + 1, status="published" if last else "open")  # it may refuse
         transaction.execute(sa.delete(table).where((table.c.study == study.id) & (table.c.wave == wave)))
         transaction.execute(sa.insert(table).values(row))
-        if last:
-            _delete_answers(transaction, study.id, answered)
+        if last:  # the sealed answers go; who took part and with which ε stays
+            people, transaction.scrub = store.people, True
+            gone = {"answer": None, "version": new_version()}
+            mine = (people.c.study == study.id) & people.c.answer.is_not(None)
+            transaction.execute(sa.update(people).where(mine).values(gone))
+            for answer in answered:
+                transaction.wrote("person", {**answer._mapping, **gone})
         transaction.note("published", study.id, wave=wave, n=body["n"])
         transaction.after.append(lambda: self.database.register.finish(study.id, wave + 1))
         return stored(transaction, study.id, wave)
@@ -263,16 +268,6 @@ def _closed(
     studies.move(transaction, study_id, status="publishing")
     transaction.note("closed for publication", study_id, wave=wave, n=n)
     return study, answered
-
-
-def _delete_answers(transaction: store.Transaction, study: str, rows: Sequence[Any]) -> None:
-    """Delete the sealed answers of a study; who took part and with which ε stays."""
-    table, transaction.scrub = store.people, True
-    gone = {"answer": None, "version": new_version()}
-    mine = (table.c.study == study) & table.c.answer.is_not(None)
-    transaction.execute(sa.update(table).where(mine).values(gone))
-    for row in rows:
-        transaction.wrote("person", {**row._mapping, **gone})
 
 
 def stored(transaction: store.Transaction, study: str, wave: int | None = None) -> dict[str, Any]:

@@ -63,7 +63,7 @@ CREATE TABLE IF NOT EXISTS waves (
     PRIMARY KEY (study, wave)
 ) WITHOUT ROWID;
 """
-_PATIENCE = 10.0
+_TIMEOUT = 10.0
 _COMMITTED = "UPDATE vouched SET mac = coming, coming = NULL, batch = NULL WHERE batch = ?"
 _UNDONE = "UPDATE vouched SET coming = NULL, batch = NULL WHERE batch = ?"
 _CHANGED = (
@@ -281,7 +281,7 @@ class Register:
                 if self._open is None:
                     address = f"{self.path.resolve().as_uri()}?mode=rw"  # never a new and empty one
                     file = sqlite3.connect(
-                        address, uri=True, timeout=_PATIENCE, isolation_level="IMMEDIATE", check_same_thread=False
+                        address, uri=True, timeout=_TIMEOUT, isolation_level="IMMEDIATE", check_same_thread=False
                     )
                     file.execute("PRAGMA journal_mode = WAL")
                     file.execute("PRAGMA synchronous = FULL")

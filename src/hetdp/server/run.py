@@ -23,7 +23,7 @@ from .guard import JsonLines
 from .register import Register
 from .settings import Settings
 
-_PATIENCE = 10
+_SHUTDOWN_SECONDS = 10
 
 
 def serve(settings: Settings, host: str, port: int, *, proxy: bool = False, demo: bool = False) -> None:
@@ -49,7 +49,7 @@ def serve(settings: Settings, host: str, port: int, *, proxy: bool = False, demo
         server_header=False,
         proxy_headers=proxy,
         forwarded_allow_ips="127.0.0.1",
-        timeout_graceful_shutdown=_PATIENCE,
+        timeout_graceful_shutdown=_SHUTDOWN_SECONDS,
         limit_concurrency=1000,
         h11_max_incomplete_event_size=2**15,
     )
@@ -99,9 +99,9 @@ def back_up(settings: Settings, folder: Path) -> None:
     if name is None:
         raise InputError("this copies SQLite; with PostgreSQL use pg_dump, which takes the ledger's tables along")
     ledger = Path(settings.ledger)
-    if not name.exists() or not ledger.exists():
-        missing = name if not name.exists() else ledger
-        raise InputError(f"there is no database {missing}; start the server first, or bring it back")
+    for path in (name, ledger):
+        if not path.exists():
+            raise InputError(f"there is no database {path}; start the server first, or bring it back")
     try:
         folder.mkdir(mode=0o700)
     except OSError:

@@ -39,9 +39,9 @@ T = TypeVar("T")
 VERSION = 3
 _LOCK = 0x686574_6470  # a number of our own among PostgreSQL's advisory locks
 # Seconds after which it is tried again to empty the write-ahead log.
-_SOON = 0.2
+_RETRY_SECONDS = 0.2
 # Seconds to wait for another connection.
-_PATIENCE = 10
+_TIMEOUT = 10
 
 tables = sa.MetaData()
 
@@ -319,9 +319,9 @@ class Store:
                 cursor = raw.cursor()
                 cursor.execute("PRAGMA busy_timeout=50")
                 (busy, *_) = cursor.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
-                cursor.execute(f"PRAGMA busy_timeout={1000 * _PATIENCE}")
+                cursor.execute(f"PRAGMA busy_timeout={1000 * _TIMEOUT}")
             if busy:
-                self._emptying = threading.Timer(_SOON, self._empty_log)
+                self._emptying = threading.Timer(_RETRY_SECONDS, self._empty_log)
                 self._emptying.daemon = True
                 self._emptying.start()
 
@@ -360,7 +360,7 @@ def connect(url: str) -> sa.Engine:
         name = address.database
         os.close(os.open(name, os.O_RDWR | os.O_CREAT, 0o600))
         private(name)
-        return sqlite_engine(name, patience=_PATIENCE, pragmas=("foreign_keys = ON", "secure_delete = ON"))
+        return sqlite_engine(name, patience=_TIMEOUT, pragmas=("foreign_keys = ON", "secure_delete = ON"))
     if address.drivername in {"postgresql", "postgres"}:
         address = address.set(drivername="postgresql+psycopg")
     return sa.create_engine(address, hide_parameters=True)

@@ -46,7 +46,7 @@ LARGEST_CHOICE = 20.0
 
 _PLAIN = r"^[^\x00-\x1f\x7f-\x9f\u2028\u2029]*$"
 # How files begin that unfold into more than the limit on a body allows.
-_NO_TEXT = (b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"PAR1", b"ARROW1", b"\xff\xff\xff\xff")
+_COMPRESSED = (b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"PAR1", b"ARROW1", b"\xff\xff\xff\xff")
 _LATEST = 4_102_444_800  # the year 2100
 
 
@@ -289,22 +289,21 @@ def enter(transaction: store.Transaction, token: str) -> str:
     return access.open_session(transaction, transaction.believed("person", found)["id"], access.PERSON_SECONDS)
 
 
-def seen(transaction: store.Transaction, token: str) -> tuple[Study, dict[str, Any]]:
-    """Return a person's study and what they chose, not what they answered."""
+def seen(transaction: store.Transaction, token: str, *, changed: bool) -> tuple[Study, dict[str, Any]]:
+    """Return a person's study and what they chose, not what they answered.
+
+    If the study or their row was changed from outside nothing can be sent; it can be withdrawn.
+    """
     session, study_id = _who(transaction, token)
+    if changed:
+        about = {"joined": True, "choice": None, "may_send": False, "changed": True}
+        return shown(transaction, study_id), about
     study = get(transaction, study_id)
     row = transaction.believed("person", transaction.row("person", session.person))
     joined = row["epsilon"] is not None
     chosen = study.choice(row["epsilon"]) if joined else None
     may = study.phase() == "open" and (study.changeable or not joined)
     return study, {"joined": joined, "choice": chosen, "may_send": may, "changed": False}
-
-
-def seen_changed(transaction: store.Transaction, token: str) -> tuple[Study, dict[str, Any]]:
-    """Return the same if the study or the row was changed from outside: nothing can be sent, it can be withdrawn."""
-    _, study = _who(transaction, token)
-    about = {"joined": True, "choice": None, "may_send": False, "changed": True}
-    return shown(transaction, study), about
 
 
 def send(transaction: store.Transaction, vault: access.Vault, token: str, new: NewAnswer) -> dict[str, Any]:
@@ -386,7 +385,7 @@ def _sealed(
 
 def read_rows(body: bytes, study: Study, vault: access.Vault) -> list[dict[str, Any]]:
     """Return the people of a CSV file, their answers sealed as if they had sent them."""
-    if body.startswith(_NO_TEXT):
+    if body.startswith(_COMPRESSED):
         raise RefusedError(415)
     with os.fdopen(os.memfd_create("rows"), "wb") as file:
         file.write(body)
