@@ -306,7 +306,13 @@ def open_ledger(settings: Settings, database: store.Store) -> Ledger:
         private(head)
     if made and not there:
         raise InputError("the ledger of this server is missing: without it budgets could be overspent; bring it back")
-    if there:  # it raises if its head is missing
+    if made and not head.exists() and settings.expect_head is None:
+        # The ledger itself asks for its head only once something is charged; an old copy may be older than that.
+        raise InputError(
+            f"{head} is missing, so an old copy of the ledger could not be noticed; bring it back, or give the head "
+            "that you wrote down: --expect-head NUMBER:HASH"
+        )
+    if there:
         ledger = Ledger(where, expect_head=settings.expect_head, head_file=head)
     else:
         ledger = Ledger.create(where, head_file=head)
