@@ -100,7 +100,7 @@ def _warm() -> None:
 
 
 async def _refused(request: Request, error: Exception) -> Response:
-    """Return an error: JSON to a program, a page to a person; one who must sign in is led there."""
+    """Return an error: JSON for a program, a page for a person; a curator who must sign in is redirected."""
     refusal, path = RefusedError.of(error), request.url.path
     status, body = refusal.status_code, refusal.body(request.state.request_id)
     if path.startswith(("/api/", "/openapi")) or request.method not in {"GET", "HEAD"}:
@@ -112,7 +112,7 @@ async def _refused(request: Request, error: Exception) -> Response:
 
 
 # ---------------------------------------------------------------------------------------------------------
-# What is asked for
+# Request bodies, and what handlers share
 
 
 class CuratorKey(Strict):
@@ -155,7 +155,7 @@ def _pace_person(request: Request, token: str) -> None:
 
 
 def _participant(request: Request) -> str:
-    """Return the session of a participant, whose changes are counted."""
+    """Return a participant's session token; changes count towards their limit per minute."""
     token = access.session_token(request, access.PARTICIPANT)
     if request.method not in SAFE:
         _pace_person(request, token)

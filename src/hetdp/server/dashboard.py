@@ -57,7 +57,7 @@ def _plan_facts(p: Plan) -> dict[str, Any]:
 
 
 def shared(study: Study, level: float) -> float:
-    """Return with which ε somebody enters the current wave: its share of theirs, rounded as in the ledger."""
+    """Return the ε with which somebody enters the current wave: its share of theirs, rounded as in the ledger."""
     return ledger_level(allowed_units(level, study.current.share))
 
 

@@ -294,7 +294,7 @@ class Register:
 
 
 def private(name: str | Path) -> None:
-    """Have an SQLite file readable by its owner alone; SQLite makes its log and index with the mode of the file."""
+    """Make an SQLite file readable by its owner only, with its log and index; later ones get the mode of the file."""
     for path in (Path(f"{name}{end}") for end in ("", "-wal", "-shm")):
         with suppress(FileNotFoundError):
             if path.stat().st_mode & 0o077:

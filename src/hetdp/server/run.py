@@ -27,10 +27,10 @@ _SHUTDOWN_SECONDS = 10
 
 
 def serve(settings: Settings, host: str, port: int, *, proxy: bool = False, demo: bool = False) -> None:
-    """Serve until a signal comes; requests that are under way are finished.
+    """Serve until a signal comes; running requests are finished.
 
-    With `proxy` a client's address is what a proxy on this machine says it is; else nobody is believed about it. With
-    `demo` there is a sample study.
+    With `proxy`, a proxy on this machine is trusted to say which address a client has. With `demo`, there is a sample
+    study.
     """
     import uvicorn
 

@@ -38,7 +38,7 @@ T = TypeVar("T")
 # The version of the tables below.
 VERSION = 3
 _LOCK = 0x686574_6470  # a number of our own among PostgreSQL's advisory locks
-# Seconds after which it is tried again to empty the write-ahead log.
+# Seconds until the next attempt to empty the write-ahead log.
 _RETRY_SECONDS = 0.2
 # Seconds to wait for another connection.
 _TIMEOUT = 10
@@ -371,7 +371,7 @@ def connect(url: str) -> sa.Engine:
 
 
 def prepare(transaction: Transaction, fingerprint: str, *, trusted: bool) -> None:
-    """Have tables of this version, the vault whose fingerprint this is, and a register; raise if one does not fit."""
+    """Make or upgrade the tables, check the vault by its fingerprint, make a register; raise if one does not fit."""
     tables.create_all(transaction.connection)
     for index in people.indexes:  # which a database may lack that was made before them
         index.create(transaction.connection, checkfirst=True)

@@ -45,7 +45,7 @@ MOST_INVITATIONS = 10_000
 LARGEST_CHOICE = 20.0
 
 _PLAIN = r"^[^\x00-\x1f\x7f-\x9f\u2028\u2029]*$"
-# How files begin that unfold into more than the limit on a body allows.
+# How compressed and binary files begin: they could expand beyond the limit on a body.
 _COMPRESSED = (b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"PAR1", b"ARROW1", b"\xff\xff\xff\xff")
 _LATEST = 4_102_444_800  # the year 2100
 
@@ -292,7 +292,7 @@ def enter(transaction: store.Transaction, token: str) -> str:
 def seen(transaction: store.Transaction, token: str, *, changed: bool) -> tuple[Study, dict[str, Any]]:
     """Return a person's study and what they chose, not what they answered.
 
-    If the study or their row was changed from outside nothing can be sent; it can be withdrawn.
+    With `changed`, if the study or their row was changed from outside: nothing can be sent, but it can be withdrawn.
     """
     session, study_id = _who(transaction, token)
     if changed:
