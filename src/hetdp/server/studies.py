@@ -83,21 +83,18 @@ class Wave(Strict):
     share: Annotated[float, Field(gt=0, le=1)] = 1.0
 
 
-class _Study(Strict):
+class NewStudy(Strict):
+    """What a curator decides before anybody answers."""
+
     question: Annotated[str, Field(min_length=1, max_length=300, pattern=_PLAIN)]
     unit: Annotated[str, Field(max_length=30, pattern=_PLAIN)] = ""
+    bounds: Annotated[list[Annotated[float, Field(ge=-1e15, le=1e15)]], Field(min_length=2, max_length=2)]
     tiers: Annotated[list[Tier], Field(max_length=MOST_TIERS)] = []
     free: FreeChoice | None = None
     opens: Annotated[int, Field(ge=0, le=_LATEST)]
     waves: Annotated[list[Wave], Field(min_length=1, max_length=MOST_WAVES)]
     fewest: Annotated[int, Field(ge=1, le=10**9)] = 1
     changeable: bool = True
-
-
-class NewStudy(_Study):
-    """What a curator decides before anybody answers."""
-
-    bounds: Annotated[list[Annotated[float, Field(ge=-1e15, le=1e15)]], Field(min_length=2, max_length=2)]
 
     @model_validator(mode="after")
     def _consistent(self) -> NewStudy:
@@ -114,14 +111,22 @@ class NewStudy(_Study):
         return self
 
 
-class Study(_Study):
-    """A study as it is stored."""
+class Study(BaseModel):
+    """A study as it is stored. Its limits were checked when it was made; one that was changed can still be shown."""
 
-    model_config = ConfigDict(frozen=True, extra="ignore")  # its row also holds when it was made, and its version
+    model_config = ConfigDict(frozen=True)  # what else its row holds is left out
 
     id: str
+    question: str
+    unit: str
     lo: float
     hi: float
+    tiers: tuple[Tier, ...]
+    free: FreeChoice | None
+    opens: int
+    waves: tuple[Wave, ...]
+    fewest: int
+    changeable: bool
     wave: int
     status: str
 
