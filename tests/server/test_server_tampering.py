@@ -280,10 +280,6 @@ def plant_old_version(monkeypatch, *defences):
     if "register" in defences:
         people = store.people
 
-        def everybody(transaction, study):
-            query = sa.select(people).where(people.c.study == study).order_by(people.c.id)
-            return transaction.execute(query).all()
-
         def whose(transaction, token):
             session = access.session(transaction, token)
             person = None if session is None else session.person
@@ -293,12 +289,13 @@ def plant_old_version(monkeypatch, *defences):
             return session, study
 
         monkeypatch.setattr(store.Transaction, "vouches", lambda *_: True)
-        monkeypatch.setattr(store.Transaction, "everybody", everybody)
-        monkeypatch.setattr(store.Transaction, "same_people", lambda *_: None)
+        monkeypatch.setattr(Register, "vouch_people", lambda *_, **__: None)
         monkeypatch.setattr(access, "_proof", lambda *_, **__: "0" * 64)
         monkeypatch.setattr(studies, "_who", whose)
     if "request" in defences:
-        monkeypatch.setattr(publish, "_allowed", lambda answered, *_: {row.id: UNLIMITED for row in answered})
+        monkeypatch.setattr(
+            publish, "Request", lambda *a, people, **more: Request(*a, people=dict.fromkeys(people, UNLIMITED), **more)
+        )
     if "levels" in defences:
         monkeypatch.setattr(publish, "charges", lambda plan: np.zeros(len(plan.levels), np.int64))
 

@@ -17,7 +17,6 @@ from typing import Any
 
 import sqlalchemy as sa
 from fastapi import Request
-from starlette.responses import Response
 
 from hetdp.errors import InputError
 
@@ -142,13 +141,6 @@ def _key_text(path: Path) -> str:
 def cookie_name(kind: str, settings: Settings) -> str:
     """Return the name of a cookie; over HTTPS it is bound to this host."""
     return f"__Host-{kind}" if settings.secure else kind
-
-
-def set_cookie(response: Response, kind: str, token: str, seconds: int, settings: Settings) -> None:
-    """Hand a session to a browser: no script reads it, no other site's page sends it."""
-    response.set_cookie(
-        cookie_name(kind, settings), token, max_age=seconds, httponly=True, samesite="strict", secure=settings.secure
-    )
 
 
 def session_token(request: Request, kind: str) -> str:

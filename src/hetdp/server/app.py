@@ -63,7 +63,7 @@ def create_app(settings: Settings) -> FastAPI:
     state.rates = Rates()
     try:
         database.claim()
-        store.prepare(database, vault.fingerprint, trusted=settings.trust_database)
+        database.write(store.prepare, vault.fingerprint, trusted=settings.trust_database)
         state.first_key = database.write(access.first_key)
         state.publisher = publish.Publisher(database, vault, publish.open_ledger(settings, database))
     except BaseException:  # whatever it is, the database and its lock are released
@@ -100,7 +100,7 @@ def _warm() -> None:
 
 
 async def _refused(request: Request, error: Exception) -> Response:
-    """Return an error: JSON to a program, a page to a person; one who must sign in is led there."""
+    """Return an error: JSON for a program, a page for a person; a curator who must sign in is redirected."""
     refusal, path = RefusedError.of(error), request.url.path
     status, body = refusal.status_code, refusal.body(request.state.request_id)
     if path.startswith(("/api/", "/openapi")) or request.method not in {"GET", "HEAD"}:
@@ -112,7 +112,7 @@ async def _refused(request: Request, error: Exception) -> Response:
 
 
 # ---------------------------------------------------------------------------------------------------------
-# What is asked for
+# Request bodies, and what handlers share
 
 
 class CuratorKey(Strict):
@@ -155,7 +155,7 @@ def _pace_person(request: Request, token: str) -> None:
 
 
 def _participant(request: Request) -> str:
-    """Return the session of a participant, whose changes are counted."""
+    """Return a participant's session token; changes count towards their limit per minute."""
     token = access.session_token(request, access.PARTICIPANT)
     if request.method not in SAFE:
         _pace_person(request, token)
@@ -174,9 +174,9 @@ def my_study(request: Request, token: Participant) -> dict[str, Any]:
     """Return the question, the privacy choices with what each would cost now, and what this person chose."""
     database = _store(request)
     try:
-        study, mine = database.read(studies.seen, token)
+        study, mine = database.read(studies.seen, token, changed=False)
     except ChangedError:
-        study, mine = database.read(studies.seen_changed, token)
+        study, mine = database.read(studies.seen, token, changed=True)
     people = database.read(studies.joined, study.id)
     choices = dashboard.choices(study, people)
     return {"study": study.to_dict(), **mine, "n": sum(people.values()), "choices": choices}
@@ -222,7 +222,7 @@ def result(request: Request, study: str, wave: WaveNumber = None) -> dict[str, A
 @api.post("/api/explore", tags=["everybody"])
 def compare(request: Request, body: dashboard.Mix) -> dict[str, Any]:
     """Compare all methods for a population, and trace each over the number of people and over the last ε."""
-    pace(request, "explore", min(dashboard.A_MINUTE, request.app.state.settings.per_address))
+    pace(request, "explore", min(dashboard.REQUESTS_PER_MINUTE, request.app.state.settings.per_address))
     return dashboard.explore(body)
 
 
@@ -234,7 +234,8 @@ def compare(request: Request, body: dashboard.Mix) -> dict[str, Any]:
 def sign_in(request: Request, body: CuratorKey) -> Response:
     """Exchange the curator's key for a session."""
     pace(request, "attempt", request.app.state.settings.attempts)
-    return _session(request, "curator", _store(request).write(access.sign_in, body.key), access.CURATOR_SECONDS)
+    token = _store(request).write(access.sign_in, body.key)
+    return _with_cookie(request, "curator", token, access.CURATOR_SECONDS, {"csrf": access.csrf_of(token)})
 
 
 @api.post("/api/session/participant", tags=["sessions"])
@@ -242,7 +243,8 @@ def join(request: Request, body: Invitation) -> Response:
     """Exchange an invitation, or the link to come back, for a session."""
     pace(request, "attempt", request.app.state.settings.attempts)
     _pace_person(request, body.token)
-    return _session(request, "participant", _store(request).write(studies.enter, body.token), access.PERSON_SECONDS)
+    token = _store(request).write(studies.enter, body.token)
+    return _with_cookie(request, "participant", token, access.PERSON_SECONDS, {"csrf": access.csrf_of(token)})
 
 
 @api.delete("/api/session/{kind}", tags=["sessions"])
@@ -251,14 +253,14 @@ def sign_out(request: Request, kind: str) -> Response:
     if kind not in COOKIES:
         raise RefusedError(404)
     _store(request).write(access.close_session, access.session_token(request, COOKIES[kind]))
-    response = JSONResponse({"signed_out": True})
-    access.set_cookie(response, COOKIES[kind], "", 0, request.app.state.settings)  # with its attributes, else it stays
-    return response
+    return _with_cookie(request, kind, "", 0, {"signed_out": True})  # with its attributes, else it stays
 
 
-def _session(request: Request, kind: str, token: str, seconds: int) -> Response:
-    response = JSONResponse({"csrf": access.csrf_of(token)})
-    access.set_cookie(response, COOKIES[kind], token, seconds, request.app.state.settings)
+def _with_cookie(request: Request, kind: str, token: str, seconds: int, said: dict[str, Any]) -> Response:
+    """Return an answer that sets a session's cookie: no script can read it, and no page of another site sends it."""
+    settings, response = request.app.state.settings, JSONResponse(said)
+    name = access.cookie_name(COOKIES[kind], settings)
+    response.set_cookie(name, token, max_age=seconds, httponly=True, samesite="strict", secure=settings.secure)
     return response
 
 
@@ -269,8 +271,9 @@ def _session(request: Request, kind: str, token: str, seconds: int) -> Response:
 @api.get("/api/studies", tags=["curator"], dependencies=[CURATOR])
 def study_list(request: Request) -> list[dict[str, Any]]:
     """List all studies with how many people joined each."""
-    found, sizes = _store(request).read(studies.every), _store(request).read(studies.sizes)
-    return [{**study.to_dict(), "n": sizes.get(study.id, 0)} for study in found]
+    database = _store(request)
+    every = database.read(studies.every)
+    return [{**study.to_dict(), "n": sum(database.read(studies.joined, study.id).values())} for study in every]
 
 
 @api.post("/api/studies", tags=["curator"], dependencies=[CURATOR], status_code=201)

@@ -57,7 +57,7 @@ def _plan_facts(p: Plan) -> dict[str, Any]:
 
 
 def shared(study: Study, level: float) -> float:
-    """Return with which ε somebody enters the current wave: its share of theirs, as the ledger reckons it."""
+    """Return the ε with which somebody enters the current wave: its share of theirs, rounded as in the ledger."""
     return ledger_level(allowed_units(level, study.current.share))
 
 
@@ -71,22 +71,18 @@ def allowed_units(epsilon: float, share: float) -> int:
 def live(study: Study, people: People) -> dict[str, Any]:
     """Return what the curator sees: who joined which tier, and the library's facts about the plan."""
     p = planned(study, people) if people else None
+    rows = [] if p is None else table(p, names_of(study, people))
+    if study.free is None:  # every tier has a row, also an empty one
+        there = {row["name"]: row for row in rows}
+        empty = {"people": 0, "spent": None, "share": None}
+        rows = [{**empty, **there.get(tier.name, {}), **tier.model_dump()} for tier in study.tiers]
     return {
         "study": study.to_dict(),
         "n": sum(people.values()),
-        "joined": _joined(study, people, p),
+        "joined": rows,
         "plan": None if p is None else _plan_facts(p),
         "sentences": [] if p is None else [list(pair) for pair in text.plan_lines(p) if pair[0] in _SHOWN],
     }
-
-
-def _joined(study: Study, people: People, p: Plan | None) -> list[dict[str, Any]]:
-    """Return the rows of the table of choices: every tier, also an empty one; of free choices at most twelve bands."""
-    rows = {} if p is None else {row["name"]: row for row in table(p, names_of(study, people))}
-    if study.free is not None:
-        return list(rows.values())
-    empty = {"people": 0, "spent": None, "share": None}
-    return [{**empty, **rows.get(tier.name, {}), **tier.model_dump()} for tier in study.tiers]
 
 
 def table(p: Plan, names: Mapping[float, str]) -> list[dict[str, Any]]:
@@ -184,7 +180,7 @@ def what_if(study: Study, people: People, level: float, more: int) -> dict[str, 
 
 POINTS = 17
 # Requests from one address: a slider that is dragged asks some times a second, and each costs hundreds of plans.
-A_MINUTE = 300
+REQUESTS_PER_MINUTE = 300
 # One request is computed at a time, and so many may wait for it: answers and publications have the other threads.
 WAITING = 8
 _PLACES, _TURN = threading.BoundedSemaphore(1 + WAITING), threading.Lock()

@@ -15,6 +15,7 @@ import math
 import secrets
 import threading
 import time
+import traceback
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -162,12 +163,12 @@ class Rates:
         self._clock, self._most, self._turn = clock, most, threading.Lock()
         self._buckets: dict[tuple[str, str], tuple[float, float]] = {}
 
-    def allow(self, kind: str, who: str, a_minute: int) -> bool:
+    def allow(self, kind: str, who: str, per_minute: int) -> bool:
         """Take one request out of somebody's bucket; say whether there was one."""
         with self._turn:
             now = self._clock()
-            left, then = self._buckets.pop((kind, who), (float(a_minute), now))
-            left = min(float(a_minute), left + (now - then) * a_minute / 60)
+            left, then = self._buckets.pop((kind, who), (float(per_minute), now))
+            left = min(float(per_minute), left + (now - then) * per_minute / 60)
             if len(self._buckets) >= self._most:  # the oldest come first: a bucket that is used moves to the end
                 for key in list(itertools.islice(self._buckets, self._most // 2)):
                     del self._buckets[key]
@@ -175,10 +176,10 @@ class Rates:
             return left >= 1
 
 
-def pace(request: Request, kind: str, a_minute: int, who: str | None = None) -> None:
+def pace(request: Request, kind: str, per_minute: int, who: str | None = None) -> None:
     """Count a request of one kind; raise if somebody, or else an address, makes too many of them in a minute."""
     address = request.client.host if request.client else ""
-    if not request.app.state.rates.allow(kind, address if who is None else who, a_minute):
+    if not request.app.state.rates.allow(kind, address if who is None else who, per_minute):
         raise RefusedError(429)
 
 
@@ -229,7 +230,11 @@ class Guard:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
-                _add_headers(message, request_id)
+                headers = MutableHeaders(scope=message)
+                headers.update({name: text for name, text in HEADERS.items() if name not in headers})
+                headers["X-Request-Id"] = request_id
+                if status == 429:
+                    headers["Retry-After"] = "60"
             await send(message)
 
         try:
@@ -238,7 +243,7 @@ class Guard:
         except HTTPException as refusal:
             failure = refusal.status_code
         except Exception as error:  # noqa: BLE001  the last line of defence: its message may quote an answer
-            why = {"id": request_id, "error": type(error).__name__, "at": place(error)}
+            why = {"id": request_id, "error": type(error).__name__, "at": where_raised(error)}
             log.error("failed", extra={"facts": why})  # noqa: TRY400  a traceback would quote the message
             failure = 500
         finally:
@@ -255,7 +260,11 @@ class Guard:
         if host_of(host) not in self.hosts:
             raise RefusedError(403)
         if scope["method"] not in SAFE:
-            _same_site(headers, host)
+            # Refuse a change that a page of another origin asks for. Programs send neither header; they need a token.
+            origin = headers.get("origin")
+            foreign = origin is not None and origin.partition("://")[2].lower() != host.lower()
+            if foreign or headers.get("sec-fetch-site", "same-origin") not in {"same-origin", "none"}:
+                raise RefusedError(403)
         address = scope["client"][0] if scope.get("client") else ""
         if not self.rates.allow("address", address, self.settings.per_address):
             raise RefusedError(429)
@@ -264,30 +273,10 @@ class Guard:
             raise RefusedError(413)
 
 
-def _add_headers(message: Message, request_id: str) -> None:
-    headers = MutableHeaders(scope=message)
-    for name, text in HEADERS.items():
-        headers.setdefault(name, text)
-    headers["X-Request-Id"] = request_id
-    if message["status"] == 429:
-        headers["Retry-After"] = "60"
-
-
-def _same_site(headers: Headers, host: str) -> None:
-    """Refuse a change that a page of another origin asks for. Programs send neither header; they need a token."""
-    origin = headers.get("origin")
-    if origin is not None and origin.partition("://")[2].lower() != host.lower():
-        raise RefusedError(403)
-    if headers.get("sec-fetch-site", "same-origin") not in {"same-origin", "none"}:
-        raise RefusedError(403)
-
-
-def place(error: BaseException) -> str:
+def where_raised(error: BaseException) -> str:
     """Return file and line where an error arose, and nothing of its message."""
-    trace = error.__traceback__
-    while trace is not None and trace.tb_next is not None:
-        trace = trace.tb_next
-    return f"{Path(trace.tb_frame.f_code.co_filename).name}:{trace.tb_lineno}" if trace else "?"
+    frames = traceback.extract_tb(error.__traceback__)
+    return f"{Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else "?"
 
 
 class JsonLines(logging.Formatter):

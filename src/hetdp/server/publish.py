@@ -45,7 +45,7 @@ from hetdp.tally.groupby import Table
 from hetdp.tally.tally import Tally
 
 from . import access, dashboard, store, studies
-from .guard import RefusedError, place
+from .guard import RefusedError, where_raised
 from .register import ChangedError, new_version, private
 from .settings import Settings
 from .studies import Study
@@ -105,7 +105,7 @@ class Publisher:
             try:
                 self.publish(study.id, study.wave)
             except Exception as error:  # noqa: BLE001  the others are served; the curator is told when asking again
-                why = {"error": type(error).__name__, "at": place(error)}
+                why = {"error": type(error).__name__, "at": where_raised(error)}
                 log.warning("publication not finished", extra={"facts": {"study": study.id, **why}})
 
     def _finish(self, study: Study, answered: Sequence[Any], wave: int) -> dict[str, Any]:
@@ -134,14 +134,14 @@ class Publisher:
         """Return the facts of a release that the ledger has charged and stored; the same ones if it has already."""
         share = study.waves[wave].share
         register = self.database.register
-        used, drawn = register.used(study.id, wave), register.number(study.id, wave)
-        allowed = _allowed(answered, share, used)
+        drawn = register.number(study.id, wave)
+        allowed = _allowed(answered, share, register.used(study.id, wave))
         self.ledger.enroll({row.id: row.epsilon for row in answered})
         for attempt in range(_MOST_ATTEMPTS):
             name, about = _release_id(study.id, wave, attempt), {"study": study.id, "wave": wave}
             if drawn is not None and drawn[0] != name:
                 continue
-            reading = Reading(self, study, wave, name, answered, used, None if drawn is None else drawn[1])
+            reading = Reading(self, study, wave, name, answered, allowed, None if drawn is None else drawn[1])
             try:
                 request = Request(name, Rule.given(share=share), study.interval, people=allowed, about=about)
                 released = self.ledger.carry_out(request, reading, reading)
@@ -168,8 +168,13 @@ class Publisher:
         studies.move(transaction, study.id, wave=wave + 1, status="published" if last else "open")  # it may refuse
         transaction.execute(sa.delete(table).where((table.c.study == study.id) & (table.c.wave == wave)))
         transaction.execute(sa.insert(table).values(row))
-        if last:
-            _delete_answers(transaction, study.id, answered)
+        if last:  # the sealed answers go; who took part and with which ε stays
+            people, transaction.scrub = store.people, True
+            gone = {"answer": None, "version": new_version()}
+            mine = (people.c.study == study.id) & people.c.answer.is_not(None)
+            transaction.execute(sa.update(people).where(mine).values(gone))
+            for answer in answered:
+                transaction.wrote("person", {**answer._mapping, **gone})
         transaction.note("published", study.id, wave=wave, n=body["n"])
         transaction.after.append(lambda: self.database.register.finish(study.id, wave + 1))
         return stored(transaction, study.id, wave)
@@ -184,7 +189,7 @@ class Reading:
     wave: int
     release: str
     answered: Sequence[Any]
-    used: Mapping[str, int]
+    allowed: Mapping[str, int]
     drawn: float | None
 
     def __call__(self, places: Mapping[str, int], plan: Plan) -> Tally:
@@ -194,15 +199,13 @@ class Reading:
         """
         if plan.interval != self.study.interval or not 0 < plan.shrink <= 1:  # else a number might be too large to keep
             raise PrivacyError("this plan is not for this study; nothing was opened")
-        share, spends = self.study.waves[self.wave].share, charges(plan).tolist()
-        known = {row.id: row for row in self.answered}
+        spends = charges(plan).tolist()
         for person, at in places.items():
-            most = _most(known[person].epsilon, share, self.used.get(person, 0)) if person in known else -1
-            if not 0 <= at < len(spends) or spends[at] > most:
+            if not 0 <= at < len(spends) or spends[at] > self.allowed.get(person, -1):
                 raise PrivacyError("this plan would use an answer at more than its person allows; nothing was opened")
         uses = {person: spends[at] for person, at in places.items()}
         self.publisher.database.write(self._opening, uses)
-        sums = [0] * len(spends)
+        known, sums = {row.id: row for row in self.answered}, [0] * len(spends)
         for person, at in places.items():
             row = known[person]
             sums[at] += self.publisher.vault.open(row.answer, person, self.study.id, row.epsilon)
@@ -219,7 +222,7 @@ class Reading:
         now = studies.get(transaction, self.study.id)
         if (now.status, now.wave) != ("publishing", self.wave):
             raise ChangedError
-        transaction.same_people(self.study.id, self.answered)
+        transaction.register.vouch_people(self.study.id, self.answered, transaction.written, everybody=False)
         transaction.register.open(self.study.id, self.wave, self.release, uses)
 
 
@@ -267,16 +270,6 @@ def _closed(
     return study, answered
 
 
-def _delete_answers(transaction: store.Transaction, study: str, rows: Sequence[Any]) -> None:
-    """Delete the sealed answers of a study; who took part and with which ε stays."""
-    table, transaction.scrub = store.people, True
-    gone = {"answer": None, "version": new_version()}
-    mine = (table.c.study == study) & table.c.answer.is_not(None)
-    transaction.execute(sa.update(table).where(mine).values(gone))
-    for row in rows:
-        transaction.wrote("person", {**row._mapping, **gone})
-
-
 def stored(transaction: store.Transaction, study: str, wave: int | None = None) -> dict[str, Any]:
     """Return a published result with its study, the latest if no wave is named; all of it public."""
     table = store.results
@@ -304,16 +297,17 @@ def published(transaction: store.Transaction) -> list[dict[str, Any]]:
 def open_ledger(settings: Settings, database: store.Store) -> Ledger:
     """Return the ledger of this server; it is made once, and never again if it is missing later."""
     made = database.read(lambda transaction: transaction.fact("ledger")) is not None
+    where, head = settings.ledger, settings.ledger_head
     if settings.sqlite_file is None:
         there = sa.inspect(database.engine).has_table("hetdp_ledger")
     else:
-        there = Path(settings.ledger).exists()
+        there = Path(where).exists()
+        private(where)
+        private(head)
     if made and not there:
         raise InputError("the ledger of this server is missing: without it budgets could be overspent; bring it back")
-    where, head = settings.ledger, settings.ledger_head
-    if settings.sqlite_file is not None:
-        private(where, f"{where}-wal", f"{where}-shm", str(head))
     if made and not head.exists() and settings.expect_head is None:
+        # The ledger itself asks for its head only once something is charged; an old copy may be older than that.
         raise InputError(
             f"{head} is missing, so an old copy of the ledger could not be noticed; bring it back, or give the head "
             "that you wrote down: --expect-head NUMBER:HASH"

@@ -29,7 +29,6 @@ import hmac
 import os
 import secrets
 import sqlite3
-import stat
 import threading
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -64,7 +63,7 @@ CREATE TABLE IF NOT EXISTS waves (
     PRIMARY KEY (study, wave)
 ) WITHOUT ROWID;
 """
-_PATIENCE = 10.0
+_TIMEOUT = 10.0
 _COMMITTED = "UPDATE vouched SET mac = coming, coming = NULL, batch = NULL WHERE batch = ?"
 _UNDONE = "UPDATE vouched SET coming = NULL, batch = NULL WHERE batch = ?"
 _CHANGED = (
@@ -95,15 +94,11 @@ class Register:
         self._lock = threading.RLock()
         self._open: sqlite3.Connection | None = None
 
-    def exists(self) -> bool:
-        """Say whether there is a register."""
-        return self.path.exists()
-
     def create(self) -> None:
         """Make the register if there is none yet."""
         with suppress(OSError):
             os.close(os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600))
-        private(*(f"{self.path}{end}" for end in ("", "-wal", "-shm")))
+        private(self.path)
         with self._connected() as file:
             file.executescript(_TABLES)
 
@@ -129,7 +124,7 @@ class Register:
         `under_way` is what a transaction has written.
         """
         key, mac = (kind, row[0]), self.sign(kind, *row)
-        known = under_way[key][1] if key in under_way else self._mac(*key)
+        known = under_way[key][1] if key in under_way else self.mac(*key)
         return known is not None and hmac.compare_digest(known, mac)
 
     def vouch_people(self, study: str, rows: Iterable[Sequence[Any]], under_way: Changes, *, everybody: bool) -> None:
@@ -144,16 +139,13 @@ class Register:
         if everybody and known:
             raise ChangedError
 
-    def knows(self, kind: str, row: str) -> bool:
-        """Say whether there is such a row."""
-        return self._mac(kind, row) is not None
-
     def study_of(self, person: str) -> str | None:
         """Return the study of a person."""
         found: str | None = self._cell("SELECT study FROM vouched WHERE kind = 'person' AND id = ?", person)
         return found
 
-    def _mac(self, kind: str, row: str) -> bytes | None:
+    def mac(self, kind: str, row: str) -> bytes | None:
+        """Return the MAC of a row as this server wrote it last, if there is such a row."""
         found: bytes | None = self._cell("SELECT mac FROM vouched WHERE kind = ? AND id = ?", kind, row)
         return found
 
@@ -289,7 +281,7 @@ class Register:
                 if self._open is None:
                     address = f"{self.path.resolve().as_uri()}?mode=rw"  # never a new and empty one
                     file = sqlite3.connect(
-                        address, uri=True, timeout=_PATIENCE, isolation_level="IMMEDIATE", check_same_thread=False
+                        address, uri=True, timeout=_TIMEOUT, isolation_level="IMMEDIATE", check_same_thread=False
                     )
                     file.execute("PRAGMA journal_mode = WAL")
                     file.execute("PRAGMA synchronous = FULL")
@@ -301,9 +293,9 @@ class Register:
                 raise RefusedError(503, "register", why) from None
 
 
-def private(*names: str) -> None:
-    """Have files readable by their owner alone; SQLite makes the log and the index of a database with its mode."""
-    for path in map(Path, names):
+def private(name: str | Path) -> None:
+    """Make an SQLite file readable by its owner only, with its log and index; later ones get the mode of the file."""
+    for path in (Path(f"{name}{end}") for end in ("", "-wal", "-shm")):
         with suppress(FileNotFoundError):
-            if stat.S_IMODE(path.stat().st_mode) & 0o077:
+            if path.stat().st_mode & 0o077:
                 path.chmod(0o600)

@@ -23,14 +23,14 @@ from .guard import JsonLines
 from .register import Register
 from .settings import Settings
 
-_PATIENCE = 10
+_SHUTDOWN_SECONDS = 10
 
 
 def serve(settings: Settings, host: str, port: int, *, proxy: bool = False, demo: bool = False) -> None:
-    """Serve until a signal comes; requests that are under way are finished.
+    """Serve until a signal comes; running requests are finished.
 
-    With `proxy` a client's address is what a proxy on this machine says it is; else nobody is believed about it. With
-    `demo` there is a sample study.
+    With `proxy`, a proxy on this machine is trusted to say which address a client has. With `demo`, there is a sample
+    study.
     """
     import uvicorn
 
@@ -44,15 +44,12 @@ def serve(settings: Settings, host: str, port: int, *, proxy: bool = False, demo
     _log_to_stderr()
     config = uvicorn.Config(
         app,
-        host=host,
-        port=port,
-        workers=1,
         log_config=None,
         access_log=False,
         server_header=False,
         proxy_headers=proxy,
         forwarded_allow_ips="127.0.0.1",
-        timeout_graceful_shutdown=_PATIENCE,
+        timeout_graceful_shutdown=_SHUTDOWN_SECONDS,
         limit_concurrency=1000,
         h11_max_incomplete_event_size=2**15,
     )
@@ -73,9 +70,7 @@ def _log_to_stderr() -> None:
     """Write the log as JSON lines to stderr; of other libraries only what went wrong, without its message."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonLines())
-    root = logging.getLogger()
-    root.handlers[:] = [handler]
-    root.setLevel(logging.WARNING)
+    logging.basicConfig(handlers=[handler], level=logging.WARNING, force=True)
     logging.getLogger("hetdp.server").setLevel(logging.INFO)
 
 
@@ -104,9 +99,9 @@ def back_up(settings: Settings, folder: Path) -> None:
     if name is None:
         raise InputError("this copies SQLite; with PostgreSQL use pg_dump, which takes the ledger's tables along")
     ledger = Path(settings.ledger)
-    if not name.exists() or not ledger.exists():
-        missing = name if not name.exists() else ledger
-        raise InputError(f"there is no database {missing}; start the server first, or bring it back")
+    for path in (name, ledger):
+        if not path.exists():
+            raise InputError(f"there is no database {path}; start the server first, or bring it back")
     try:
         folder.mkdir(mode=0o700)
     except OSError:

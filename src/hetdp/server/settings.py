@@ -22,7 +22,7 @@ class Settings:
     key
         The key of the vault in hexadecimal (64 digits), usually from the environment; else `key_file` is used.
     key_file
-        Where the key of the vault lies, mode 600; made at the first start. None: beside the SQLite file.
+        The file that holds the key of the vault, mode 600; made at the first start. None: beside the SQLite file.
     hosts
         The names under which the server may be asked. Anything else in the Host header is refused.
     origin
@@ -69,7 +69,7 @@ class Settings:
 
     @property
     def vault_file(self) -> Path:
-        """Where the key of the vault lies."""
+        """The file that holds the key of the vault."""
         if self.key_file is not None:
             return self.key_file
         name = self.sqlite_file

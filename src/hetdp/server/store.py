@@ -38,10 +38,10 @@ T = TypeVar("T")
 # The version of the tables below.
 VERSION = 3
 _LOCK = 0x686574_6470  # a number of our own among PostgreSQL's advisory locks
-# Seconds after which it is tried again to empty the write-ahead log.
-_SOON = 0.2
+# Seconds until the next attempt to empty the write-ahead log.
+_RETRY_SECONDS = 0.2
 # Seconds to wait for another connection.
-_PATIENCE = 10
+_TIMEOUT = 10
 
 tables = sa.MetaData()
 
@@ -179,10 +179,6 @@ class Transaction:
         rows = self.execute(sa.select(people).where(people.c.study == study).order_by(people.c.id)).all()
         self.register.vouch_people(study, rows, self.written, everybody=True)
         return list(rows)
-
-    def same_people(self, study: str, rows: Sequence[Any]) -> None:
-        """Raise if rows of a study's people that were read before are not those that this server wrote last."""
-        self.register.vouch_people(study, rows, self.written, everybody=False)
 
     def fact(self, name: str) -> str | None:
         """Return a single fact, if it is there."""
@@ -323,9 +319,9 @@ class Store:
                 cursor = raw.cursor()
                 cursor.execute("PRAGMA busy_timeout=50")
                 (busy, *_) = cursor.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
-                cursor.execute(f"PRAGMA busy_timeout={1000 * _PATIENCE}")
+                cursor.execute(f"PRAGMA busy_timeout={1000 * _TIMEOUT}")
             if busy:
-                self._emptying = threading.Timer(_SOON, self._empty_log)
+                self._emptying = threading.Timer(_RETRY_SECONDS, self._empty_log)
                 self._emptying.daemon = True
                 self._emptying.start()
 
@@ -341,7 +337,7 @@ class Store:
 
     def _decide(self) -> dict[int, bool]:
         """Decide by the rows that are there what the register does not know to be committed; return what came."""
-        if not self._doubt or not self.register.exists():
+        if not self._doubt or not self.register.path.exists():
             return {}
         doubtful, came = self.register.in_doubt(), {}
         if doubtful:
@@ -363,8 +359,8 @@ def connect(url: str) -> sa.Engine:
     if address.get_backend_name() == "sqlite" and address.database:
         name = address.database
         os.close(os.open(name, os.O_RDWR | os.O_CREAT, 0o600))
-        private(name, f"{name}-wal", f"{name}-shm")
-        return sqlite_engine(name, patience=_PATIENCE, pragmas=("foreign_keys = ON", "secure_delete = ON"))
+        private(name)
+        return sqlite_engine(name, patience=_TIMEOUT, pragmas=("foreign_keys = ON", "secure_delete = ON"))
     if address.drivername in {"postgresql", "postgres"}:
         address = address.set(drivername="postgresql+psycopg")
     return sa.create_engine(address, hide_parameters=True)
@@ -374,15 +370,11 @@ def connect(url: str) -> sa.Engine:
 # The first thing at every start
 
 
-def prepare(database: Store, fingerprint: str, *, trusted: bool = False) -> None:
-    """Have tables of this version, the vault whose fingerprint this is, and a register; raise if one does not fit."""
-    tables.create_all(database.engine)
+def prepare(transaction: Transaction, fingerprint: str, *, trusted: bool) -> None:
+    """Make or upgrade the tables, check the vault by its fingerprint, make a register; raise if one does not fit."""
+    tables.create_all(transaction.connection)
     for index in people.indexes:  # which a database may lack that was made before them
-        index.create(database.engine, checkfirst=True)
-    database.write(_prepared, fingerprint, trusted=trusted)
-
-
-def _prepared(transaction: Transaction, fingerprint: str, *, trusted: bool) -> None:
+        index.create(transaction.connection, checkfirst=True)
     older = _upgraded(transaction)
     sealed_by = transaction.fact("vault")
     if sealed_by is None:
@@ -391,7 +383,7 @@ def _prepared(transaction: Transaction, fingerprint: str, *, trusted: bool) -> N
         raise InputError("this is not the key with which the answers were sealed; nothing was changed")
     register = transaction.register
     people_there = any(transaction.execute(sa.select(table.c.id).limit(1)).first() for table in (studies, people))
-    if not register.exists() and not trusted and people_there:
+    if not register.path.exists() and not trusted and people_there:
         why = "an older hetdp made none: " if older else "bring it back, or "
         raise InputError(
             f"{register.path} is missing, so answers that were put back or changed could not be noticed; {why}"

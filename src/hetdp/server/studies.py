@@ -44,8 +44,8 @@ MOST_INVITATIONS = 10_000
 LARGEST_CHOICE = 20.0
 
 _PLAIN = r"^[^\x00-\x1f\x7f-\x9f\u2028\u2029]*$"
-# How files begin that unfold into more than the limit on a body allows.
-_NO_TEXT = (b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"PAR1", b"ARROW1", b"\xff\xff\xff\xff")
+# How compressed and binary files begin: they could expand beyond the limit on a body.
+_COMPRESSED = (b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"PAR1", b"ARROW1", b"\xff\xff\xff\xff")
 _LATEST = 4_102_444_800  # the year 2100
 
 
@@ -74,12 +74,6 @@ class FreeChoice(Strict):
     least: Annotated[float, Field(ge=1e-3, le=LARGEST_CHOICE)]
     most: Annotated[float, Field(ge=1e-3, le=LARGEST_CHOICE)]
 
-    @model_validator(mode="after")
-    def _ordered(self) -> FreeChoice:
-        if not self.least < self.most:
-            raise ValueError("least must be below most")
-        return self
-
 
 class Wave(Strict):
     """One publication: when its answers close, and the share of everybody's ε that it may spend."""
@@ -88,9 +82,12 @@ class Wave(Strict):
     share: Annotated[float, Field(gt=0, le=1)] = 1.0
 
 
-class _Study(Strict):
+class NewStudy(Strict):
+    """What a curator decides before anybody answers."""
+
     question: Annotated[str, Field(min_length=1, max_length=300, pattern=_PLAIN)]
     unit: Annotated[str, Field(max_length=30, pattern=_PLAIN)] = ""
+    bounds: Annotated[list[Annotated[float, Field(ge=-1e15, le=1e15)]], Field(min_length=2, max_length=2)]
     tiers: Annotated[list[Tier], Field(max_length=MOST_TIERS)] = []
     free: FreeChoice | None = None
     opens: Annotated[int, Field(ge=0, le=_LATEST)]
@@ -98,16 +95,12 @@ class _Study(Strict):
     fewest: Annotated[int, Field(ge=1, le=10**9)] = 1
     changeable: bool = True
 
-
-class NewStudy(_Study):
-    """What a curator decides before anybody answers."""
-
-    bounds: Annotated[list[Annotated[float, Field(ge=-1e15, le=1e15)]], Field(min_length=2, max_length=2)]
-
     @model_validator(mode="after")
     def _consistent(self) -> NewStudy:
         closes = [self.opens, *(wave.closes for wave in self.waves)]
         names, levels = {tier.name for tier in self.tiers}, {tier.level for tier in self.tiers}
+        if self.free and not self.free.least < self.free.most:
+            raise ValueError("least must be below most")
         if closes != sorted(set(closes)):
             raise ValueError("times must ascend")
         if bool(self.tiers) == bool(self.free) or not len(names) == len(levels) == len(self.tiers):
@@ -117,14 +110,22 @@ class NewStudy(_Study):
         return self
 
 
-class Study(_Study):
-    """A study as it is stored."""
+class Study(BaseModel):
+    """A study as it is stored. Its limits were checked when it was made; one that was changed can still be shown."""
 
-    model_config = ConfigDict(frozen=True, extra="ignore")  # its row also holds when it was made, and its version
+    model_config = ConfigDict(frozen=True)  # what else its row holds is left out
 
     id: str
+    question: str
+    unit: str
     lo: float
     hi: float
+    tiers: tuple[Tier, ...]
+    free: FreeChoice | None
+    opens: int
+    waves: tuple[Wave, ...]
+    fewest: int
+    changeable: bool
     wave: int
     status: str
 
@@ -239,13 +240,6 @@ def every(transaction: store.Transaction) -> list[Study]:
     return [Study.of(dict(row._mapping)) for row in transaction.execute(sa.select(store.studies).order_by(*order))]
 
 
-def sizes(transaction: store.Transaction) -> dict[str, int]:
-    """Return how many people have joined each study."""
-    table = store.people
-    query = sa.select(table.c.study, sa.func.count(table.c.epsilon).label("people")).group_by(table.c.study)
-    return {row.study: row.people for row in transaction.execute(query)}
-
-
 def joined(transaction: store.Transaction, study: str) -> dict[float, int]:
     """Return {ε: people} of a study; a choice stays when the answer is deleted after the last publication."""
     level = store.people.c.epsilon
@@ -299,22 +293,21 @@ def enter(transaction: store.Transaction, token: str) -> str:
     return access.open_session(transaction, transaction.believed("person", found)["id"], access.PERSON_SECONDS)
 
 
-def seen(transaction: store.Transaction, token: str) -> tuple[Study, dict[str, Any]]:
-    """Return a person's study and what they chose, not what they answered."""
+def seen(transaction: store.Transaction, token: str, *, changed: bool) -> tuple[Study, dict[str, Any]]:
+    """Return a person's study and what they chose, not what they answered.
+
+    With `changed`, if the study or their row was changed from outside: nothing can be sent, but it can be withdrawn.
+    """
     session, study_id = _who(transaction, token)
+    if changed:
+        about = {"joined": True, "choice": None, "may_send": False, "changed": True}
+        return shown(transaction, study_id), about
     study = get(transaction, study_id)
     row = transaction.believed("person", transaction.row("person", session.person))
     joined = row["epsilon"] is not None
     chosen = study.choice(row["epsilon"]) if joined else None
     may = study.phase() == "open" and (study.changeable or not joined)
     return study, {"joined": joined, "choice": chosen, "may_send": may, "changed": False}
-
-
-def seen_changed(transaction: store.Transaction, token: str) -> tuple[Study, dict[str, Any]]:
-    """Return the same if the study or the row was changed from outside: nothing can be sent, it can be withdrawn."""
-    _, study = _who(transaction, token)
-    about = {"joined": True, "choice": None, "may_send": False, "changed": True}
-    return shown(transaction, study), about
 
 
 def send(transaction: store.Transaction, vault: access.Vault, token: str, new: NewAnswer) -> dict[str, Any]:
@@ -344,18 +337,18 @@ def withdraw(transaction: store.Transaction, token: str) -> dict[str, Any]:
     """Delete a person's answer, until answers are read; they may send another one until closing."""
     session, study = _who(transaction, token)
     row = transaction.row("person", session.person)
-    believed = row if row is not None and transaction.vouches("person", row) else None
-    if believed is not None and believed["epsilon"] is None:
+    believed = row if row is not None and transaction.vouches("person", row) else {}
+    if believed and believed["epsilon"] is None:
         return {"withdrawn": True}
-    published = believed is not None and believed["answer"] is None
+    published = believed and believed["answer"] is None
     if published or _being_read(transaction, study):
         raise RefusedError(409, "closed", "Answers are closed: they are being published, or were.")
-    links = {name: believed[name] for name in ("invitation", "again")} if believed is not None else {}
-    gone = dict.fromkeys(store.people.c.keys()) | {"id": session.person, "study": study, "version": new_version()}
+    gone = dict.fromkeys(store.people.c.keys()) | {name: believed.get(name) for name in ("invitation", "again")}
+    gone |= {"id": session.person, "study": study, "version": new_version()}
     if row is None:  # somebody has removed it; it comes back empty
         transaction.insert("person", [gone])
     else:
-        transaction.change("person", gone | links)
+        transaction.change("person", gone)
     transaction.scrub = True
     return {"withdrawn": True}
 
@@ -396,7 +389,7 @@ def _sealed(
 
 def read_rows(body: bytes, study: Study, vault: access.Vault) -> list[dict[str, Any]]:
     """Return the people of a CSV file, their answers sealed as if they had sent them."""
-    if body.startswith(_NO_TEXT):
+    if body.startswith(_COMPRESSED):
         raise RefusedError(415)
     with os.fdopen(os.memfd_create("rows"), "wb") as file:
         file.write(body)
@@ -413,9 +406,10 @@ def read_rows(body: bytes, study: Study, vault: access.Vault) -> list[dict[str, 
         levels = [study.level(None, level) if study.free else level for level in batch.epsilon.tolist()]
         people = [access.new_id() for _ in levels]
         sealed = _sealed(np.asarray(batch.values), levels, study, vault, people)
-        for person, level, answer in zip(people, levels, sealed, strict=True):
-            row = {"id": person, "study": study.id, "epsilon": level, "answer": answer, "version": new_version()}
-            found.append(row)
+        found.extend(
+            {"id": person, "study": study.id, "epsilon": level, "answer": answer, "version": new_version()}
+            for person, level, answer in zip(people, levels, sealed, strict=True)
+        )
     return found
 
 
@@ -423,7 +417,7 @@ def add_rows(transaction: store.Transaction, study: str, key: str, people: list[
     """Add people from a file; those of a key that came before are there already."""
     key = access.digest("import", key)
     before = transaction.row("import", key)
-    if before is not None or transaction.register.knows("import", key):
+    if before is not None or transaction.register.mac("import", key) is not None:
         known = transaction.believed("import", before)  # taken out of the database, its people would come a second time
         if known["study"] != study:
             raise RefusedError(409, "key", "This idempotency key was used for another study.")
