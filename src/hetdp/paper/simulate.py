@@ -271,7 +271,7 @@ def mechanism_of(name: str, levels: Levels, interval: Interval, variance: float 
             return Affine(np.zeros(len(levels)), np.zeros(0), spread=0.0, pull=1.0)
         return Sampling(sampling.METHOD.shape(levels, 0.25).weight, levels, t, fixed=variant == "fixed")
     planned = plan(levels, bounds=interval, method=name, variance=variance)
-    errors = planned.predicted.errors
+    errors = planned.errors
     return Affine(planned.person_weight, np.array(errors.scales), errors.spread, errors.pull)
 
 

@@ -1,4 +1,4 @@
-"""The mean in one call: read → plan → release. Its `Statistic` is in `statistics.statistic`."""
+"""The mean in one call: read → plan → release. Its `Statistic` is in `core.plan`."""
 
 from __future__ import annotations
 
