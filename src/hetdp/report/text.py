@@ -354,11 +354,11 @@ def _bar(spent: float, asked: float, top: float) -> str:
     return part.format(dark, "#0072B2") + part.format(max(full - dark, 0), "#9ecae1") + more
 
 
-def page(title: str, body: str) -> str:
+def page(title: str, body: str, more_style: str = "") -> str:
     """Return a whole HTML page around a report."""
     style = "body{font:16px/1.55 system-ui,sans-serif;max-width:58rem;margin:2.5rem auto;padding:0 1.2rem}"
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">'
-        f"<title>{html.escape(title)}</title><style>:root{{color-scheme:light dark}}{style}</style></head>"
+        f"<title>{html.escape(title)}</title><style>:root{{color-scheme:light dark}}{style}{more_style}</style></head>"
         f"<body><h1>{html.escape(title)}</h1>{body}</body></html>"
     )
