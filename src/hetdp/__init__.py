@@ -17,8 +17,7 @@ from .core.levels import Levels
 from .core.plan import Plan, plan
 from .errors import HetdpError, InputError, PrivacyError
 from .estimators import methods
-from .privacy.release import Release, release
-from .report.groups import Groups
+from .privacy.release import Groups, Release, release
 from .sources import read
 from .statistics.mean import mean
 from .tally.tally import Tally
