@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import sqlite3
@@ -37,6 +38,22 @@ def test_mean_prints_everything_a_reader_needs(hetdp_command, people):
     assert (code, err) == (0, "")
     for word in READERS_NEED.split("|"):
         assert word in out, word
+
+
+@pytest.mark.parametrize("command", ["mean", "plan", "check"])
+def test_a_dash_reads_standard_input_and_leaves_no_copy(command, hetdp_command, people, monkeypatch, tmp_path):
+    """Control: without the dash nothing is read from there."""
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    options = [*MEAN, "--json"] if command == "mean" else [*MEAN]
+    codes = []
+    for source in ("-", people):
+        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(people.read_bytes())))
+        code, out, err = hetdp_command(command, source, *options)
+        codes.append((code, err, json.loads(out)["n"] if command == "mean" else len(out.splitlines())))
+        assert (sys.stdin.buffer.read() == b"") == (source == "-")
+    assert codes[0] == codes[1]
+    assert codes[0][:2] == (0, "")
+    assert [path for path in tmp_path.iterdir() if path.name.startswith("hetdp-")] == []
 
 
 def test_json_is_strict_and_says_the_same(hetdp_command, people):
@@ -394,7 +411,7 @@ def test_a_plan_and_a_comparison_count_a_person_once(hetdp_command, tmp_path):
         assert any("everybody counts once" in sentence for sentence in plan["assumptions"])
     rows = json.loads(hetdp_command("plan", table, *options)[1])
     assert rows["n"] == len(visits)
-    assert any("Every row is another person" in sentence for sentence in rows["assumptions"])
+    assert any("every row is another person" in sentence for sentence in rows["assumptions"])
     compared = [hetdp_command("compare", table, "--person", "who", "--rows", "average", *options)[1]]
     compared.append(
         hetdp_command("compare", "--tier", "a=0.1:40", "--tier", "b=2:20", "--bounds", "0", "3", "--json")[1]

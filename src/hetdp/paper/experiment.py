@@ -110,13 +110,12 @@ class Points(dict[Any, dict[str, Simulation]]):
 
 @dataclass(frozen=True)
 class Experiment:
-    """One figure, table or example. `ours` marks those that the paper does not have; `picture` those with one."""
+    """One figure, table or example, its place in the paper (or "ours"), and whether it has a picture."""
 
     name: str
     title: str
     place: str
     run: Callable[[Settings], Result]
-    ours: bool = False
     picture: bool = True
 
 

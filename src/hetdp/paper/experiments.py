@@ -457,10 +457,10 @@ _ALL = (  # in the order of the paper, ours last
     Experiment("table-2", "Six methods, a thousand different ε", "Table II", _table2),
     Experiment("example-2", "Stretching does not become exact", "Example 2", _example2),
     Experiment("remark-2", "LDPE is optimal beside a public dataset", "Remark 2", _remark2, picture=False),
-    Experiment("minimax", "The best affine estimator with Laplace noise against ADPM", "ours", _minimax, ours=True),
-    Experiment("certificate", "How far from the best possible", "ours", _certificate, ours=True),
-    Experiment("all-methods", "Every method on the populations of Table II", "ours", _all_methods, ours=True),
-    Experiment("optimum", "How far is anything from the best possible, for small n", "ours", _optimum, ours=True),
+    Experiment("minimax", "The best affine estimator with Laplace noise against ADPM", "ours", _minimax),
+    Experiment("certificate", "How far from the best possible", "ours", _certificate),
+    Experiment("all-methods", "Every method on the populations of Table II", "ours", _all_methods),
+    Experiment("optimum", "How far is anything from the best possible, for small n", "ours", _optimum),
 )
 EXPERIMENTS = {experiment.name: experiment for experiment in _ALL}
 
