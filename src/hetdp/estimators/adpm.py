@@ -44,7 +44,13 @@ def saturation(epsilon: NDArray[np.float64], count: NDArray[np.int64], rho: floa
     if not level.size or np.isinf(level[0]) or np.isinf(rho):
         return np.inf
     with np.errstate(over="ignore"):
-        slope = np.cumsum(people * level)
+        return root(level, people * level, rho)
+
+
+def root(level: NDArray[np.float64], mass: NDArray[np.float64], rho: float) -> float:
+    """Return the root t of G(t) = Σ mass·(t − level)₊ = ρ, for at least one level, ascending, and positive masses."""
+    with np.errstate(over="ignore", divide="ignore"):
+        slope = np.cumsum(mass)
         rise = np.zeros_like(level)  # G at each level
         np.cumsum(slope[:-1] * (level[1:] - level[:-1]), out=rise[1:])
         last = int(np.searchsorted(rise, rho)) - 1  # the last level with G < ρ

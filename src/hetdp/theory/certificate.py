@@ -20,6 +20,7 @@ from hetdp.core.domain import Interval
 from hetdp.core.levels import Levels
 from hetdp.core.plan import plan
 from hetdp.errors import InputError
+from hetdp.estimators.adpm import root
 
 Floats = NDArray[np.float64]
 
@@ -204,14 +205,7 @@ def _shares(size: Floats, mass: Floats, rho: float) -> Floats:
     Nearly the best shares, and ADPM's in disguise: for small ε they are min(ε, t)/t with Σ ε·(t − ε)₊ = 2ρ, where
     ADPM has 8 and this 4 to 6.
     """
-    if not size.size:
-        return size
-    with np.errstate(over="ignore", divide="ignore"):
-        slope = np.cumsum(mass)
-        rise = np.concatenate([[0.0], np.cumsum(slope[:-1] * np.diff(size))])
-        last = int(np.searchsorted(rise, rho)) - 1
-        t = size[last] + (rho - rise[last]) / slope[last]
-        return np.asarray(np.minimum(1.0, size / t))
+    return np.minimum(1.0, size / root(size, mass, rho)) if size.size else size
 
 
 def _beta(b: float, nodes: int) -> tuple[Floats, Floats]:
