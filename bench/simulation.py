@@ -35,7 +35,7 @@ def estimators(eps: Floats, rng: np.random.Generator) -> dict[str, Estimate]:
             found[name] = _sampling(eps, rng)
         else:
             planned = hetdp.plan(eps, method=name, bounds=(-0.5, 0.5))
-            found[name] = _affine(planned.weights(eps), np.array(planned.predicted.errors.scales), rng)
+            found[name] = _affine(planned.weights(eps), np.array(planned.errors.scales), rng)
     return found
 
 

@@ -17,8 +17,7 @@ from .core.levels import Levels
 from .core.plan import Plan, plan
 from .errors import HetdpError, InputError, PrivacyError
 from .estimators import methods
-from .privacy.release import Release, release
-from .report.groups import Groups
+from .privacy.release import Groups, Release, release
 from .sources import read
 from .statistics.mean import mean
 from .tally.tally import Tally
@@ -71,21 +70,14 @@ __all__ = [
 ]
 
 _LATER = {
-    "Audit": "checks.audit",
-    "audit": "checks.audit",
-    "Certificate": "theory.certificate",
-    "certificate": "theory.certificate",
-    "Comparison": "report.compare",
-    "compare": "report.compare",
-    "Explanation": "report.explain",
-    "explain": "report.explain",
-    "Ledger": "ledger",
-    "Optimum": "theory.optimal",
-    "optimal": "theory.optimal",
-    "people_needed": "theory.target",
-    "Target": "theory.target",
-    "Simulation": "paper.simulate",
-    "simulate": "paper.simulate",
+    "checks.audit": ("Audit", "audit"),
+    "ledger": ("Ledger",),
+    "paper.simulate": ("Simulation", "simulate"),
+    "report.compare": ("Comparison", "compare"),
+    "report.explain": ("Explanation", "explain"),
+    "theory.certificate": ("Certificate", "certificate"),
+    "theory.optimal": ("Optimum", "optimal"),
+    "theory.target": ("Target", "people_needed"),
 }
 """Names that are imported when they are first used, so that `import hetdp` stays fast."""
 
@@ -93,10 +85,10 @@ _LATER = {
 def __getattr__(name: str) -> Any:
     if name == "paper":
         return import_module(f"{__name__}.{name}")
-    if name in _LATER:
-        found = getattr(import_module(f"{__name__}.{_LATER[name]}"), name)
-        globals()[name] = found
-        return found
+    for module, names in _LATER.items():
+        if name in names:
+            globals()[name] = getattr(import_module(f"{__name__}.{module}"), name)
+            return globals()[name]
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import sqlite3
@@ -37,6 +38,22 @@ def test_mean_prints_everything_a_reader_needs(hetdp_command, people):
     assert (code, err) == (0, "")
     for word in READERS_NEED.split("|"):
         assert word in out, word
+
+
+@pytest.mark.parametrize("command", ["mean", "plan", "check"])
+def test_a_dash_reads_standard_input_and_leaves_no_copy(command, hetdp_command, people, monkeypatch, tmp_path):
+    """Control: without the dash nothing is read from there."""
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    options = [*MEAN, "--json"] if command == "mean" else [*MEAN]
+    codes = []
+    for source in ("-", people):
+        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(people.read_bytes())))
+        code, out, err = hetdp_command(command, source, *options)
+        codes.append((code, err, json.loads(out)["n"] if command == "mean" else len(out.splitlines())))
+        assert (sys.stdin.buffer.read() == b"") == (source == "-")
+    assert codes[0] == codes[1]
+    assert codes[0][:2] == (0, "")
+    assert [path for path in tmp_path.iterdir() if path.name.startswith("hetdp-")] == []
 
 
 def test_json_is_strict_and_says_the_same(hetdp_command, people):

@@ -13,10 +13,9 @@ from hypothesis import strategies as st
 
 import hetdp
 from hetdp import Interval, PrivacyError
-from hetdp.core.plan import _drawn
+from hetdp.core.plan import Mean, _drawn
 from hetdp.estimators import find
 from hetdp.estimators.adpm import saturation
-from hetdp.statistics.statistic import Mean
 from support import bounds as intervals
 
 Q = 2**20

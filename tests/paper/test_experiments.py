@@ -11,7 +11,7 @@ import pytest
 
 import hetdp
 from hetdp import cli as _cli
-from hetdp.paper import experiments, tables
+from hetdp.paper import experiments
 from support import UNIT
 
 FIGURE_1B = {0.1: 700}
@@ -48,19 +48,21 @@ def test_unknown_experiments_are_refused(monkeypatch, capsys):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("population", tables.POPULATIONS)
+@pytest.mark.parametrize("population", experiments.POPULATIONS)
 def test_table_2_is_reproduced_within_the_printed_digits(population):
     """Averaged over twelve redraws of ε; natural logarithm; exact errors for Beta(2, 3) data."""
-    found = tables.logs(population, 12, seed=7)
-    column = list(tables.POPULATIONS).index(population)
-    for name, printed in tables.PRINTED.items():
-        assert np.mean(found[name]) == pytest.approx(printed[column], abs=tables.WITHIN.get(name, 0.12)), name
+    found = experiments.logs(population, 12, seed=7)
+    column = list(experiments.POPULATIONS).index(population)
+    for name, printed in experiments.PRINTED.items():
+        assert np.mean(found[name]) == pytest.approx(printed[column], abs=experiments.WITHIN.get(name, 0.12)), name
 
 
 def test_that_table_2_would_notice_another_logarithm():
     """Control: with log₁₀ no entry fits."""
-    found = tables.logs("high", 2, seed=7)
-    assert all(abs(np.mean(found[name]) / math.log(10) - printed[0]) > 0.3 for name, printed in tables.PRINTED.items())
+    found = experiments.logs("high", 2, seed=7)
+    assert all(
+        abs(np.mean(found[name]) / math.log(10) - printed[0]) > 0.3 for name, printed in experiments.PRINTED.items()
+    )
 
 
 def test_figure_1b_saturates_where_the_paper_says():

@@ -37,21 +37,6 @@ def test_a_plan_and_a_release_give_their_facts_as_json(release):
     assert plan.to_dict()["tiers"][1]["epsilon"] == "inf"
 
 
-def test_a_plan_says_the_same_as_what_it_predicts():
-    """Control: the predictions of another plan differ."""
-    plan, other = (hetdp.plan(LEVELS, bounds=(0, 1), method=method) for method in ("adpm", "uniform"))
-    predicted = plan.predicted
-    assert plan.predicted is predicted
-    assert (plan.noise_scale, plan.worst_case_mse, plan.worst_case_error, plan.mse(0.1), plan.frontier(0.05)) == (
-        predicted.noise_scale,
-        predicted.worst_case_mse,
-        predicted.worst_case_error,
-        predicted.mse(0.1),
-        predicted.frontier(0.05),
-    )
-    assert plan.radius(0.9, "normal") == predicted.radius(0.9, "normal") != other.radius(0.9, "normal")
-
-
 @pytest.fixture
 def counted(monkeypatch):
     """How often the facts that cost something are computed."""

@@ -28,7 +28,6 @@ from decimal import Decimal, localcontext
 from fractions import Fraction
 from itertools import combinations
 from pathlib import Path
-from textwrap import fill
 from typing import Any
 
 import numpy as np
@@ -43,6 +42,8 @@ from hetdp.estimators import methods as every_method
 from hetdp.files import jsonable
 from hetdp.privacy.release import floored_sum, release, release_records
 from hetdp.privacy.sampling import KEEP_ONE, SamplingPlan
+from hetdp.report import plots
+from hetdp.report.text import Grid, body, epsilon, shorten, spent_epsilon, text
 from hetdp.sources import read
 from hetdp.tally.tally import Tally
 
@@ -149,22 +150,15 @@ class Audit:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the audit as plain data; infinities are written "inf"."""
-        public = {"draws": self.draws, "alpha": self.alpha, "alpha_each": self.alpha_each, "refusals": self.refusals}
-        sampler, findings = ([part.to_dict() for part in parts] for parts in (self.fits, self.findings))
-        control = self.control.to_dict()
-        return dict(
-            jsonable({"holds": self.holds, **public, "sampler": sampler, "control": control, "findings": findings})
-        )
+        facts = {"holds": self.holds, **asdict(self), "sampler": [fit.to_dict() for fit in self.fits]}
+        del facts["fits"]
+        facts |= {"findings": [found.to_dict() for found in self.findings], "control": self.control.to_dict()}
+        return dict(jsonable(facts))
 
     def report(self) -> str:
         """Return the audit as text."""
         control = (*_cells(self.control)[:-1], "found" if self.control.holds else "NOT FOUND")
-        rows = [_HEADINGS, *map(_cells, self.findings), control]
-        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-        sides = "<<>>>>><"
-        row_form = "  ".join(f"{{:{side}{width}}}" for side, width in zip(sides, widths, strict=True))
-        table = [row_form.format(*row).rstrip() for row in rows]
-        broken = sum(not found.holds for found in self.findings) + sum(not fit.passed for fit in self.fits)
+        broken = sum(not part.holds for part in self.findings) + sum(not fit.passed for fit in self.fits)
         verdict = "no claim is broken" if self.control.holds else "NOTHING SHOWN: the planted over-spend was not found"
         if broken:
             verdict = f"BROKEN: {broken} of the claims do not hold; do not release with this installation"
@@ -174,14 +168,10 @@ class Audit:
         notes += [("Noise", str(fit)) for fit in self.fits]
         wrong = f"together they are wrong with probability at most {self.alpha:g}"
         notes += [("Draws", f"{self.draws:,} releases of each dataset, half of them to choose the event; {wrong}")]
-        notes += _NOTICES.items()
-        lines = (fill(text, 100, initial_indent=f"{name:13}", subsequent_indent=13 * " ") for name, text in notes)
-        return "\n".join([*table, "", *lines])
+        return text(body([Grid(_HEADINGS, [*map(_cells, self.findings), control]), [*notes, *_NOTICES.items()]]))
 
     def plot(self, path: str | Path) -> None:
         """Write a picture: what is claimed and what was shown, for every method and level."""
-        from hetdp.report import plots
-
         drawn, (axes,) = plots.figure(width=6.6, height=4.6)
         points = [f for f in self.findings if f.lower_bound is not None and 0 < f.claimed < math.inf]
         claims = [f.claimed for f in points] or [1.0]
@@ -193,11 +183,7 @@ class Audit:
         curve = [reach(x, self.draws, self.alpha_each) for x in line]
         axes.plot(line, curve, "--", color=plots.DASHED, linewidth=1, label=f"what {self.draws:,} draws can show")
         for method in dict.fromkeys(f.method for f in points):
-            some = [f for f in points if f.method == method]
-            look: dict[str, Any] = {
-                "marker": plots.MARKERS.get(method, "o"),
-                "color": plots.COLOURS.get(method, plots.DASHED),
-            }
+            some, look = [f for f in points if f.method == method], plots.look(method)
             shown = [f.lower_bound or 0.0 for f in some]  # open markers stay visible where points coincide
             axes.plot([f.claimed for f in some], shown, linestyle="", fillstyle="none", label=method, **look)
         axes.set(xscale="log", xlim=(low, high), ylim=(-low / 5, high))
@@ -417,8 +403,6 @@ def _releasing(planned: Plan, level: int, people: int) -> Callable[[], float]:
 
 
 def _cells(finding: Finding) -> tuple[str, ...]:
-    from hetdp.report.text import epsilon, shorten, spent_epsilon
-
     public = math.isinf(finding.claimed)
     claimed, asked = spent_epsilon(finding.claimed), epsilon(finding.epsilon)
     exact = "–" if public else spent_epsilon(finding.exact_loss)

@@ -14,8 +14,7 @@ import typer
 from hetdp.checks import check as checks
 from hetdp.core.domain import Interval
 from hetdp.errors import InputError
-from hetdp.privacy.release import Release
-from hetdp.report.groups import Groups
+from hetdp.privacy.release import Groups, Release
 from hetdp.sources import Form, Source
 from hetdp.sources import tally as tally_of
 from hetdp.statistics import mean as means

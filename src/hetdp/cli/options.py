@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import shutil
+import sys
 import tomllib
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Annotated, Any
 
-from typer import Argument, Option
+from typer import Argument, Context, Option
 
 from hetdp.core.domain import epsilon_of
 from hetdp.core.levels import Levels, joined_names
@@ -20,18 +23,38 @@ Pair = tuple[float, float]
 
 # Where the people are
 
-_FILES = "Files with one row per person (CSV, TSV, Parquet, Arrow IPC, NDJSON; gz, zst; globs)"
+
+def _with_stdin(context: Context, names: list[str] | None) -> list[str] | None:
+    """Return the sources, standard input as a copy that only this user can read and that goes when the command ends.
+
+    A file is opened more than once (its header, then its rows), which a pipe does not allow.
+    """
+    if "-" not in (names or []):
+        return names
+    folder = TemporaryDirectory(prefix="hetdp-")
+    context.call_on_close(folder.cleanup)
+    file = Path(folder.name, "stdin")
+    with file.open("wb") as copy:
+        shutil.copyfileobj(sys.stdin.buffer, copy)
+    return [str(file) if name == "-" else name for name in names or []]
+
+
+_FILES = "Files with one row per person (CSV, TSV, Parquet, Arrow IPC, NDJSON; gz, zst; globs; - reads stdin)"
 Sources = Annotated[
-    list[str], Argument(help=f"{_FILES}, or the URL of a PostgreSQL or SQLite database.", metavar="SOURCE")
+    list[str],
+    Argument(help=f"{_FILES}, or the URL of a PostgreSQL or SQLite database.", metavar="SOURCE", callback=_with_stdin),
 ]
 SourcesOrTallies = Annotated[
     list[str],
     Argument(
         help=f"{_FILES}, tallies that `hetdp tally` wrote, or the URL of a PostgreSQL or SQLite database.",
         metavar="SOURCE",
+        callback=_with_stdin,
     ),
 ]
-PublicSources = Annotated[Texts, Argument(help="A table with everybody's ε; no value is used.", metavar="SOURCE")]
+PublicSources = Annotated[
+    Texts, Argument(help="A table with everybody's ε; no value is used.", metavar="SOURCE", callback=_with_stdin)
+]
 Value = Annotated[Text, Option(help="The column with the private values.", metavar="COL")]
 PrivateColumn = Annotated[Text, Option(help="The private column: lines may be too short for it.", metavar="COL")]
 Epsilon = Annotated[Text, Option(help="The column with everybody's ε: a number, inf or public.", metavar="COL")]

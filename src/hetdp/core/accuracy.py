@@ -6,22 +6,19 @@ import math
 import numbers
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from statistics import NormalDist
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hetdp.errors import InputError
-from hetdp.estimators import Shape, find
+from hetdp.estimators import Shape
 
 from .domain import GRID, Interval
 from .levels import Levels
 
 if TYPE_CHECKING:
     from .plan import Plan
-
-IntervalKind = Literal["guaranteed", "normal"]
 
 
 @dataclass(frozen=True)
@@ -82,79 +79,6 @@ def sampling_errors(levels: Levels, keep: NDArray[np.float64], scale: float) -> 
     people = float(np.sum(levels.count[keep > 0]))
     scales = (scale,) if scale else ()
     return Errors(1 / expected, pull, 2 * scale**2, people / expected**2, scales, bias=0.0)
-
-
-@dataclass(frozen=True, eq=False)
-class Predictions:
-    """What follows from a plan for its estimate, in units of the values. `Plan` offers the same names."""
-
-    plan: Plan
-    errors: Errors
-
-    @property
-    def noise_scale(self) -> float:
-        """The scale of the Laplace noise (of several: the root of their squares)."""
-        return math.hypot(*self.errors.scales) * self.plan.interval.width
-
-    @property
-    def worst_case_error(self) -> float:
-        """The root of the worst-case mean squared error."""
-        return math.sqrt(self.errors.worst(self.plan.variance_bound)) * self.plan.interval.width
-
-    @property
-    def worst_case_mse(self) -> float:
-        """The mean squared error for the worst distribution on the interval.
-
-        Rounding values to the grid can add a bias of (hi − lo)/2²¹, which is left out: it matters beyond 10¹⁰ people.
-        """
-        return self.errors.worst(self.plan.variance_bound) * self.plan.interval.width * self.plan.interval.width
-
-    def mse(self, variance: float, mean: float | None = None) -> float:
-        """Return the mean squared error at a variance and a mean, by default the mean that is worst for it."""
-        interval, errors = self.plan.interval, self.errors
-        v = unit_variance(variance, interval)
-        offset = 0.25 - v if mean is None else ((mean - interval.mid) / interval.width) ** 2
-        return (errors.spread * v + errors.pull * offset + errors.noise) * interval.width * interval.width
-
-    def radius(self, level: float, kind: IntervalKind) -> float:
-        """Return r: the unclamped estimate is within r of μ with probability at least `level`."""
-        if not 0 < level < 1:
-            raise InputError(f"the confidence level must be between 0 and 1 (got {level:g}); 0.95 is usual")
-        if kind not in ("guaranteed", "normal"):
-            raise InputError(f"the kind of an interval is 'guaranteed' or 'normal' (got {kind!r})")
-        plan, errors = self.plan, self.errors
-        if plan.abstains:
-            return plan.interval.width / 2
-        if kind == "guaranteed":
-            radius = guaranteed_radius(errors.ranges, errors.scales, level)
-        else:
-            variance = worst_corner(errors.spread, errors.pull - (2 * errors.bias) ** 2, plan.variance_bound)
-            radius = NormalDist().inv_cdf((1 + level) / 2) * math.sqrt(errors.noise + variance)
-        radius += errors.bias + rounding(plan.total, len(plan.noise) + 1)
-        precision = math.ulp(max(map(abs, plan.bounds)))  # the estimate and the ends of an interval are doubles
-        return radius * plan.interval.width + 2 * precision
-
-    def frontier(self, tolerance: float) -> float:
-        """Return the smallest cap on everybody's ε that keeps the worst-case error within the tolerance."""
-        if not tolerance > 0:
-            raise InputError(f"the tolerance must be positive (got {tolerance:g}); 0.01 is one per cent")
-        if self.plan.abstains:
-            return 0.0
-        levels, bound, rule = self.plan.levels, self.plan.variance_bound, find(self.plan.method)
-
-        def error(cap: float) -> float:
-            capped = levels.capped(cap)
-            return objective(capped, rule.shape(capped, bound), bound)
-
-        goal = error(math.inf) * (1 + tolerance)
-        if rule.abstains and goal >= MIDPOINT.worst(bound):  # the midpoint is as good
-            return 0.0
-        spent = float(self.plan.spent.max())
-        start = spent if math.isfinite(spent) else 1.0
-        if rule.shape(levels, bound).apart:  # a cap at a level merges groups: the error jumps there
-            private = levels.epsilon[(levels.epsilon > 0) & (levels.epsilon < math.inf)].tolist()
-            start = next((level for level in private if error(level) <= goal), start)
-        return least(lambda cap: error(cap) <= goal, start)
 
 
 def objective(levels: Levels, shape: Shape, variance: float) -> float:

@@ -6,11 +6,21 @@ from collections.abc import Mapping
 
 from hetdp.errors import InputError
 
-from . import adpm, fme, ldpe, minimax, proportional, sampling, stretch, threshold, uniform
+from . import adpm, fme, ldpe, minimax, plain, sampling
 from .shape import Method, Shape
 
-_MODULES = (adpm, minimax, proportional, uniform, ldpe, fme, sampling, stretch, threshold)
-_REGISTRY: dict[str, Method] = {module.METHOD.name: module.METHOD for module in _MODULES}
+_METHODS = (
+    adpm.METHOD,
+    minimax.METHOD,
+    plain.PROPORTIONAL,
+    plain.UNIFORM,
+    ldpe.METHOD,
+    fme.METHOD,
+    sampling.METHOD,
+    plain.STRETCH,
+    plain.THRESHOLD,
+)
+_REGISTRY = {method.name: method for method in _METHODS}
 
 __all__ = ["Method", "Shape", "find", "methods"]
 

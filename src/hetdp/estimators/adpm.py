@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from hetdp.core.levels import Levels
 
-from .shape import Method, Shape, capped
+from .shape import Method, Shape
 
 
 def saturation(epsilon: NDArray[np.float64], count: NDArray[np.int64], rho: float) -> float:
@@ -44,11 +44,33 @@ def saturation(epsilon: NDArray[np.float64], count: NDArray[np.int64], rho: floa
     if not level.size or np.isinf(level[0]) or np.isinf(rho):
         return np.inf
     with np.errstate(over="ignore"):
-        slope = np.cumsum(people * level)
+        return root(level, people * level, rho)
+
+
+def root(level: NDArray[np.float64], mass: NDArray[np.float64], rho: float) -> float:
+    """Return the root t of G(t) = Σ mass·(t − level)₊ = ρ, for at least one level, ascending, and positive masses."""
+    with np.errstate(over="ignore", divide="ignore"):
+        slope = np.cumsum(mass)
         rise = np.zeros_like(level)  # G at each level
         np.cumsum(slope[:-1] * (level[1:] - level[:-1]), out=rise[1:])
         last = int(np.searchsorted(rise, rho)) - 1  # the last level with G < ρ
         return float(level[last] + (rho - rise[last]) / slope[last])
+
+
+def capped(epsilon: NDArray[np.float64], cap: float) -> NDArray[np.float64]:
+    """Return min(ε, cap) divided by the largest of them, without ever dividing by infinity.
+
+    >>> capped(np.array([0.0, 0.5, np.inf]), 2.0)
+    array([0.  , 0.25, 1.  ])
+    >>> capped(np.array([0.0, 0.5, np.inf]), np.inf)
+    array([0., 0., 1.])
+    """
+    top = min(cap, float(epsilon.max()))
+    if top == 0:
+        return np.zeros_like(epsilon)
+    if np.isinf(top):
+        return np.isinf(epsilon).astype(np.float64)
+    return np.minimum(epsilon, top) / top
 
 
 def _shape(levels: Levels, variance: float) -> Shape:

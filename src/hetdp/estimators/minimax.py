@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from hetdp.core.levels import Levels
 
-from .adpm import saturation
-from .shape import Method, Shape, capped
+from .adpm import capped, saturation
+from .shape import Method, Shape
 
 _NOTHING = 1e-50
 """A total Σmin(ε, t) below this counts as this: noise that large is never drawn."""

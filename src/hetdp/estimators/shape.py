@@ -65,19 +65,3 @@ class Method:
     def label(self) -> str:
         """The short name that the literature uses, as in a legend."""
         return self.title.partition(":")[0]
-
-
-def capped(epsilon: NDArray[np.float64], cap: float) -> NDArray[np.float64]:
-    """Return min(ε, cap) divided by the largest of them, without ever dividing by infinity.
-
-    >>> capped(np.array([0.0, 0.5, np.inf]), 2.0)
-    array([0.  , 0.25, 1.  ])
-    >>> capped(np.array([0.0, 0.5, np.inf]), np.inf)
-    array([0., 0., 1.])
-    """
-    top = min(cap, float(epsilon.max()))
-    if top == 0:
-        return np.zeros_like(epsilon)
-    if np.isinf(top):
-        return np.isinf(epsilon).astype(np.float64)
-    return np.minimum(epsilon, top) / top

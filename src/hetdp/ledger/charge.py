@@ -15,10 +15,9 @@ import numpy as np
 
 from hetdp.core.domain import Interval
 from hetdp.core.levels import Levels, round_down
-from hetdp.core.plan import Plan, plan
+from hetdp.core.plan import Mean, Plan, plan
 from hetdp.errors import PrivacyError
 from hetdp.privacy.exact import NoiseTerm
-from hetdp.statistics.statistic import Mean
 
 from .amounts import UNLIMITED, Floats, Ints, Rule, charges, levels
 from .chain import integers, reals

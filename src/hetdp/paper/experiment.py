@@ -1,14 +1,21 @@
-"""What an experiment is: a claim of the paper (or ours), numbers, a picture, and a verdict."""
+"""What an experiment is: a claim of the paper (or ours), numbers, a picture, a verdict; and a folder with them all."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+import csv
+import html
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from hetdp.core.plan import Plan, plan
+from hetdp.files import to_json, write_whole
+from hetdp.report.plots import COLOURS, DASHED, MARKERS, beside, figure, plain, require, save
+from hetdp.report.text import page
 
 from .simulate import Simulation, simulate
 
@@ -103,13 +110,12 @@ class Points(dict[Any, dict[str, Simulation]]):
 
 @dataclass(frozen=True)
 class Experiment:
-    """One figure, table or example. `ours` marks those that the paper does not have; `picture` those with one."""
+    """One figure, table or example, its place in the paper (or "ours"), and whether it has a picture."""
 
     name: str
     title: str
     place: str
     run: Callable[[Settings], Result]
-    ours: bool = False
     picture: bool = True
 
 
@@ -141,8 +147,6 @@ class Curve:
 
 def picture(*panels: tuple[Sequence[Curve], str, str, str]) -> Figure:
     """Return panels side by side: curves, the names of the two axes, and which of them are logarithmic ("xy")."""
-    from hetdp.report.plots import COLOURS, DASHED, MARKERS, beside, figure, plain
-
     drawn, axes = figure(len(panels))
     for axis, (curves, x, y, log) in zip(axes, panels, strict=True):
         for c in curves:
@@ -162,3 +166,87 @@ def picture(*panels: tuple[Sequence[Curve], str, str, str]) -> Figure:
         if any(c.label for c in curves):
             beside(axis)
     return drawn
+
+
+# A folder with all of them ------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Done:
+    """One experiment that was run."""
+
+    experiment: Experiment
+    result: Result
+    seconds: float
+
+    @property
+    def holds(self) -> bool:
+        """Whether every claim holds."""
+        return all(verdict.holds for verdict in self.result.verdicts)
+
+
+def reproduce(
+    experiments: Iterable[Experiment], out: Path, settings: Settings, tell: Callable[[str], None] = lambda _: None
+) -> list[Done]:
+    """Run experiments and write `out`/index.html with all of them; each is written as soon as it is done."""
+    chosen = list(experiments)
+    if any(experiment.picture for experiment in chosen):
+        require()
+    out.mkdir(parents=True, exist_ok=True)
+    done: list[Done] = []
+    for experiment in chosen:
+        tell(f"{experiment.name}: {experiment.title}")
+        start = time.monotonic()
+        done.append(Done(experiment, experiment.run(settings), time.monotonic() - start))
+        _write(done[-1], out)
+        write_whole(out / "index.html", _page(done, settings), public=True)
+    return done
+
+
+def _write(done: Done, out: Path) -> None:
+    name, result = done.experiment.name, done.result
+    with (out / f"{name}.csv").open("w", newline="", encoding="utf-8") as file:
+        csv.writer(file).writerows([result.columns, *result.rows])
+    verdicts = [asdict(verdict) for verdict in result.verdicts]
+    write_whole(out / f"{name}.json", to_json(verdicts) + "\n", public=True)
+    if result.figure is not None:
+        drawn = result.figure()
+        for kind in ("png", "svg"):
+            save(drawn, out / f"{name}.{kind}")
+
+
+_STYLE = """
+h2 { margin: 3rem 0 .2rem; } a { color: inherit; } img { max-width: 100%; background: #fff; border-radius: 8px; }
+table { border-collapse: collapse; width: 100%; } .place { opacity: .7; } .yes { color: #2da44e; }
+td, th { text-align: left; vertical-align: top; padding: .35rem .8rem .35rem 0; border-top: 1px solid #8886; }
+.no { color: #e5534b; font-weight: 600; }
+"""
+
+
+def _page(done: list[Done], settings: Settings) -> str:
+    runs = f"{settings.runs:,} runs per point" if settings.runs else "the paper's own numbers of runs"
+    how = "a quick look with fewer runs and coarser grids" if settings.quick and not settings.runs else runs
+    held = sum(verdict.holds for item in done for verdict in item.result.verdicts)
+    total = sum(len(item.result.verdicts) for item in done)
+    said = (
+        f"<p>{held} of {total} claims hold. Computed with {how}, seed {settings.seed}. "
+        "Where the paper and the mathematics disagree, the errata say why.</p>"
+    )
+    title = "Mean Estimation Under Heterogeneous Privacy, reproduced"
+    return page(title, said + "".join(map(_section, done)), _STYLE)
+
+
+def _section(item: Done) -> str:
+    entry, result = item.experiment, item.result
+    rows = "".join(
+        f'<tr><td class="{"yes" if v.holds else "no"}">{"✓ holds" if v.holds else "✗ differs"}</td>'
+        f"<td>{html.escape(v.claim)}</td><td>{html.escape(v.found)}</td></tr>"
+        for v in result.verdicts
+    )
+    picture = f'<img src="{entry.name}.png" alt="{html.escape(entry.title)}">' if result.figure is not None else ""
+    links = f'<a href="{entry.name}.csv">numbers</a>' + (f' · <a href="{entry.name}.svg">SVG</a>' if picture else "")
+    return (
+        f'<h2 id="{entry.name}">{html.escape(entry.title)}</h2>'
+        f'<p class="place">{html.escape(entry.place)} · {links} · {item.seconds:.1f} s</p>{picture}'
+        f"<table><tr><th></th><th>Claim</th><th>Found</th></tr>{rows}</table>"
+    )

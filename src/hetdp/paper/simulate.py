@@ -54,8 +54,6 @@ class Simulation:
         The standard error of `mse`.
     exact_mse
         The exact mean squared error; None where there is no formula (a clamped estimate, a function of unknown mean).
-    seconds
-        How long it took, all methods of one call together.
     """
 
     method: str
@@ -63,7 +61,6 @@ class Simulation:
     mse: float
     standard_error: float
     exact_mse: float | None
-    seconds: float
 
     @property
     def z(self) -> float | None:
@@ -145,7 +142,6 @@ def simulate(  # noqa: PLR0913  the choices of an experiment
     >>> round(found.exact_mse * 1e4, 4), abs(found.z) < 5
     (3.9894, True)
     """
-    start = perf_counter()
     levels, interval, seed = Levels.given(levels), Interval.of(bounds), _seed(rng)
     names = [method] if isinstance(method, str) else method
     if not isinstance(names, (list, tuple)) or not names or not all(isinstance(name, str) for name in names):
@@ -156,9 +152,9 @@ def simulate(  # noqa: PLR0913  the choices of an experiment
     mechanisms = [mechanism_of(name, levels, interval, variance, variant) for name in names]
     mse, error = _Study.of(law, levels.count, mechanisms, clamp=clamp).run(int(runs), seed, progress=progress)
     exact = [m.mse(law) if law.known and not clamp else None for m in mechanisms]
-    area, seconds = interval.width * interval.width, perf_counter() - start
+    area = interval.width * interval.width
     found = {
-        name: Simulation(name, int(runs), mse[i] * area, error[i] * area, None if e is None else e * area, seconds)
+        name: Simulation(name, int(runs), mse[i] * area, error[i] * area, None if e is None else e * area)
         for i, (name, e) in enumerate(zip(names, exact, strict=True))
     }
     return found[method] if isinstance(method, str) else found
@@ -271,7 +267,7 @@ def mechanism_of(name: str, levels: Levels, interval: Interval, variance: float 
             return Affine(np.zeros(len(levels)), np.zeros(0), spread=0.0, pull=1.0)
         return Sampling(sampling.METHOD.shape(levels, 0.25).weight, levels, t, fixed=variant == "fixed")
     planned = plan(levels, bounds=interval, method=name, variance=variance)
-    errors = planned.predicted.errors
+    errors = planned.errors
     return Affine(planned.person_weight, np.array(errors.scales), errors.spread, errors.pull)
 
 

@@ -2,35 +2,50 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hetdp.core.accuracy import IntervalKind
 from hetdp.core.domain import GRID
 from hetdp.core.levels import Levels, round_down
-from hetdp.core.plan import Plan
+from hetdp.core.plan import IntervalKind, Plan
 from hetdp.errors import InputError, PrivacyError
-from hetdp.files import to_json
 from hetdp.report.facts import release_facts
-from hetdp.report.text import body, release_parts, text, to_html
+from hetdp.report.text import (
+    Grid,
+    Parts,
+    Reported,
+    assumed_lines,
+    epsilon,
+    number,
+    release_parts,
+    spent_epsilon,
+)
 from hetdp.tally.tally import Tally
 
 from .exact import NoiseTerm, weigh
 from .noise import coins, loss, noisy
 from .sampling import KEEP_ONE, SamplingPlan
 
-if TYPE_CHECKING:
-    from rich.console import RenderableType
-
 _ASKED = 8
+CHECKED = (
+    "Each person is in one group, so their value enters one of these means only (parallel composition): the whole "
+    "table protects everybody at their own ε. Who is in which group is public."
+)
+ASSUMED = (
+    "Assumed: every row is another person, so that a value enters one of these means only. It was not checked, because "
+    "no column of ids was named: somebody with rows in several groups spends the sum over them. Who is in which group "
+    "is public."
+)
+"""What a table of groups promises as a whole: with a column of ids, and without."""
 
 
 @dataclass(frozen=True, eq=False)
-class Release:
+class Release(Reported):
     """One private number and everything public about it. All of it may be published.
 
     Attributes
@@ -58,25 +73,13 @@ class Release:
         bounds = self.plan.interval
         return bounds.clamp(self.unclamped - radius), bounds.clamp(self.unclamped + radius)
 
-    def report(self, level: float = 0.95) -> str:
-        """Return the release as text."""
-        return text(self.body(level))
-
-    def body(self, level: float = 0.95) -> RenderableType:
-        """Return the release for a rich console."""
-        return body(release_parts(self, level))
-
-    def html(self, level: float = 0.95) -> str:
-        """Return the release as a piece of HTML."""
-        return to_html(release_parts(self, level))
+    def parts(self, level: float) -> Parts:
+        """Return the report as its parts."""
+        return release_parts(self, level)
 
     def to_dict(self, level: float = 0.95) -> dict[str, Any]:
         """Return the release as plain data."""
         return release_facts(self, level)
-
-    def to_json(self) -> str:
-        """Return the release as JSON; infinities are written "inf"."""
-        return to_json(self.to_dict())
 
     def __float__(self) -> float:
         return self.estimate
@@ -88,8 +91,43 @@ class Release:
     def __repr__(self) -> str:
         return f"Release(estimate={self.estimate:.6g}, n={self.plan.n}, method={self.plan.method!r})"
 
-    __str__ = report
-    _repr_html_ = html
+
+class Groups(Reported, dict[str, Release]):
+    """{group: release}, in the order of the groups. All of it may be published.
+
+    Attributes
+    ----------
+    composition
+        What is promised for the table as a whole, in a sentence; the loss is in one group only if ids were checked.
+    """
+
+    def __init__(self, releases: Mapping[str, Release], *, checked: bool) -> None:
+        super().__init__(releases)
+        self.composition = CHECKED if checked else ASSUMED
+
+    def to_dict(self, level: float = 0.95) -> dict[str, Any]:
+        """Return the releases as plain data."""
+        groups = {name: release.to_dict(level) for name, release in self.items()}
+        return {"groups": groups, "composition": self.composition}
+
+    def parts(self, level: float) -> Parts:
+        """Return a table of the groups, and what is promised for it as a whole."""
+        headings = ("Group", "People", "Estimate", f"{level:.0%} interval", "Worst case", "t", "Most spent")
+        rows = []
+        for name, release in self.items():
+            p = release.plan
+            error = p.worst_case_error
+            low, high = (number(x, error) for x in release.confidence_interval(level))
+            estimate = number(release.estimate, error) + (" (midpoint, no data used)" if p.abstains else "")
+            t = "–" if p.threshold is None or p.abstains else epsilon(p.threshold)
+            spent = spent_epsilon(float(p.spent.max()))
+            rows.append((name, f"{p.n:,}", estimate, f"{low} to {high}", f"± {number(error, error)}", t, spent))
+        said = [sentence for r in self.values() for sentence in (*r.plan.facts.assumptions, *r.notes)]
+        together = [("Together", self.composition), *assumed_lines(list(dict.fromkeys(said)))]
+        return [Grid(headings, rows), together]
+
+    def __repr__(self) -> str:
+        return f"Groups({{{', '.join(f'{name!r}: {release!r}' for name, release in self.items())}}})"
 
 
 def release(tally: Tally, plan: Plan) -> Release:

@@ -22,12 +22,11 @@ from functools import cached_property, lru_cache
 
 import numpy as np
 
-from hetdp.core.accuracy import Predictions, sampling_errors
+from hetdp.core.accuracy import Errors, sampling_errors
 from hetdp.core.levels import Levels
-from hetdp.core.plan import Plan
+from hetdp.core.plan import Plan, Statistic
 from hetdp.errors import PrivacyError
 from hetdp.estimators import Shape
-from hetdp.statistics.statistic import Statistic
 
 from .exact import LARGEST_SCALE, Floats, Ints, NoiseTerm, below, lattice, scale_for, weigh
 
@@ -97,10 +96,10 @@ class SamplingPlan(Plan):
         return np.asarray(self.units * (self.keep / KEEP_ONE) / self.total, dtype=np.float64)
 
     @cached_property
-    def predicted(self) -> Predictions:
-        """What this plan predicts, computed once."""
+    def errors(self) -> Errors:
+        """What the mean squared error is made of, on an interval of length 1."""
         scale = sum(term.scale for term in self.noise) / self.total
-        return Predictions(self, sampling_errors(self.levels, self.keep / KEEP_ONE, scale))
+        return sampling_errors(self.levels, self.keep / KEEP_ONE, scale)
 
 
 def sampling_plan(method: str, levels: Levels, statistic: Statistic, shape: Shape, bound: float) -> SamplingPlan | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from fractions import Fraction
 from typing import Any
 
@@ -82,8 +82,7 @@ class Explanation:
     def to_dict(self) -> dict[str, Any]:
         """Return the explanation as plain data; infinities are written "inf"."""
         guesses = [{"before": p, "after": self.guess(p)} for p in _GUESSES]
-        facts = {"epsilon": self.epsilon, "odds": self.odds, "guess_from_half": self.guess_from_half}
-        return dict(jsonable({**facts, "advantage": self.advantage, "guesses": guesses, "text": self.report()}))
+        return dict(jsonable({**asdict(self), "guesses": guesses, "text": self.report()}))
 
     __str__ = report
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hetdp.core.domain import GRID
-from hetdp.core.plan import Plan, plan
+from hetdp.core.plan import Plan, Row, plan
 from hetdp.estimators import find
 from hetdp.files import jsonable
 from hetdp.privacy.sampling import SamplingPlan
@@ -117,11 +117,9 @@ class Facts:
     def frontier(self) -> list[dict[str, Any]]:
         """What could be promised everyone for a little more error, and how many people allow more than that."""
         levels = self.plan.levels
-        caps = [(tolerance, self.plan.frontier(tolerance)) for tolerance in TOLERANCES]
-        return [
-            {"more_mse": more, "cap": cap, "people": int(levels.count[levels.epsilon > cap].sum())}
-            for more, cap in caps
-        ]
+        caps = {tolerance: self.plan.frontier(tolerance) for tolerance in TOLERANCES}
+        gain = {more: int(levels.count[levels.epsilon > cap].sum()) for more, cap in caps.items()}
+        return [{"more_mse": more, "cap": cap, "people": gain[more]} for more, cap in caps.items()]
 
     @property
     def assumptions(self) -> tuple[str, ...]:
@@ -131,7 +129,7 @@ class Facts:
     def to_dict(self) -> dict[str, Any]:
         """Return the plan as plain data for JSON."""
         p = self.plan
-        facts: dict[str, Any] = {
+        facts = {
             "schema": SCHEMA,
             "version": __version__,
             "statistic": p.statistic.name,
@@ -147,18 +145,7 @@ class Facts:
             "worst_case_mse": p.worst_case_mse,
             "worst_case_error": p.worst_case_error,
             "even_spread_error": self.even_spread_error,
-            "tiers": [
-                {
-                    "name": row.name,
-                    "epsilon": row.epsilon,
-                    "people": row.count,
-                    "spent": row.spent,
-                    "free": row.free,
-                    "weight": row.weight,
-                    "share": row.share,
-                }
-                for row in p.table
-            ],
+            "tiers": [_tier(row) for row in p.table],
             "levels_rounded_down": p.levels.rounded,
             "alternatives": self.alternatives,
             "certificate": self.certificate,
@@ -172,8 +159,12 @@ class Facts:
             },
             "assumptions": self.assumptions,
         }
-        plain: dict[str, Any] = jsonable(facts)
-        return plain
+        return dict(jsonable(facts))
+
+
+def _tier(row: Row) -> dict[str, Any]:
+    facts = asdict(row)
+    return {"name": facts.pop("name"), "people": facts.pop("count"), **facts, "free": row.free, "share": row.share}
 
 
 def release_facts(r: Release, level: float) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from hetdp.errors import HetdpError
 
@@ -59,6 +59,11 @@ def save(drawn: Figure, path: Path) -> None:
         drawn.savefig(path, dpi=160, metadata={"Date": None} if path.suffix == ".svg" else None)
 
 
+def look(method: str) -> dict[str, Any]:
+    """Return the colour and the marker of a method, in all pictures the same."""
+    return {"color": COLOURS.get(method, DASHED), "marker": MARKERS.get(method, "o")}
+
+
 def plain(axis: Axis) -> None:
     """Label a logarithmic axis with 0.1, 0.2, 0.5, 1 and so on."""
     from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
@@ -78,14 +83,13 @@ def comparison(compared: Comparison) -> Figure:
     planned = [entry for entry in compared.entries if entry.plan is not None]
     drawn, (left, right) = figure(2, height=0.36 * len(planned) + 1.7)
     for i, entry in enumerate(planned):
-        colour, marker = COLOURS.get(entry.method, DASHED), MARKERS.get(entry.method, "o")
-        place = len(planned) - 1 - i
-        left.plot(entry.worst_case_error, place, marker, color=colour, markersize=8)
-        left.plot(entry.data_error, place, marker, color=colour, markersize=8, fillstyle="none")
+        place, drawn_as = len(planned) - 1 - i, look(entry.method)
+        left.plot(entry.worst_case_error, place, markersize=8, linestyle="", **drawn_as)
+        left.plot(entry.data_error, place, markersize=8, linestyle="", fillstyle="none", **drawn_as)
         rows = [] if entry.plan is None else [row for row in entry.plan.table if 0 < row.spent < float("inf")]
         thick = 1 + 0.6 * place  # what coincides stays visible as a rim
-        right.plot([row.epsilon for row in rows], [row.spent for row in rows], color=colour, marker=marker,
-                   markersize=3 + thick, linewidth=thick, label=entry.method)  # fmt: skip
+        allowed, spent = [row.epsilon for row in rows], [row.spent for row in rows]
+        right.plot(allowed, spent, markersize=3 + thick, linewidth=thick, label=entry.method, **drawn_as)
     left.axvline(compared.floor, color=DASHED, linestyle="--", linewidth=1)
     left.text(
         compared.floor, len(planned) - 0.5, " no ε-DP method can be below in the worst case", color=DASHED, fontsize=8

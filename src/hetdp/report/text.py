@@ -8,11 +8,12 @@ import io
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from hetdp.estimators import find
+from hetdp.files import to_json
 
 from .facts import Band
 
@@ -354,11 +355,42 @@ def _bar(spent: float, asked: float, top: float) -> str:
     return part.format(dark, "#0072B2") + part.format(max(full - dark, 0), "#9ecae1") + more
 
 
-def page(title: str, body: str) -> str:
+class Reported:
+    """What has a report: as text, as HTML and as JSON, in a terminal and in a notebook."""
+
+    def parts(self, level: float) -> Parts:
+        """Return the report as its parts; intervals have this level of confidence."""
+        raise NotImplementedError
+
+    def to_dict(self, level: float = 0.95) -> dict[str, Any]:
+        """Return the same as plain data."""
+        raise NotImplementedError
+
+    def to_json(self) -> str:
+        """Return the same as JSON; infinities are written "inf"."""
+        return to_json(self.to_dict())
+
+    def body(self, level: float = 0.95) -> RenderableType:
+        """Return the report for a rich console."""
+        return body(self.parts(level))
+
+    def report(self, level: float = 0.95) -> str:
+        """Return the report as text."""
+        return text(self.body(level))
+
+    def html(self, level: float = 0.95) -> str:
+        """Return the report as a piece of HTML."""
+        return to_html(self.parts(level))
+
+    __str__ = report
+    _repr_html_ = html
+
+
+def page(title: str, body: str, more_style: str = "") -> str:
     """Return a whole HTML page around a report."""
     style = "body{font:16px/1.55 system-ui,sans-serif;max-width:58rem;margin:2.5rem auto;padding:0 1.2rem}"
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">'
-        f"<title>{html.escape(title)}</title><style>:root{{color-scheme:light dark}}{style}</style></head>"
+        f"<title>{html.escape(title)}</title><style>:root{{color-scheme:light dark}}{style}{more_style}</style></head>"
         f"<body><h1>{html.escape(title)}</h1>{body}</body></html>"
     )

@@ -1,4 +1,4 @@
-"""The mean in one call: read → plan → release. Its `Statistic` is in `statistics.statistic`."""
+"""The mean in one call: read → plan → release. Its `Statistic` is in `core.plan`."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ from hetdp.core.domain import Interval
 from hetdp.core.plan import plan
 from hetdp.errors import InputError
 from hetdp.estimators import find
-from hetdp.privacy.release import Release, release, release_records
-from hetdp.report.groups import Groups
+from hetdp.privacy.release import Groups, Release, release, release_records
 from hetdp.sources import Form, Rows, Source, read_groups, records, tally
 from hetdp.tally.tally import Tally
 

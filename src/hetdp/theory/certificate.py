@@ -20,12 +20,12 @@ from hetdp.core.domain import Interval
 from hetdp.core.levels import Levels
 from hetdp.core.plan import plan
 from hetdp.errors import InputError
+from hetdp.estimators.adpm import root
 
 Floats = NDArray[np.float64]
 
 _ROUNDED = 1 + 2.0**-11  # levels that were rounded down to 12 bits stand for an ε below this times theirs
 _MARGIN = 1 - 1e-6  # what a computed bound is multiplied by: rounding and quadrature err by far less
-_GOLDEN = (math.sqrt(5) - 1) / 2
 
 
 @dataclass(frozen=True)
@@ -205,14 +205,7 @@ def _shares(size: Floats, mass: Floats, rho: float) -> Floats:
     Nearly the best shares, and ADPM's in disguise: for small ε they are min(ε, t)/t with Σ ε·(t − ε)₊ = 2ρ, where
     ADPM has 8 and this 4 to 6.
     """
-    if not size.size:
-        return size
-    with np.errstate(over="ignore", divide="ignore"):
-        slope = np.cumsum(mass)
-        rise = np.concatenate([[0.0], np.cumsum(slope[:-1] * np.diff(size))])
-        last = int(np.searchsorted(rise, rho)) - 1
-        t = size[last] + (rho - rise[last]) / slope[last]
-        return np.asarray(np.minimum(1.0, size / t))
+    return np.minimum(1.0, size / root(size, mass, rho)) if size.size else size
 
 
 def _beta(b: float, nodes: int) -> tuple[Floats, Floats]:
@@ -238,22 +231,13 @@ TECHNIQUES: dict[str, Callable[[Floats, NDArray[np.int64]], float]] = {
 
 
 def _argmax(function: Callable[[float], float], low: float, high: float) -> float:
-    """Return where a function is about largest: on a grid, then by golden section. Every point gives a valid bound."""
+    """Return where a function is about largest: on a grid, then between its points. Every point gives a valid bound."""
+    from scipy.optimize import minimize_scalar
+
     grid: list[float] = np.linspace(low, high, 25).tolist()
     best = max(range(25), key=[function(x) for x in grid].__getitem__)
-    left, right = grid[max(best - 1, 0)], grid[min(best + 1, 24)]
-    first, second = right - _GOLDEN * (right - left), left + _GOLDEN * (right - left)
-    one, two = function(first), function(second)
-    while right - left > 2e-3:
-        if one > two:
-            right, second, two = second, first, one
-            first = right - _GOLDEN * (right - left)
-            one = function(first)
-        else:
-            left, first, one = first, second, two
-            second = left + _GOLDEN * (right - left)
-            two = function(second)
-    return (left + right) / 2
+    around = grid[max(best - 1, 0)], grid[min(best + 1, 24)]
+    return float(minimize_scalar(lambda x: -function(x), bounds=around, method="bounded", options={"xatol": 1e-3}).x)
 
 
 def _up(ratio: float) -> str:
