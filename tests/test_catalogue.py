@@ -39,7 +39,7 @@ import hetdp
 import oracle
 from hetdp import cli as _cli
 from hetdp.core.cells import TRUTH
-from hetdp.ledger import Ledger, _place
+from hetdp.ledger import Ledger, store
 from hetdp.privacy import release as _release
 from hetdp.server import api
 from hetdp.sources import delimited, files, frames
@@ -850,7 +850,7 @@ def read_only(world, _):
 def on_a_network(world, _):
     mounts = world.folder / "mounts"
     mounts.write_text(f"server:/x {world.folder} nfs4 rw 0 0\n")
-    world.patch.setattr(_place, "_MOUNTS", mounts)
+    world.patch.setattr(store, "_MOUNTS", mounts)
 
 
 def a_budget_below_what_is_spent(world):
