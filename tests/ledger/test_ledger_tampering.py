@@ -9,8 +9,8 @@ from __future__ import annotations
 import pytest
 
 from hetdp.ledger import ChargedError, Ledger, LedgerError, books
+from hetdp.ledger import persons as ledger_persons
 from hetdp.ledger import release as ledger_release
-from hetdp.ledger import rows as ledger_rows
 from hetdp.ledger.chain import Event
 from ledgers import drop_guards, execute, restore_guards
 
@@ -83,13 +83,13 @@ MOVES = [moved, swapped, rewritten, renamed, unguarded]
 
 def attack_on_members(where, move, monkeypatch, *, reopened):
     """Return the ε at which the strict person's value was used; None if no value was read."""
-    read, used = ledger_rows.tally_of, []
+    read, used = ledger_persons.tally_of, []
 
     def watched(rows, places, plan):
         used.append(float(plan.levels.epsilon[places[STRICT]]))
         return read(rows, places, plan)
 
-    monkeypatch.setattr(ledger_rows, "tally_of", watched)
+    monkeypatch.setattr(ledger_persons, "tally_of", watched)
     ledger = Ledger.create(where)
     ledger.enroll({STRICT: 0.01, **dict.fromkeys(OPEN, 2)})
     if reopened:
@@ -167,7 +167,7 @@ def test_rows_101_and_102_a_release_that_is_resumed_compares_members_too(where, 
     def cut_off(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(ledger_rows, "tally_of", cut_off)
+    monkeypatch.setattr(ledger_persons, "tally_of", cut_off)
     with pytest.raises(ChargedError):
         ledger.mean([1.0] * 101, **request)
     monkeypatch.undo()
@@ -182,7 +182,7 @@ def forged(where, folder, monkeypatch):
     with Ledger.create(folder / "decoy.db") as decoy:
         decoy.enroll({STRICT: 900, **dict.fromkeys(OPEN, 1000)})
         decoy.mean([0.0] * 101, person=[STRICT, *OPEN], bounds=(0, 1), spend=2, release_id="may")
-        charge = decoy._books.look(lambda connection, _: books.find(connection, "may", "charge"))
+        charge = decoy._books.read(lambda connection, _: books.find(connection, "may", "charge"))
     real = ledger_release.find
     (row,) = selected(where, "SELECT seq, at, hash FROM hetdp_event WHERE seq = 2")
     false = Event(row[0], "charge", "may", row[1], charge.body, row[2])
@@ -195,13 +195,13 @@ def forged(where, folder, monkeypatch):
 
 def attack_by_a_forged_charge(where, folder, monkeypatch):
     """Return the ε at which the strict person's value was used; None if no value was read."""
-    read, used = ledger_rows.tally_of, []
+    read, used = ledger_persons.tally_of, []
 
     def watched(rows, places, plan):
         used.append(float(plan.levels.epsilon[places[STRICT]]))
         return read(rows, places, plan)
 
-    monkeypatch.setattr(ledger_rows, "tally_of", watched)
+    monkeypatch.setattr(ledger_persons, "tally_of", watched)
     with Ledger.create(where) as ledger:
         ledger.enroll({STRICT: 0.01, **dict.fromkeys(OPEN, 2)})
         forged(where, folder, monkeypatch)

@@ -23,7 +23,7 @@ from hetdp import InputError
 from hetdp.core.domain import Interval
 from hetdp.ledger import UNLIMITED, LedgerError, Request, Rule, books
 from hetdp.ledger import release as ledger_release
-from hetdp.ledger.chain import following
+from hetdp.ledger.chain import next_event
 from hetdp.server import access, create_app, publish, run, store, studies
 from hetdp.server.guard import RefusedError
 from hetdp.server.register import ChangedError, Register
@@ -503,7 +503,7 @@ def forge(settings, world, wave, allowed, changes, monkeypatch):
             "levels": [cohort, changes.get("place", 0)],
             "people": {"people": len(allowed), "used_up": 0, "frozen": 0, "short": 0},
         }
-        event = following(book.head, "charge", facts, name)
+        event = next_event(book.head, "charge", facts, name)
         return books.write(connection, book, event), event
 
     ledger = world.site.app.state.publisher.ledger

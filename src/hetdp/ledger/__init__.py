@@ -28,11 +28,10 @@ from hetdp.sources import Form
 if find_spec("sqlalchemy") is None:  # the modules below need it
     raise LedgerError("a ledger needs SQLAlchemy; install it with: pip install 'hetdp[sql]'")
 
-from . import books, enroll, history, rows
+from . import books, history, persons
 from .amounts import UNLIMITED, Rule, budget_units, charges, level
-from .books import Verified
-from .enroll import Enrolled
-from .history import Balance, Entry, Forecast
+from .history import Balance, Entry, Forecast, Verified
+from .persons import Enrolled
 from .release import Keeper, LedgerRelease, Read, Request, carry_out
 from .store import PathName
 
@@ -100,7 +99,7 @@ class Ledger:
     @property
     def head(self) -> str:
         """The number and hash of the last event. Written down elsewhere, it proves later that nothing was undone."""
-        return self._books.look(lambda _, state: str(state.head))
+        return self._books.read(lambda _, state: str(state.head))
 
     def close(self) -> None:
         """Close the database."""
@@ -139,9 +138,9 @@ class Ledger:
         form
             How a delimited file is written.
         """
-        budgets, names = enroll.budgets_of(source, person, budget, {} if tiers is None else tiers, form or Form())
-        enrolled = self._books.change(lambda connection, state: enroll.enroll(connection, state, budgets, names))
-        self._books.settle()
+        budgets, names = persons.budgets_of(source, person, budget, {} if tiers is None else tiers, form or Form())
+        enrolled = self._books.change(lambda connection, state: persons.enroll(connection, state, budgets, names))
+        self._books.flush_head()
         return enrolled
 
     def mean(  # noqa: PLR0913  one parameter an aspect of a release
@@ -184,7 +183,7 @@ class Ledger:
         form
             How a delimited file is written.
         """
-        (name,) = rows.clean_ids([release_id], "release id")
+        (name,) = persons.clean_ids([release_id], "release id")
         interval = Interval.of(bounds).ordinary()
         if variance is not None:
             unit_variance(variance, interval)
@@ -193,13 +192,13 @@ class Ledger:
                 f"{method} keeps people one by one and cannot be used with a ledger; choose another method"
             )
         rule = Rule.given(spend=spend, share=share, share_left=share_left)
-        read = rows.source_of(source, value, person, form)
+        read = persons.source_of(source, value, person, form)
         read.check()
         files = [Path(name).name for name in read.names] or None
         about = {"value": value, "user": person if isinstance(person, str) else None, "files": files}
         limits, quotes = _limits(people, read), people != "source"
         request = Request(name, rule, interval, method, variance, limits, about, quotes=quotes)
-        return self.carry_out(request, lambda places, plan: rows.tally_of(read, places, plan))
+        return self.carry_out(request, lambda levels, plan: persons.tally_of(read, levels, plan))
 
     def carry_out(self, request: Request, read: Read, keeper: Keeper | None = None) -> LedgerRelease:
         """Charge a release, compute it, store it and return it; what of this is done already is not done again.
@@ -210,7 +209,7 @@ class Ledger:
         Parameters
         ----------
         read
-            From {person: place of their level in the plan} and the plan to the tally. It reads the values, so it is
+            From {person: index of their level in the plan} and the plan to the tally. It reads the values, so it is
             called after the charge is on disk, and only if the plan uses data.
         keeper
             For an owner who does not trust the ledger's database: whoever can make a statement fail there after having
@@ -220,33 +219,33 @@ class Ledger:
 
     def balance(self, person: str) -> Balance:
         """Return what a person asked for, has spent and has left."""
-        ids = rows.clean_ids([person])
-        found = self._books.look(lambda connection, state: history.balances(connection, state, ids))
+        ids = persons.clean_ids([person])
+        found = self._books.read(lambda connection, state: history.balances(connection, state, ids))
         if not found:
             raise InputError(f"{ids[0][:64]!r} is not enrolled; ids are exact text: '007' is not '7'")
         return found[0]
 
     def balances(self) -> list[Balance]:
         """Return the balances of everybody, in the order of their ids."""
-        return self._books.look(history.balances)
+        return self._books.read(history.balances)
 
     def cohorts(self) -> list[Balance]:
         """Return the balances of groups of people with the same budget who have spent the same."""
-        return self._books.look(lambda _, state: [Balance.of(c, state) for c in state.cohorts.values() if c.people])
+        return self._books.read(lambda _, state: [Balance.of(c, state) for c in state.cohorts.values() if c.people])
 
     def charged(self, release_id: str) -> bool:
         """Say whether a release was charged; it may have no result yet."""
-        return self._books.look(lambda connection, _: books.find(connection, release_id, "charge")) is not None
+        return self._books.read(lambda connection, _: books.find(connection, release_id, "charge")) is not None
 
     def history(self) -> list[Entry]:
         """Return everything that happened, in order."""
-        found = self._books.look(lambda connection, _: history.entries(connection))
-        self._books.settle()  # it has results
+        found = self._books.read(lambda connection, _: history.entries(connection))
+        self._books.flush_head()  # it has results
         return found
 
     def verify(self, *, expect_head: str | None = None) -> Verified:
         """Check the whole ledger from its first event on, and return what was found; raise at the first fault."""
-        return self._books.look(lambda connection, _: books.verify(connection, self.name), expect_head)
+        return self._books.read(lambda connection, state: history.verify(connection, state, self.name), expect_head)
 
     def forecast(
         self,
@@ -270,7 +269,7 @@ class Ledger:
         """
         rule = Rule.given(spend=spend, share=share, share_left=share_left)
         ask = {"bounds": Interval.of(bounds).ordinary(), "method": method, "variance": variance}
-        return history.forecast(self._books.look(lambda _, state: state), rule, ask, releases)
+        return history.forecast(self._books.read(lambda _, state: state), rule, ask, releases)
 
     def export(self, path: PathName, *, what: str = "balances") -> None:
         """Write everybody's balance, or the history, to a .csv or .json file."""
@@ -282,7 +281,7 @@ class Ledger:
     def plot(self, path: PathName) -> None:
         """Write a picture of the budgets over the releases (.png, .svg or .pdf)."""
         target = history.writable("a picture", path, ".png", ".svg", ".pdf")
-        history.draw(target, *self._books.look(lambda connection, _: history.curves(connection)))
+        history.draw(target, *self._books.read(lambda connection, _: history.curves(connection)))
 
 
 def _limits(people: Any, read: Any) -> dict[str, int] | None:
@@ -291,8 +290,8 @@ def _limits(people: Any, read: Any) -> dict[str, int] | None:
             return None
         if people != "source":
             raise InputError(f"people is 'enrolled', 'source' or a list of ids (got {people[:64]!r})")
-        return dict.fromkeys(rows.ids_of(read), UNLIMITED)
-    ids = rows.clean_ids(people)
+        return dict.fromkeys(persons.ids_of(read), UNLIMITED)
+    ids = persons.clean_ids(people)
     if len(set(ids)) < len(ids):  # in a mapping: two ways to write one id
         raise InputError("an id stands twice among the people, perhaps in two Unicode forms; name everybody once")
     if isinstance(people, Mapping):

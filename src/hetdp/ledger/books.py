@@ -1,7 +1,8 @@
 """An open ledger: what is read is checked against the chain, what is written extends it, people are where events say.
 
-Opening a ledger checks the chain and that balances are what the charges add up to. `verify` checks the rest: the file's
-pages, the triggers, who moved to which cohort and when, and that every charge is what its plan spends.
+Every transaction checks the chain of the events that are new to it, and that balances are what the charges add up to.
+`history.verify` checks the rest: the file's pages, the triggers, who moved to which cohort and when, and that every
+charge is what its plan spends.
 
 Who is in which cohort is also checked by every release, after its charge and before a value is read
 (`checked_members`): a person moved to another cohort behind the ledger's back would otherwise be counted at an ε that
@@ -23,23 +24,19 @@ import secrets
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from contextlib import closing, contextmanager
 from itertools import groupby
 from typing import Any, TypeVar
 
 import numpy as np
+import sqlalchemy as sa
 from sqlalchemy import Connection
-from sqlalchemy.exc import DBAPIError
 
 from hetdp.errors import HetdpError, LedgerError
 
 from . import store
-from .amounts import charges
-from .chain import GENESIS, Event, Head, checked, following, integers, read_head, refused, write_head
-from .charge import plan_of
-from .state import State
-from .store import PathName, Store, run
+from .chain import GENESIS, Event, Head, State, checked, next_event, read_head, refused, write_head
+from .store import PathName, run
 
 T = TypeVar("T")
 _FEW = 500
@@ -51,9 +48,10 @@ class Books:
 
     def __init__(self, where: PathName, head_file: PathName | None, expect_head: str | None = None) -> None:
         self.store, self.state, self.lock = store.opened(where, head_file), State(), threading.RLock()
+        self.name = self.store.name  # the file or address, without a password
         try:
             self._check(expect_head)
-            self.settle()
+            self.flush_head()
         except BaseException:  # whatever it is, no connection stays open to a ledger that is refused
             self.close()
             raise
@@ -61,27 +59,21 @@ class Books:
     def _check(self, expect_head: str | None) -> None:
         beside = self.store.head_file
         missing = beside is not None and read_head(beside) is None and expect_head is None
-        seen = self.look(lambda _, state: state.head.seq, expect_head)
-        if missing and seen > 1:
+        if self.read(lambda _, state: state.head.seq, expect_head) > 1 and missing:
             raise LedgerError(
                 f"{beside} is missing, so an old copy of the ledger could not be noticed; bring it back, or open "
                 "the ledger with a head that you wrote down: --expect-head NUMBER:HASH"
             )
 
-    @property
-    def name(self) -> str:
-        """The file or address, without a password."""
-        return self.store.name
-
-    def look(self, at: Callable[[Connection, State], T], expect_head: str | None = None) -> T:
+    def read(self, find: Callable[[Connection, State], T], expect_head: str | None = None) -> T:
         """Return what a function finds in one moment of the ledger. It reads and no more: its errors mean damage."""
         expected = None if expect_head is None else Head.parse(expect_head)
         with self.lock:
             outside = [read_head(self.store.head_file), expected]  # before the snapshot, see `chain`
 
             def work(connection: Connection) -> T:
-                self.state = caught_up(connection, self.state, outside, self.name)
-                return at(connection, self.state)
+                self.state = catch_up(connection, self.state, outside, self.name)
+                return find(connection, self.state)
 
             with readable(self.name):
                 return self.store.transact(work)
@@ -89,22 +81,21 @@ class Books:
     def change(self, make: Callable[[Connection, State], tuple[State, T]]) -> T:
         """Carry out one change under the ledger's lock; it is on disk when this returns.
 
-        The head outside is written too; `settle` before anything of the change is shown.
+        The head outside is written too; call `flush_head` before anything of the change is shown.
         """
         with self.lock:
             outside = read_head(self.store.head_file)
 
             def work(connection: Connection) -> tuple[State, T]:
                 with readable(self.name):
-                    state = caught_up(connection, self.state, [outside], self.name)
-                    _check_unless_alone(connection, state, self.name)
+                    state = catch_up(connection, self.state, [outside], self.name, lock=True)
                 return make(connection, state)
 
             self.state, made = self.store.transact(work, writes=True)
             write_head(self.store.head_file, self.state.head)
             return made
 
-    def settle(self) -> None:
+    def flush_head(self) -> None:
         """Flush the head file. Call this before anything that was read or written is shown."""
         with self.lock:
             write_head(self.store.head_file, self.state.head, sync=True)
@@ -117,28 +108,25 @@ class Books:
 
 def make(where: PathName, head_file: PathName | None) -> None:
     """Make a new, empty ledger."""
-    place = store.opened(where, head_file, new=True)
-    event = following(GENESIS, "open", {"ledger": secrets.token_hex(16)})
+    with closing(store.opened(where, head_file, new=True)) as place, readable(place.name):
+        event = next_event(GENESIS, "open", {"ledger": secrets.token_hex(16)})
 
-    def work(connection: Connection) -> None:
-        store.create(connection, place.name, event.facts["ledger"], GENESIS.hash)
-        write(connection, State(), event)
+        def work(connection: Connection) -> None:
+            store.create(connection, place.name, event.facts["ledger"], GENESIS.hash)
+            write(connection, State(), event)
 
-    _alone(place, work)
+        place.transact(work, writes=True)
 
 
 def upgrade(where: PathName, head_file: PathName | None) -> None:
     """Bring a ledger that an older hetdp wrote to the schema of this one."""
-    place = store.opened(where, head_file)
-    _alone(place, lambda connection: store.migrate(connection, _stamp(connection, place.name)[0], place.name))
+    with closing(store.opened(where, head_file)) as place, readable(place.name):
 
+        def work(connection: Connection) -> None:
+            version, _ = _stamp(connection, place.name, lock=True)
+            store.migrate(connection, version, place.name)
 
-def _alone(place: Store, work: Callable[[Connection], None]) -> None:
-    try:
-        with readable(place.name):
-            place.transact(work, writes=True, locks=False)
-    finally:
-        place.close()
+        place.transact(work, writes=True)
 
 
 @contextmanager
@@ -163,79 +151,82 @@ def events(connection: Connection, where: str = "seq > ?", cells: Sequence[Any] 
 
 def find(connection: Connection, release_id: str, kind: str) -> Event | None:
     """Return the charge or the result of a release, if there is one; raise if it was changed behind our back."""
-    found = [*events(connection, "release = ? AND kind = ?", (release_id, kind))]
-    return _intact(connection, found[0]) if found else None
-
-
-def _intact(connection: Connection, event: Event) -> Event:
-    """Return an event whose hash is the one of what it says; raise if it was changed since the ledger was opened."""
     with readable("the ledger"):
-        before = _head_at(connection, event.seq - 1) or GENESIS
-        (found,) = checked([event], before, "the ledger")
-        return found
+        for event in events(connection, "release = ? AND kind = ?", (release_id, kind)):
+            return next(checked([event], _head_at(connection, event.seq - 1), "the ledger"))
+    return None
 
 
-def _head_at(connection: Connection, seq: int) -> Head | None:
-    row = run(connection, "SELECT seq, hash FROM hetdp_event WHERE seq = ?", [seq]).first()
-    return None if row is None else Head(*row)
+def _head_at(connection: Connection, seq: int) -> Head:
+    """Return the head as of an event; where there is no such event, the head of an empty ledger."""
+    row = run(connection, "SELECT seq, hash FROM hetdp_event WHERE seq = ?", (seq,)).first()
+    return GENESIS if row is None else Head(*row)
 
 
 def write(connection: Connection, before: State, event: Event, moved: Mapping[str, int] | None = None) -> State:
     """Write one event, who moves to which cohort by it and what it does to the cohorts; return the state after it.
 
-    The table of cohorts must say what the state before says: see `_check_unless_alone`. People come first, see
+    The table of cohorts must say what the state before says, see `catch_up`. People come first, see
     `store.member_guards`, and in the order of their ids, which suits the tree of the index.
     """
-    people = sorted((moved or {}).items())
-    store.insert(connection, store.MEMBER, [cell for person, to in people for cell in (person, event.seq, to)])
-    state, known = before.after(event), len(before.sheet)
-    differs = np.ones(len(state.sheet), bool)
-    differs[:known] = (state.sheet[:known] != before.sheet).any(axis=1)
+    people = [(person, event.seq, cohort) for person, cohort in sorted((moved or {}).items())]
+    store.insert(connection, store.MEMBER, people)
+    state, known = before.after(event), len(before.table)
+    differs = np.ones(len(state.table), bool)
+    differs[:known] = (state.table[:known] != before.table).any(axis=1)
     changes = "ON CONFLICT (cohort) DO UPDATE SET spent = excluded.spent, people = excluded.people"
-    store.insert(connection, store.COHORT, state.sheet[differs].ravel().tolist(), changes)
-    store.insert(connection, store.EVENT, [event.seq, event.kind, event.release, event.at, event.body, event.hash])
+    store.insert(connection, store.COHORT, state.table[differs].tolist(), changes)
+    store.insert(connection, store.EVENT, [(event.seq, event.kind, event.release, event.at, event.body, event.hash)])
     run(connection, "UPDATE hetdp_ledger SET seq = ?, hash = ?", (event.seq, event.hash))
     return state
 
 
-def caught_up(connection: Connection, state: State, outside: Iterable[Head | None], name: str) -> State:
+def catch_up(
+    connection: Connection, state: State, outside: Iterable[Head | None], name: str, *, lock: bool = False
+) -> State:
     """Return the state with all events that it does not have yet; raise unless everything agrees.
 
     Checked are: the schema, the chain of the new events, that they add up, that no head known from elsewhere is
-    missing, and, when a state is begun, that the table of cohorts says what the state says.
+    missing, that the table of cohorts says what the state says, and that no trigger of somebody else writes to it.
     """
-    version, head, last = _stamp(connection, name)
+    version, head = _stamp(connection, name, lock=lock)
     store.check_version(version, name)
-    begun = state.head == GENESIS
-    if not begun and head == last == state.head and all(known in (None, head) for known in outside):
-        return state  # nothing has happened since
     for known in {known for known in (state.head, *outside) if known is not None}:
         _check_known(connection, known, head, name)
-    for event in checked(events(connection, "seq > ?", [state.head.seq]), state.head, name):
+    for event in checked(events(connection, "seq > ?", (state.head.seq,)), state.head, name):
         state = state.after(event)
     if state.head != head:
         raise refused(f"{name} says that event {head.seq} is its last, and it is not")
-    if begun:
+    # SQLite has a number that changes when another connection has written; what this one writes follows the state.
+    written = run(connection, "PRAGMA data_version").scalar() if connection.dialect.name == "sqlite" else None
+    if written is None or connection.info.get("hetdp_written") != written:
         check_cohorts(connection, state, name)
+        connection.info["hetdp_written"] = written
     return state
 
 
-def _stamp(connection: Connection, name: str) -> tuple[int, Head, Head]:
-    """Return the version of the schema, the head that the database says, and its last event."""
-    query = (
-        "SELECT version, ledger.seq, ledger.hash, last.seq, last.hash FROM hetdp_ledger AS ledger LEFT JOIN "
-        "(SELECT seq, hash FROM hetdp_event ORDER BY seq DESC LIMIT 1) AS last ON 1 = 1"
-    )
+def check_cohorts(connection: Connection, state: State, name: str) -> None:
+    """Raise unless the table of cohorts says what the state says, and nothing but a ledger writes to it."""
+    _, foreign = store.wrong_triggers(connection)
+    if foreign:
+        raise refused(f"{name} has a trigger that is not its own, {foreign[0]!r}; take it away")
+    rows = run(connection, "SELECT cohort, asked, budget, spent, people FROM hetdp_cohort ORDER BY cohort")
+    if [*map(list, rows)] != state.table.tolist():
+        raise refused(f"the balances in {name} are not what its charges add up to")
+
+
+def _stamp(connection: Connection, name: str, *, lock: bool) -> tuple[int, Head]:
+    """Return the version of the schema and the head that the database says; on PostgreSQL this can take the lock."""
+    query = sa.select(store.LEDGER)
     try:
-        row = run(connection, query).first()
-    except DBAPIError as error:
+        found = connection.execute(query.with_for_update() if lock else query).first()
+    except sa.exc.DBAPIError as error:
         if "no such table" not in str(error.orig) and "UndefinedTable" not in type(error.orig).__name__:
             raise
-        row = None
-    if row is None:
+        found = None
+    if found is None:
         raise LedgerError(f"there is no ledger in {name}; make one with: hetdp ledger init")
-    version, seq, digest, *last = row
-    return version, Head(seq, digest), Head(*last)
+    return found.version, Head(found.seq, found.hash)
 
 
 def _check_known(connection: Connection, known: Head, head: Head, name: str) -> None:
@@ -245,33 +236,11 @@ def _check_known(connection: Connection, known: Head, head: Head, name: str) -> 
             f"{name} is an old copy: it ends at event {head.seq}, and event {known.seq} has been seen; "
             "releasing from it would spend the same budgets again: bring back the newest copy"
         )
-    found = GENESIS if known.seq == 0 else _head_at(connection, known.seq)
-    if found is None or not known.agrees(found):
+    if not known.agrees(_head_at(connection, known.seq)):
         raise refused(
             f"{name} has another event {known.seq} than the head that was kept outside of it (in its .head file, or "
             "given by --expect-head): it is not the ledger that charged the last releases"
         )
-
-
-def _check_unless_alone(connection: Connection, state: State, name: str) -> None:
-    """Check the cohorts unless nobody else has written since that was done: what we write ourselves follows the state.
-
-    SQLite has a number that changes when another connection has written; PostgreSQL has none.
-    """
-    written = run(connection, "PRAGMA data_version").scalar() if connection.dialect.name == "sqlite" else None
-    if written is None or connection.info.get("hetdp_written") != written:
-        check_cohorts(connection, state, name)
-        connection.info["hetdp_written"] = written
-
-
-def check_cohorts(connection: Connection, state: State, name: str) -> None:
-    """Raise unless the table of cohorts says what the state says, and nothing but a ledger writes to it."""
-    _, strangers = store.wrong_triggers(connection)
-    if strangers:
-        raise refused(f"{name} has a trigger that is not its own, {strangers[0]!r}; take it away")
-    rows = run(connection, "SELECT cohort, asked, budget, spent, people FROM hetdp_cohort ORDER BY cohort")
-    if [*map(tuple, rows)] != [*map(tuple, state.sheet.tolist())]:
-        raise refused(f"the balances in {name} are not what its charges add up to")
 
 
 # --- Who is in which cohort: a row for every time that a person changed cohort, never changed itself
@@ -288,10 +257,19 @@ def members(connection: Connection, upto: int, ids: Sequence[str] | None = None)
     return dict(map(tuple, run(connection, query, (upto, *few))))
 
 
-def move_facts(there: Mapping[str, int], moved: Mapping[str, int]) -> dict[str, Any]:
-    """Return what an event says of people who change cohort: how many from where to where, and a digest of who."""
-    moves = Counter((there.get(person, 0), cohort) for person, cohort in moved.items())
-    return {"moves": [[*pair, people] for pair, people in sorted(moves.items())], "ids": digests(moved.items())}
+def move_facts(there: Mapping[str, int], moved: Iterable[tuple[str, int]]) -> dict[str, Any]:
+    """Return what an event says of people who change cohort: how many from where to where, and a digest of who.
+
+    `there` is where they were, `moved` the pairs (person, cohort) of where they are now.
+    """
+    moves, came = Counter[tuple[int, int]](), dict[int, list[str]]()
+    for person, cohort in moved:
+        moves[there.get(person, 0), cohort] += 1
+        came.setdefault(cohort, []).append(person)
+    return {
+        "moves": [[*pair, people] for pair, people in sorted(moves.items())],
+        "ids": {str(cohort): digest(people) for cohort, people in sorted(came.items())},
+    }
 
 
 def digest(ids: Iterable[str]) -> str:
@@ -299,73 +277,19 @@ def digest(ids: Iterable[str]) -> str:
     return hashlib.sha256("\n".join(sorted(ids)).encode()).hexdigest()
 
 
-def digests(rows: Iterable[tuple[str, int]]) -> dict[str, str]:
-    """Return for each cohort the fingerprint of the people who came to it; rows are (person, cohort)."""
-    came: dict[int, list[str]] = {}
-    for person, cohort in rows:
-        came.setdefault(cohort, []).append(person)
-    return {str(cohort): digest(people) for cohort, people in sorted(came.items())}
-
-
-# --- Verification: the whole ledger from its first event on, nothing taken on trust
-
-
-@dataclass(frozen=True)
-class Verified:
-    """What a ledger that passed contains; the head is worth writing down elsewhere."""
-
-    head: str
-    events: int
-    people: int
-    cohorts: int
-    charges: int
-    results: int
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the facts as plain data."""
-        return asdict(self)
-
-    def __str__(self) -> str:
-        pending = self.charges - self.results
-        waiting = f"; {pending:,} charged without a result yet" if pending else ""
-        return (
-            f"verified: {self.events:,} events, {self.people:,} people in {self.cohorts:,} cohorts, "
-            f"{self.charges:,} releases{waiting}\nhead {self.head}"
-        )
-
-
-def verify(connection: Connection, name: str) -> Verified:
-    """Return what a ledger contains, or raise at its first fault."""
-    if connection.dialect.name == "sqlite" and run(connection, "PRAGMA integrity_check").scalar() != "ok":
-        raise LedgerError(
-            f"{name} is damaged: its pages do not fit together; go back to a copy that has the newest head"
-        )
-    state = caught_up(connection, State(), (), name)
-    kinds: Counter[str] = Counter()
-    charged: dict[str | None, int] = {}
-    for event, _ in _replayed(connection, state, name):
-        kinds[event.kind] += 1
-        facts = event.facts
-        if event.kind == "charge":
-            charged[event.release] = event.seq
-            if not np.array_equal(charges(plan_of(facts["plan"])), integers(facts["units"])):
-                raise refused(f"event {event.seq} of {name} charges something else than its plan spends")
-        elif event.kind == "result" and facts["charge"] != charged.get(event.release):
-            raise refused(f"event {event.seq} of {name} is a result without its charge")
-    held = int((state.sheet[:, 4] > 0).sum())
-    return Verified(str(state.head), state.head.seq, state.people, held, kinds["charge"], kinds["result"])
+# --- The whole history once more, with the rows of people
 
 
 def checked_members(connection: Connection, state: State, upto: int, name: str) -> tuple[Event | None, dict[str, int]]:
     """Return an event and {person: cohort} as of it, or raise unless rows of people are those that events tell of."""
     found: tuple[Event | None, dict[str, int]] = (None, {})
-    for event, there in _replayed(connection, state, name):
+    for event, there in replayed(connection, state, name):
         if event.seq == upto:
             found = (event, dict(there))
     return found
 
 
-def _replayed(connection: Connection, state: State, name: str) -> Iterator[tuple[Event, dict[str, int]]]:
+def replayed(connection: Connection, state: State, name: str) -> Iterator[tuple[Event, dict[str, int]]]:
     """Yield every event with who is in which cohort after it; raise if the rows of people tell anything else."""
     missing, _ = store.wrong_triggers(connection)
     if missing:
@@ -375,21 +299,13 @@ def _replayed(connection: Connection, state: State, name: str) -> Iterator[tuple
     moves = ((event, [(p, c) for _, p, c in group]) for event, group in groupby(rows, key=lambda row: row[0]))
     head = GENESIS
     for event in checked(events(connection), GENESIS, name):
-        _check_moves(event, next(moves, None) if event.facts.get("moves") else None, there, name)
+        told = {"moves": event.facts.get("moves", []), "ids": event.facts.get("ids", {})}
+        seq, came = next(moves, (0, [])) if told["moves"] else (event.seq, [])
+        if seq != event.seq or move_facts(there, came) != told:
+            raise refused(f"the people of event {event.seq} of {name} are not those who were written down")
+        there.update(came)
         head = event.head
         yield event, there
     counted = {number: now.people for number, now in state.cohorts.items() if now.people}
     if head != state.head or next(moves, None) is not None or Counter(there.values()) != Counter(counted):
         raise refused(f"people in {name} were moved between cohorts outside of hetdp")
-
-
-def _check_moves(
-    event: Event, found: tuple[int, list[tuple[str, int]]] | None, there: dict[str, int], name: str
-) -> None:
-    """Compare an event's moves with the rows of people, and carry them out in `there`."""
-    seq, rows = found or (event.seq, [])
-    moves = Counter((there.get(person, 0), cohort) for person, cohort in rows)
-    told = {(origin, target): people for origin, target, people in event.facts.get("moves", ())}
-    if seq != event.seq or moves != Counter(told) or digests(rows) != event.facts.get("ids", {}):
-        raise refused(f"the people of event {event.seq} of {name} are not those who were written down")
-    there.update(rows)

@@ -1,4 +1,4 @@
-"""Events in a hash chain, and the head of the chain in a small file outside of the database.
+"""Events in a hash chain, what they add up to, and the head of the chain in a small file outside of the database.
 
 Whoever changes, removes or reorders an event changes every hash after it, so the last hash, the head, stands for the
 whole history. A chain does not keep somebody who can write to the database from making a new one, and an old copy of a
@@ -6,7 +6,7 @@ ledger has forgotten charges: using it would overspend. So the head is also kept
 
 Claim. Whatever left a ledger is covered by its head file, and the head file never leads the database.
 
-Argument. It is written after a commit that is on disk, and it is on disk itself (`Books.settle`) before a result is
+Argument. It is written after a commit that is on disk, and it is on disk itself (`Books.flush_head`) before a result is
 handed out or the history shown, whoever stored it, and before an enrolment is confirmed. A crash in between leaves it
 behind by events of which nothing was shown: an old copy without such a charge has nothing to make good. Writers hold a
 lock on it and never move it backwards. A reader looks at it *before* it takes its snapshot of the database, so it
@@ -24,17 +24,19 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hetdp.errors import InputError, LedgerError
+
+from .amounts import UNLIMITED, Ints
 
 LONG = 64
 """From how many numbers on a column is a text."""
@@ -50,7 +52,6 @@ package must not guess what a newer one has charged.
 KINDS = ("open", "enroll", "charge", "result")
 
 _LINE = re.compile(rb"hetdp-ledger-head ([0-9]{20}) ([0-9a-f]{64})\n")
-_plain = json.JSONEncoder(sort_keys=True, separators=(",", ":"), allow_nan=False).encode
 
 
 def refused(why: str) -> LedgerError:
@@ -124,21 +125,17 @@ class Event:
         return Head(self.seq, self.hash)
 
 
-def following(head: Head, kind: str, facts: dict[str, Any], release: str | None = None) -> Event:
+def next_event(head: Head, kind: str, facts: Mapping[str, Any], release: str | None = None) -> Event:
     """Return the event that comes after a head."""
-    facts = {**FORMAT, **facts}
-    at, body = datetime.now(UTC).isoformat(timespec="milliseconds"), canonical(facts)
-    seq = head.seq + 1
-    event = Event(seq, kind, release, at, body, _hash(head.hash, seq, kind, release, at, body))
-    event.__dict__["facts"] = facts  # what `Event.facts` would read from the body, but for columns not packed yet
-    return event
+    at, body = datetime.now(UTC).isoformat(timespec="milliseconds"), canonical({**FORMAT, **facts})
+    return Event(head.seq + 1, kind, release, at, body, _hash(head, kind, release, at, body))
 
 
 def checked(events: Iterable[Event], after: Head, name: str) -> Iterator[Event]:
     """Yield events that must follow a head without a gap, each with the right hash; raise at the first other one."""
     head = after
     for event in events:
-        expected = _hash(head.hash, head.seq + 1, event.kind, event.release, event.at, event.body)
+        expected = _hash(head, event.kind, event.release, event.at, event.body)
         if event.head != Head(head.seq + 1, expected):
             raise refused(
                 f"{name} has a broken chain at event {head.seq + 1}: it was changed outside of hetdp; "
@@ -148,8 +145,9 @@ def checked(events: Iterable[Event], after: Head, name: str) -> Iterator[Event]:
         yield event
 
 
-def _hash(before: str, seq: int, kind: str, release: str | None, at: str, body: str) -> str:
-    return hashlib.sha256(f"{canonical([before, seq, kind, release, at])}\n{body}".encode("ascii")).hexdigest()
+def _hash(before: Head, kind: str, release: str | None, at: str, body: str) -> str:
+    covered = canonical([before.hash, before.seq + 1, kind, release, at])
+    return hashlib.sha256(f"{covered}\n{body}".encode("ascii")).hexdigest()
 
 
 # --- How facts are written
@@ -161,12 +159,7 @@ def canonical(facts: Any) -> str:
     >>> canonical({"b": np.array([1, 2]), "a": "ε"})
     '{"a":"\\u03b5","b":[1,2]}'
     """
-    if isinstance(facts, dict):
-        return "{" + ",".join([f"{_plain(name)}:{canonical(facts[name])}" for name in sorted(facts)]) + "}"
-    if isinstance(facts, np.ndarray):
-        column = packed(facts)
-        return f'"{column}"' if isinstance(column, str) else _plain(column)  # base64 has nothing to escape
-    return _plain(facts)
+    return json.dumps(facts, sort_keys=True, separators=(",", ":"), allow_nan=False, default=packed)
 
 
 def packed(column: NDArray[Any]) -> list[Any] | str:
@@ -182,7 +175,7 @@ def packed(column: NDArray[Any]) -> list[Any] | str:
     return f"{kind}:{binascii.b2a_base64(column.astype(f'<{kind}').tobytes(), newline=False).decode()}"
 
 
-def integers(kept: Any) -> NDArray[np.int64]:
+def integers(kept: Any) -> Ints:
     """Return the column of integers that `packed` took; ValueError if it gives no such text."""
     return np.asarray(_unpacked(kept, {"u1", "u2", "u4", "u8"}) if isinstance(kept, str) else kept, dtype=np.int64)
 
@@ -191,7 +184,7 @@ def reals(kept: Any) -> NDArray[np.float64]:
     """Return the column of reals that `packed` took; ValueError if it gives no such text."""
     if isinstance(kept, str):
         return _unpacked(kept, {"f8"}).astype(np.float64)
-    return kept if isinstance(kept, np.ndarray) else np.array([float.fromhex(x) for x in kept], dtype=np.float64)
+    return np.array([float.fromhex(x) for x in kept], dtype=np.float64)
 
 
 def _unpacked(text: str, kinds: set[str]) -> NDArray[Any]:
@@ -199,6 +192,130 @@ def _unpacked(text: str, kinds: set[str]) -> NDArray[Any]:
     if kind not in kinds or not numbers:
         raise ValueError("no column of an event")
     return np.frombuffer(binascii.a2b_base64(numbers, strict_mode=True), dtype=f"<{kind}")
+
+
+# --- What events add up to. An event's body has up to three lists, applied in this order:
+#
+#     new       [cohort, asked, budget, spent]   a cohort without people yet
+#     moves     [from, to, people]               people who change cohort; from 0: who are enrolled
+#     levels    [cohort, index]                  everybody in the cohort has spent units[index] more
+#
+# and for the last one `units`, what each level of the plan costs. Both are columns, `levels` in pairs.
+
+
+class Cohort(NamedTuple):
+    """People with the same budget who have spent the same. Amounts are in units.
+
+    `budget` is what limits them in the database: what they asked for, or what they have spent already if they
+    asked for less later. Then they are frozen.
+    """
+
+    asked: int
+    budget: int
+    spent: int
+    people: int
+
+    @property
+    def left(self) -> int:
+        """What one of them may still spend."""
+        return UNLIMITED if self.asked == UNLIMITED else max(0, self.asked - self.spent)
+
+    @property
+    def frozen(self) -> bool:
+        """Whether they lowered their budget below what was spent already."""
+        return self.asked < self.spent
+
+
+@dataclass(frozen=True, eq=False)
+class State:
+    """All cohorts after some event, and the names that tiers were given (for display alone).
+
+    Attributes
+    ----------
+    table
+        One row per cohort, in the order of their numbers: cohort, asked, budget, spent, people. An array, because a
+        charge concerns thousands of cohorts at once.
+    """
+
+    head: Head = GENESIS
+    table: Ints = field(default_factory=lambda: np.zeros((0, 5), np.int64))
+    names: Mapping[int, str] = field(default_factory=dict)
+
+    @cached_property
+    def cohorts(self) -> dict[int, Cohort]:
+        """The cohorts by their number."""
+        return {row[0]: Cohort(*row[1:]) for row in self.table.tolist()}
+
+    @property
+    def people(self) -> int:
+        """The number of people enrolled."""
+        return int(self.table[:, 4].sum())
+
+    def rows(self, cohorts: Ints) -> Ints:
+        """Return each cohort's row in the table; raise if one is missing."""
+        there = self.table[:, 0]
+        rows = np.searchsorted(there, cohorts)
+        if not np.array_equal(there[np.minimum(rows, there.size - 1)], cohorts):
+            raise ValueError("a cohort that is not there")
+        return rows
+
+    def after(self, event: Event) -> State:
+        """Return the state after one more event; raise if no ledger could have written it."""
+        facts = event.facts
+        try:
+            names = {int(asked): str(name) for asked, name in facts.get("names", {}).items()}
+            state = replace(self, head=event.head, names={**self.names, **names})
+            if facts.get("new") or facts.get("moves"):
+                cohorts = _moved(self.cohorts, facts["new"], facts["moves"], enrolling=event.kind == "enroll")
+                table = np.array([(number, *now) for number, now in sorted(cohorts.items())], np.int64).reshape(-1, 5)
+                state = replace(state, table=np.asfortranarray(table))
+            return state.charged(*costs(facts)) if "levels" in facts else state
+        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
+            raise refused(f"event {event.seq} of the ledger does not add up") from None
+
+    def charged(self, cohorts: Ints, units: Ints) -> State:
+        """Return the state after charges. Where there is no limit, what was spent stops at the largest number."""
+        rows = self.rows(cohorts)
+        asked, spent = self.table[rows, 1], self.table[rows, 3] + units
+        spent = np.where(asked == UNLIMITED, np.minimum(spent, UNLIMITED), spent)
+        if (units < 0).any() or (spent > asked).any() or np.bincount(rows).max(initial=0) > 1:
+            raise ValueError("a charge that passes a budget, or a cohort that is charged twice")
+        table = self.table.copy(order="K")
+        table[rows, 3] = spent
+        return replace(self, table=table)
+
+
+def _moved(before: Mapping[int, Cohort], new: Any, moves: Any, *, enrolling: bool) -> dict[int, Cohort]:
+    """Return the cohorts after some are made and people move; ValueError if no ledger could have written that."""
+    cohorts = dict(before)
+    for number, asked, budget, spent in new:
+        if number in cohorts or budget != max(asked, spent) or not (0 <= asked <= UNLIMITED and spent >= 0):
+            raise ValueError("no new cohort")
+        cohorts[number] = Cohort(asked, budget, spent, 0)
+    for origin, target, people in moves:
+        there = cohorts[target]
+        if origin:
+            here = cohorts[origin]
+            if here.spent != there.spent or not (enrolling or here[:3] == there[:3]) or not 0 < people <= here.people:
+                raise ValueError("no move: a balance would change")
+            cohorts[origin] = here._replace(people=here.people - people)
+        elif there.spent or not enrolling or people <= 0:
+            raise ValueError("no enrolment")
+        cohorts[target] = cohorts[target]._replace(people=cohorts[target].people + people)
+    return cohorts
+
+
+def levels_of(facts: Mapping[str, Any]) -> Ints:
+    """Return the pairs (cohort, index of its level) of an event; without any it charges nobody."""
+    return integers(facts.get("levels", ())).reshape(-1, 2)
+
+
+def costs(facts: Mapping[str, Any]) -> tuple[Ints, Ints]:
+    """Return what an event charges: the cohorts that pay something, and how much each person in them."""
+    levels = levels_of(facts)
+    units = integers(facts.get("units", ()))[levels[:, 1]]
+    pays = np.flatnonzero(units)
+    return levels[pays, 0], units[pays]
 
 
 # --- The head file

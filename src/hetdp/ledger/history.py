@@ -5,22 +5,23 @@ from __future__ import annotations
 import csv
 import io
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from sqlalchemy import Connection
 
-from hetdp.errors import InputError
+from hetdp.errors import InputError, LedgerError
 from hetdp.files import jsonable, to_json, write_whole
 
-from .amounts import UNLIMITED, Rule, in_epsilon
-from .books import events, members
-from .chain import Event
-from .charge import everybody, intended
-from .state import Cohort, State, costs
-from .store import PathName
+from .amounts import UNLIMITED, Rule, charges, in_epsilon
+from .books import check_cohorts, events, members, replayed
+from .chain import Cohort, State, costs, integers, refused
+from .release import everybody, intended, plan_of
+from .store import PathName, run
 
 _MOST_RELEASES = 10_000
 _MOST_TIERS, _MOST_LABELS = 8, 24
@@ -112,27 +113,22 @@ def balances(connection: Connection, state: State, ids: Sequence[str] | None = N
 def entries(connection: Connection) -> list[Entry]:
     """Return everything that happened, in order."""
     found: list[Entry] = []
-    state, bounds = State(), dict[str | None, tuple[float, float]]()
+    state, bounds = State(), dict[str | None, list[float]]()
     for event in events(connection):
-        state = state.after(event)
+        state, facts = state.after(event), event.facts
+        entry = Entry(event.seq, event.at, event.kind, event.release)
         if event.kind == "charge":
-            lo, hi = map(float.fromhex, event.facts["plan"]["bounds"])
-            bounds[event.release] = (lo, hi)
-        found.append(_entry(event, state, bounds.get(event.release)))
+            bounds[event.release] = [float.fromhex(bound) for bound in facts["plan"]["bounds"]]
+            cohorts, units = costs(facts)
+            people = int(state.table[state.rows(cohorts), 4].sum()) if cohorts.size else 0
+            entry = replace(entry, people=people, most=in_epsilon(int(units.max(initial=0))))
+        elif event.kind == "result":
+            lo, hi = bounds[event.release]
+            entry = replace(entry, estimate=min(max(float.fromhex(facts["unclamped"]), lo), hi))
+        elif event.kind == "enroll":
+            entry = replace(entry, people=sum(people for *_, people in facts["moves"]))
+        found.append(entry)
     return found
-
-
-def _entry(event: Event, state: State, bounds: tuple[float, float] | None) -> Entry:
-    facts = event.facts
-    if event.kind == "charge":
-        cohorts, units = costs(facts)
-        people = int(state.sheet[state.rows(cohorts), 4].sum()) if cohorts.size else 0
-        most = in_epsilon(int(units.max(initial=0)))
-        return Entry(event.seq, event.at, event.kind, event.release, people, most)
-    if event.kind == "result" and bounds is not None:
-        estimate = min(max(float.fromhex(facts["unclamped"]), bounds[0]), bounds[1])
-        return Entry(event.seq, event.at, event.kind, event.release, estimate=estimate)
-    return Entry(event.seq, event.at, event.kind, people=sum(people for *_, people in facts.get("moves", ())))
 
 
 def writable(what: str, path: PathName, *endings: str) -> Path:
@@ -164,6 +160,51 @@ def _harmless(cell: Any) -> Any:
     ("'=1+1", '007', -0.5)
     """
     return f"'{cell}" if isinstance(cell, str) and cell.startswith(_FORMULA) else cell
+
+
+# --- Verification: the whole ledger from its first event on
+
+
+@dataclass(frozen=True)
+class Verified(_Plain):
+    """What a ledger that passed contains; the head is worth writing down elsewhere."""
+
+    head: str
+    events: int
+    people: int
+    cohorts: int
+    charges: int
+    results: int
+
+    def __str__(self) -> str:
+        pending = self.charges - self.results
+        waiting = f"; {pending:,} charged without a result yet" if pending else ""
+        return (
+            f"verified: {self.events:,} events, {self.people:,} people in {self.cohorts:,} cohorts, "
+            f"{self.charges:,} releases{waiting}\nhead {self.head}"
+        )
+
+
+def verify(connection: Connection, state: State, name: str) -> Verified:
+    """Return what a ledger contains, or raise at its first fault."""
+    if connection.dialect.name == "sqlite" and run(connection, "PRAGMA integrity_check").scalar() != "ok":
+        raise LedgerError(
+            f"{name} is damaged: its pages do not fit together; go back to a copy that has the newest head"
+        )
+    check_cohorts(connection, state, name)
+    kinds: Counter[str] = Counter()
+    charged: dict[str | None, int] = {}
+    for event, _ in replayed(connection, state, name):
+        kinds[event.kind] += 1
+        facts = event.facts
+        if event.kind == "charge":
+            charged[event.release] = event.seq
+            if not np.array_equal(charges(plan_of(facts["plan"])), integers(facts["units"])):
+                raise refused(f"event {event.seq} of {name} charges something else than its plan spends")
+        elif event.kind == "result" and facts["charge"] != charged.get(event.release):
+            raise refused(f"event {event.seq} of {name} is a result without its charge")
+    held = int((state.table[:, 4] > 0).sum())
+    return Verified(str(state.head), state.head.seq, state.people, held, kinds["charge"], kinds["result"])
 
 
 # --- Forecast: how often the same release can be made before budgets run out, by making it on paper
@@ -232,7 +273,7 @@ def forecast(state: State, rule: Rule, ask: Mapping[str, Any], releases: int) ->
         plan = intent.plan
         people = sum(plan.levels.count[plan.units > 0].tolist())
         steps.append(Step(number, plan.worst_case_error, people, plan.abstains, _left(state)))
-        state = state.charged(intent.parts[:, 0], intent.units[intent.place])
+        state = state.charged(intent.parts[:, 0], intent.units[intent.index])
         for tier, left in _left(state).items():
             if lasts[tier] is None and left == 0:
                 lasts[tier] = number
@@ -261,27 +302,23 @@ Curve = tuple[list[float], list[float]]
 
 def curves(connection: Connection) -> tuple[list[str], list[tuple[str, Curve]]]:
     """Return the releases, and the name and the curve of each tier; the largest tiers only, in the order of budgets."""
-    states, releases = [State()], ["start"]
+    state, states, releases = State(), list[State](), ["start"]
     for event in events(connection):
-        state = states[-1].after(event)
         if event.kind == "charge":
-            releases.append(str(event.release))
             states.append(state)
-        else:
-            states[-1] = state
-    sizes: dict[int, int] = {}
-    for now in states[-1].cohorts.values():
+            releases.append(str(event.release))
+        state = state.after(event)
+    states.append(state)
+    sizes = Counter[int]()
+    for now in state.cohorts.values():
         if 0 < now.asked < UNLIMITED:
-            sizes[now.asked] = sizes.get(now.asked, 0) + now.people
-    tiers = sorted(sorted(sizes, key=lambda asked: -sizes[asked])[:_MOST_TIERS])
-    names = states[-1].names
-    return releases, [(names.get(asked, f"ε = {in_epsilon(asked):.4g}"), _curve(states, asked)) for asked in tiers]
-
-
-def _curve(states: Sequence[State], asked: int) -> Curve:
-    left = [[now.left for now in s.cohorts.values() if now.asked == asked and now.people] for s in states]
-    least, most = ([in_epsilon(of(some)) if some else math.nan for some in left] for of in (min, max))
-    return least, most
+            sizes[now.asked] += now.people
+    found = []
+    for asked in sorted(asked for asked, _ in sizes.most_common(_MOST_TIERS)):
+        left = [[now.left for now in s.cohorts.values() if now.asked == asked and now.people] for s in states]
+        least, most = ([in_epsilon(of(some)) if some else math.nan for some in left] for of in (min, max))
+        found.append((state.names.get(asked, f"ε = {in_epsilon(asked):.4g}"), (least, most)))
+    return releases, found
 
 
 def draw(target: Path, releases: Sequence[str], found: Sequence[tuple[str, Curve]]) -> None:

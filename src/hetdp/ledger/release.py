@@ -11,31 +11,36 @@ Between the charge and the values, the people of every cohort are compared with 
 counted in a cohort into which they were moved behind the ledger's back.
 
 A charge stays when reading fails afterwards; the error says so. What decides a plan is public and fixed with the
-charge (`charge`), so a resumed release carries out the plan that was charged, not one for the balances of today.
+charge, so a resumed release carries out the plan that was charged, not one for the balances of today.
 """
 
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any, Protocol
 
+import numpy as np
+from numpy.typing import NDArray
 from sqlalchemy import Connection
 
 from hetdp.core.domain import Interval
-from hetdp.core.plan import Plan
-from hetdp.errors import ChargedError, HetdpError, InputError, LedgerError, OtherRequestError
+from hetdp.core.levels import Levels, round_down
+from hetdp.core.plan import Mean, Plan, plan
+from hetdp.errors import ChargedError, HetdpError, InputError, LedgerError, OtherRequestError, PrivacyError
 from hetdp.files import jsonable
+from hetdp.privacy.exact import NoiseTerm
 from hetdp.privacy.release import Release, release
 from hetdp.tally.tally import Tally
 
-from .amounts import Rule, in_epsilon
+from .amounts import UNLIMITED, Ints, Rule, charges, in_epsilon, level
 from .books import Books, checked_members, digest, find, members, move_facts, write
-from .chain import Event, canonical, following
-from .charge import Intent, Part, everybody, intended, parts_of, plan_facts, plan_of, split
-from .state import State, costs, levels_of, pairs
+from .chain import Event, State, canonical, costs, integers, levels_of, next_event, reals
+
+# --- What a release is, and what comes out of it
 
 
 @dataclass(frozen=True)
@@ -55,7 +60,7 @@ class Request:
     about
         What else belongs to the request: names of columns and of a file. Never anything private.
     quotes
-        Whether a message may quote an id; not if ids come from the rows themselves, see `rows.ids_of`.
+        Whether a message may quote an id; not if ids come from the rows themselves, see `persons.ids_of`.
     """
 
     release: str
@@ -81,7 +86,8 @@ class Request:
         if self.people is not None:
             limits = (f"{person}\t{units}" for person, units in self.people.items())
             people = {"count": len(self.people), "ids": digest(limits)}
-        return {"rule": self.rule.shown, "plan": ask, "people": people, "columns": dict(self.about)}
+        rule = {self.rule.kind: str(self.rule.amount)}
+        return {"rule": rule, "plan": ask, "people": people, "columns": dict(self.about)}
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,7 +122,139 @@ class Keeper(Protocol):
 
 
 Read = Callable[[Mapping[str, int], Plan], Tally]
-"""From {person: place of their level in the plan} and the plan to the tally."""
+"""From {person: index of their level in the plan} and the plan to the tally."""
+
+
+# --- From what people allow to a charge: who enters with which ε, the plan on that, the exact spend of each cohort
+
+Part = tuple[int, int]
+"""Some people of one cohort: the cohort, and what they allow in this release at most (`UNLIMITED`: not said)."""
+
+
+@dataclass(frozen=True, eq=False)
+class Intent:
+    """What a release may use, and what it would do with that.
+
+    Attributes
+    ----------
+    plan
+        Made on everybody's allowance.
+    parts, index
+        The parts that enter with ε > 0 as rows (cohort, what they allow, people), and the index of each one's level
+        in the plan.
+    units
+        What each level of the plan is charged.
+    facts
+        How many people take part, are left out because nothing is left, are frozen, have less left than the rule
+        allows.
+    """
+
+    plan: Plan
+    parts: Ints
+    index: Ints
+    units: Ints
+    facts: dict[str, int]
+
+
+def everybody(state: State) -> Ints:
+    """Return all people as parts; none of them has said anything for this release."""
+    cohort, people = state.table[state.table[:, 4] > 0][:, [0, 4]].T
+    return np.array([cohort, np.full(cohort.size, UNLIMITED), people]).T
+
+
+def parts_of(people: Mapping[str, Part]) -> Ints:
+    """Return some people as parts: rows (cohort, what they allow, people). A cohort may come several times."""
+    counted = Counter(people.values())
+    return np.array([(*part, count) for part, count in counted.items()], np.int64).reshape(-1, 3)
+
+
+def intended(state: State, parts: Ints, rule: Rule, ask: Mapping[str, Any]) -> Intent:
+    """Return what a release of these people would do; `ask` is what `plan` takes."""
+    cohort, own, count = parts.T
+    rows = state.rows(cohort)
+    asked, spent = state.table[rows, 1], state.table[rows, 3]
+    left = np.where(asked == UNLIMITED, UNLIMITED, np.maximum(asked - spent, 0))
+    wanted = np.array([*map(rule.wanted, asked.tolist(), left.tolist())], np.int64)
+    allowed = np.minimum(np.minimum(left, wanted), own)
+    epsilon = np.array([level(units) for units in allowed.tolist()])
+    made = plan(Levels.from_arrays(epsilon, count, names=_names(state, asked, epsilon)), **ask)
+    index = np.searchsorted(made.levels.epsilon, round_down(epsilon) if made.levels.rounded else epsilon)
+    units = charges(made)
+    if (units[index] > allowed).any():  # by the claim in `amounts` this cannot happen
+        raise PrivacyError("this plan would charge more than somebody has left; nothing was released")
+    frozen, empty = asked < spent, (left == 0) & (asked > 0)
+    kinds = {"used_up": empty & ~frozen, "frozen": frozen, "short": (left < wanted) & (left > 0)}
+    facts = {"people": int(count.sum()), **{name: int(count[kind].sum()) for name, kind in kinds.items()}}
+    enters = allowed > 0
+    return Intent(made, parts[enters], index[enters], units, facts)
+
+
+def _names(state: State, asked: Ints, epsilon: NDArray[np.float64]) -> dict[float, str]:
+    """Return a name for each level at which all people are of tiers with names."""
+    tiers: dict[float, set[str]] = {}
+    if state.names:
+        for units, e in zip(asked.tolist(), epsilon.tolist(), strict=True):
+            tiers.setdefault(e, set()).add(state.names.get(units, ""))
+    return {e: ", ".join(sorted(names)) for e, names in tiers.items() if "" not in names}
+
+
+def split(state: State, intent: Intent) -> tuple[list[list[int]], dict[Part, int]]:
+    """Return the cohorts to make, as an event lists them, and the cohort of each part with ε > 0 from then on.
+
+    A cohort of which everybody enters at one level stays as it is. Otherwise each part of it goes to a cohort of its
+    own, shared with parts of other cohorts that had the same balance and enter at the same level.
+    """
+    cohorts = intent.parts[:, 0]
+    times, balances = Counter(cohorts.tolist()), state.table[state.rows(cohorts), 1:].tolist()
+    where: dict[Part, int] = {}
+    fresh: dict[tuple[int, ...], int] = {}
+    first = int(state.table[:, 0].max(initial=0)) + 1
+    for (cohort, own, count), balance, index in zip(
+        intent.parts.tolist(), balances, intent.index.tolist(), strict=True
+    ):
+        if times[cohort] == 1 and count == balance[3]:
+            where[cohort, own] = cohort
+        else:
+            where[cohort, own] = fresh.setdefault((*balance[:3], index), first + len(fresh))
+    return [[cohort, *key[:3]] for key, cohort in fresh.items()], where
+
+
+def plan_facts(made: Plan) -> dict[str, Any]:
+    """Return a plan as exact plain data and columns of numbers."""
+    return {
+        "method": made.method,
+        "bounds": [bound.hex() for bound in made.bounds],
+        "epsilon": made.levels.epsilon,
+        "count": made.levels.count,
+        "rounded": made.levels.rounded,
+        "names": {e.hex(): name for e, name in made.levels.names.items()},
+        "units": made.units,
+        "noise": [[term.scale.hex(), term.first, term.last] for term in made.noise],
+        "threshold": None if made.threshold is None else float(made.threshold).hex(),
+        "abstains": made.abstains,
+        "variance": float(made.variance_bound).hex(),
+        "shrink": float(made.shrink).hex(),
+    }
+
+
+def plan_of(facts: Mapping[str, Any]) -> Plan:
+    """Return the plan that `plan_facts` gave; it passes the exact check again."""
+    real = float.fromhex
+    names = {real(e): name for e, name in facts["names"].items()}
+    return Plan(
+        facts["method"],
+        Levels.from_arrays(reals(facts["epsilon"]), integers(facts["count"]), rounded=facts["rounded"], names=names),
+        Mean(Interval.of([real(bound) for bound in facts["bounds"]])),
+        integers(facts["units"]),
+        tuple(NoiseTerm(real(scale), first, last) for scale, first, last in facts["noise"]),
+        None if facts["threshold"] is None else real(facts["threshold"]),
+        abstains=facts["abstains"],
+        variance_bound=real(facts["variance"]),
+        shrink=real(facts["shrink"]),
+    )
+
+
+# --- The order of a release
 
 
 def carry_out(books: Books, request: Request, read: Read, keeper: Keeper | None) -> LedgerRelease:
@@ -127,11 +265,11 @@ def carry_out(books: Books, request: Request, read: Read, keeper: Keeper | None)
     except KeyboardInterrupt:
         raise _unfinished(request.release, "may be charged already", "it was interrupted") from None
     try:
-        stored = books.look(lambda connection, _: find(connection, request.release, "result"))
+        stored = books.read(lambda connection, _: find(connection, request.release, "result"))
         if stored is None:
             unclamped = _computed(books, charged, read, keeper)
             stored = books.change(lambda connection, state: _stored(connection, state, charged, unclamped))
-        books.settle()
+        books.flush_head()
     except (HetdpError, KeyboardInterrupt) as error:
         why = "it was interrupted" if isinstance(error, KeyboardInterrupt) else str(error)
         raise _unfinished(request.release, "is charged", why) from None
@@ -167,47 +305,32 @@ def _charged(connection: Connection, state: State, request: Request) -> tuple[St
 
 
 def _charge_now(connection: Connection, state: State, request: Request) -> tuple[State, Event]:
+    """Charge a release. All of this is public, and nobody's balance can change before the charge is written."""
     if not state.people:
         raise InputError("there is nobody here (n = 0); enrol people first")
-    people = _parts(connection, state, request)
-    parts = everybody(state) if people is None else parts_of(people)
-    intent = intended(state, parts, request.rule, request.ask)
+    if request.people is None:
+        intent = intended(state, everybody(state), request.rule, request.ask)
+        levels, moves, moved = np.array([intent.parts[:, 0], intent.index]).T, {}, {}
+    else:
+        there = members(connection, state.head.seq, list(request.people))
+        if unknown := [person for person in request.people if person not in there]:
+            example = f", such as {unknown[0][:64]!r}" if request.quotes else ""
+            raise InputError(f"{len(unknown):,} people are not enrolled{example}; enrol them, or leave them out")
+        people = {person: (there[person], units) for person, units in request.people.items()}
+        intent = intended(state, parts_of(people), request.rule, request.ask)
+        new, where = split(state, intent)
+        levels = np.array([*dict(zip(where.values(), intent.index.tolist(), strict=True)).items()], np.int64)
+        moved = {person: where[part] for person, part in people.items() if where.get(part, part[0]) != part[0]}
+        moves = {"new": new, **move_facts(there, moved.items())}
     facts = {
         "request": request.facts,
         "plan": plan_facts(intent.plan),
         "units": intent.units,
         "people": intent.facts,
-        "levels": pairs(intent.parts[:, 0], intent.place),
+        "levels": levels.ravel(),
     }
-    moved = {} if people is None else _moved(state, people, intent, facts)
-    event = following(state.head, "charge", facts, request.release)
+    event = next_event(state.head, "charge", facts | moves, request.release)
     return write(connection, state, event, moved), event
-
-
-def _parts(connection: Connection, state: State, request: Request) -> dict[str, Part] | None:
-    """Return for each person who takes part their cohort and what they allow; raise if one is not enrolled."""
-    people = request.people
-    if people is None:
-        return None
-    there = members(connection, state.head.seq, list(people))
-    unknown = [person for person in people if person not in there]
-    if unknown:
-        example = f", such as {unknown[0][:64]!r}" if request.quotes else ""
-        raise InputError(f"{len(unknown):,} people are not enrolled{example}; enrol them, or leave them out")
-    return {person: (there[person], units) for person, units in people.items()}
-
-
-def _moved(state: State, people: Mapping[str, Part], intent: Intent, facts: dict[str, Any]) -> dict[str, int]:
-    """Return who changes cohort because only some of it take part, or not alike; and put that into the event."""
-    new, where = split(state, intent)
-    moved = {person: where[part] for person, part in people.items() if where.get(part, part[0]) != part[0]}
-    places = {
-        where[cohort, own]: place
-        for (cohort, own, _), place in zip(intent.parts.tolist(), intent.place.tolist(), strict=True)
-    }
-    there = {person: cohort for person, (cohort, _) in people.items()}
-    facts |= {"levels": pairs(list(places), list(places.values())), "new": new, **move_facts(there, moved)}
-    return moved
 
 
 def _computed(books: Books, charged: Event, read: Read, keeper: Keeper | None) -> float:
@@ -221,11 +344,11 @@ def _computed(books: Books, charged: Event, read: Read, keeper: Keeper | None) -
     plan = plan_of(charged.facts["plan"])
     if plan.abstains:
         return plan.interval.mid
-    event, there = books.look(lambda connection, state: checked_members(connection, state, charged.seq, books.name))
+    event, there = books.read(lambda connection, state: checked_members(connection, state, charged.seq, books.name))
     if event is None or event != charged:
         raise LedgerError(f"the charge of this release is not in the history of {books.name}; nothing was read")
-    place = dict(levels_of(event.facts).tolist())
-    number = release(read({p: place[c] for p, c in there.items() if c in place}, plan), plan).unclamped
+    index = dict(levels_of(event.facts).tolist())
+    number = release(read({p: index[c] for p, c in there.items() if c in index}, plan), plan).unclamped
     if keeper is not None:
         keeper.keep(number)
     return number
@@ -236,7 +359,7 @@ def _stored(connection: Connection, state: State, charged: Event, unclamped: flo
     found = find(connection, str(charged.release), "result")
     if found is not None:
         return state, found
-    event = following(state.head, "result", {"charge": charged.seq, "unclamped": unclamped.hex()}, charged.release)
+    event = next_event(state.head, "result", {"charge": charged.seq, "unclamped": unclamped.hex()}, charged.release)
     return write(connection, state, event), event
 
 

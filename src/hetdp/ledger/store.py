@@ -5,17 +5,18 @@
     hetdp_cohort   people with the same budget who have spent the same, as of the last event
     hetdp_member   which person moved to which cohort at which event, append-only
 
-Cohorts can be derived from the events (`state`), and every transaction checks that they agree. What the database
+Cohorts can be derived from the events (`chain.State`), and every transaction checks that they agree. What the database
 enforces besides: nobody has spent more than their budget, nothing spent is taken back, no event is changed or
 removed, a release has one charge and one result, a row of a person belongs to the event that is being written.
 
 A writer takes the lock before it reads (SQLite's own, see `sqlite_engine`; on PostgreSQL the one row of
-`hetdp_ledger`), so what it decides from cannot change before it commits. Statements are plain SQL, the same for both
-databases, and go through SQLAlchemy's connections.
+`hetdp_ledger`, see `books.catch_up`), so what it decides from cannot change before it commits. Statements are plain
+SQL, the same for both databases, and go through SQLAlchemy's connections.
 """
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 import sqlite3
@@ -61,6 +62,12 @@ _CAUSES = {
 }
 """What is wrong, by the codes of SQLite and PostgreSQL, or how they begin."""
 
+_BEGIN = {
+    False: ("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY",),
+    True: ("SET LOCAL synchronous_commit TO on", f"SET LOCAL lock_timeout TO '{PATIENCE}s'"),
+}
+"""How a transaction of PostgreSQL begins: one that reads, and one that writes."""
+
 
 @dataclass(frozen=True, eq=False)
 class Store:
@@ -78,15 +85,15 @@ class Store:
     name: str
     head_file: Path | None
 
-    def transact(self, work: Callable[[sa.Connection], T], *, writes: bool = False, locks: bool = True) -> T:
+    def transact(self, work: Callable[[sa.Connection], T], *, writes: bool = False) -> T:
         """Return what a function finds or does in one transaction; it is on disk when this returns.
 
-        One that only reads sees one moment of the ledger. One that `locks` needs the ledger to be there.
+        One that only reads sees one moment of the ledger.
         """
         try:
             with self.engine.connect() as connection, connection.execution_options(writes=writes).begin():
-                if connection.dialect.name == "postgresql":
-                    _prepare(connection, writes=writes, locks=locks)
+                for statement in _BEGIN[writes] if connection.dialect.name == "postgresql" else ():
+                    run(connection, statement)
                 return work(connection)
         except sa.exc.DBAPIError as error:
             cause = _cause(error.orig)
@@ -100,16 +107,6 @@ class Store:
         self.engine.dispose()
 
 
-def _prepare(connection: sa.Connection, *, writes: bool, locks: bool) -> None:
-    if not writes:
-        run(connection, "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")
-        return
-    run(connection, "SET LOCAL synchronous_commit TO on")
-    run(connection, f"SET LOCAL lock_timeout TO '{PATIENCE}s'")
-    if locks:
-        run(connection, "SELECT one FROM hetdp_ledger FOR UPDATE")
-
-
 def _cause(error: BaseException | None) -> str:
     code = str(getattr(error, "sqlite_errorname", "") or getattr(error, "sqlstate", "") or "")
     if not code and type(error).__module__.startswith("psycopg"):
@@ -119,25 +116,24 @@ def _cause(error: BaseException | None) -> str:
 
 
 def run(connection: sa.Connection, statement: str, cells: Sequence[Any] = ()) -> sa.CursorResult[*tuple[Any, ...]]:
-    """Carry out a statement of ours, in which `?` stands for a cell in either database."""
+    """Execute a statement of ours, in which `?` stands for a cell in either database."""
     spelled = statement if connection.dialect.name == "sqlite" else statement.replace("?", "%s")
     return connection.exec_driver_sql(spelled, tuple(cells) or None)
 
 
-def insert(connection: sa.Connection, table: sa.Table, cells: Sequence[Any], conflict: str = "") -> None:
-    """Insert rows, cell after cell, many in one statement: one by one they would take longer than the rest of a charge.
+def insert(connection: sa.Connection, table: sa.Table, rows: Sequence[Sequence[Any]], conflict: str = "") -> None:
+    """Insert rows, many in one statement: one by one they would take longer than the rest of a charge.
 
     Raise if one was not written, as when somebody's trigger kept it from being.
     """
-    names, done = table.c.keys(), 0
-    most, marks = _MOST_CELLS // len(names) * len(names), f"({', '.join('?' * len(names))})"
-    for start in range(0, len(cells), most):
-        some = cells[start : start + most]
-        rows = ", ".join([marks] * (len(some) // len(names)))
-        statement = f"INSERT INTO {table.name} ({', '.join(names)}) VALUES {rows} {conflict}"  # noqa: S608  our own names
-        done += run(connection, statement, some).rowcount
-    if done * len(names) != len(cells):
-        raise LedgerError("the ledger could not write all balances and people; is there a trigger on its tables?")
+    names = table.c.keys()
+    marks, most = f"({', '.join('?' * len(names))})", _MOST_CELLS // len(names)
+    for start in range(0, len(rows), most):
+        some = rows[start : start + most]
+        values = ", ".join([marks] * len(some))
+        statement = f"INSERT INTO {table.name} ({', '.join(names)}) VALUES {values} {conflict}"  # noqa: S608  our own names
+        if run(connection, statement, [*itertools.chain.from_iterable(some)]).rowcount != len(some):
+            raise LedgerError("the ledger could not write all balances and people; is there a trigger on its tables?")
 
 
 # --- Opening
@@ -152,7 +148,7 @@ def opened(where: PathName, head_file: PathName | None, *, new: bool = False) ->
         if "://" in text:
             raise InputError(f"a ledger is a file or a postgresql:// address (got {text.partition('://')[0]}://…)")
         beside = beside or Path(f"{path.resolve()}.head")  # a link to the ledger is the same ledger, with the same head
-        check_place(path)
+        check_file_system(path)
         if new and path.exists():
             raise InputError(f"{path} exists already; open it, or choose another name for a new ledger")
     if new and beside is not None and beside.exists():
@@ -214,7 +210,7 @@ _SHARED = re.compile(
 _MOUNTS = Path("/proc/self/mounts")
 
 
-def check_place(path: Path) -> None:
+def check_file_system(path: Path) -> None:
     """Raise if the file is on a network file system; where the system does not tell, it is trusted."""
     mounts = _MOUNTS.read_text(encoding="utf-8", errors="surrogateescape") if _MOUNTS.exists() else ""
     kind = file_system(path.resolve(), mounts)
@@ -233,15 +229,12 @@ def file_system(path: Path, mounts: str) -> str:
     >>> file_system(Path("/data/my budgets/b.db"), "/dev/sda / ext4 rw 0 0\nsrv:/x /data/my\\040budgets nfs4 rw 0 0\n")
     'nfs4'
     """
-    best, kind = -1, ""
-    for line in mounts.splitlines():
-        fields = line.split(" ")
-        if len(fields) < 3:
-            continue
-        point = Path(re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), fields[1]))
-        if (path == point or point in path.parents) and len(point.parts) >= best:
-            best, kind = len(point.parts), fields[2]
-    return kind
+    fields = [line.split(" ") for line in mounts.splitlines() if line.count(" ") > 1]
+    points = [
+        (re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), point), kind) for _, point, kind, *_ in fields
+    ]
+    above = [(len(Path(point).parts), kind) for point, kind in points if path.is_relative_to(point)]
+    return max(reversed(above), key=lambda found: found[0], default=(0, ""))[1]
 
 
 # --- The tables, and what guards them
@@ -310,7 +303,7 @@ def create(connection: sa.Connection, name: str, ident: str, genesis: str) -> No
     if sa.inspect(connection).has_table(LEDGER.name):
         raise InputError(f"there is a ledger in {name} already; open it instead")
     TABLES.create_all(connection, checkfirst=False)
-    insert(connection, LEDGER, [1, SCHEMA, ident, 0, genesis])
+    insert(connection, LEDGER, [(1, SCHEMA, ident, 0, genesis)])
     for statement in guards(connection.dialect.name):
         run(connection, statement)
 
@@ -399,7 +392,7 @@ def migrate(connection: sa.Connection, version: int, name: str) -> None:
                 f"{name} has schema {old}, from which there is no way to {SCHEMA}; use the hetdp it was made with"
             )
         STEPS[old](connection)
-        run(connection, "UPDATE hetdp_ledger SET version = ?", [old + 1])
+        run(connection, "UPDATE hetdp_ledger SET version = ?", (old + 1,))
 
 
 def _guard_members(connection: sa.Connection) -> None:

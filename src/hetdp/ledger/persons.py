@@ -1,26 +1,56 @@
-"""Enrolment: who is in the ledger, and with which lifetime budget."""
+"""The people of a ledger: their ids, their enrolment with a lifetime budget, and the rows of a source about them."""
 
 from __future__ import annotations
 
 import os
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 from sqlalchemy import Connection
 
+from hetdp.core.domain import BAD_ID, GRID, LONGEST_ID, NOT_IN_ID
 from hetdp.core.levels import joined_names
+from hetdp.core.plan import Plan
 from hetdp.errors import InputError
 from hetdp.sources import Form, Source
+from hetdp.sources.people import normal
+from hetdp.tally.groupby import Table
+from hetdp.tally.tally import Tally
 
 from .amounts import budget_units
 from .books import members, move_facts, write
-from .chain import following
-from .rows import clean_ids
-from .state import State
+from .chain import State, next_event
 
-Budgets = dict[str, int]
+_BAD = re.compile(f"{NOT_IN_ID}|[\ud800-\udfff]")  # half a surrogate pair cannot be written down
+
+
+def clean_ids(ids: Iterable[Any], what: str = "id") -> list[str]:
+    r"""Return ids as they are kept: text in Unicode's normal form C, otherwise exact; a bad one raises.
+
+    >>> clean_ids(["007", "7", "Zoe\u0308"]) == ["007", "7", "Zoë"]
+    True
+    """
+    found = []
+    for number, cell in enumerate(ids, 1):
+        if not isinstance(cell, str):
+            raise InputError(
+                f"an id must be text (got {type(cell).__name__} at {what} {number}); write numbers as text: '007' is "
+                "not '7'"
+            )
+        text = normal(cell) if len(cell) <= LONGEST_ID else cell
+        if not text:
+            raise InputError(f"an id must not be empty (at {what} {number})")
+        if len(text) > LONGEST_ID or _BAD.search(text):
+            raise InputError(f"an id {BAD_ID} (at {what} {number})")
+        found.append(text)
+    return found
+
+
+# --- Enrolment
 
 
 @dataclass(frozen=True)
@@ -77,14 +107,14 @@ def enroll(
     cohort |= {key: number for number, key in enumerate(fresh, max(state.cohorts, default=0) + 1)}
     to = {person: cohort[key] for person, key in moved.items()}
     new = [[cohort[asked, spent], asked, max(asked, spent), spent] for asked, spent in fresh]
-    facts: dict[str, Any] = {"new": new, **move_facts(there, to), **({"names": new_names} if new_names else {})}
-    event = following(state.head, "enroll", facts)
+    facts: dict[str, Any] = {"new": new, **move_facts(there, to.items()), **({"names": new_names} if new_names else {})}
+    event = next_event(state.head, "enroll", facts)
     return write(connection, state, event, to), Enrolled(**kinds)
 
 
 def budgets_of(
     source: Any, person: Any, budget: Any, tiers: Mapping[str, Any], form: Form
-) -> tuple[Budgets, dict[int, str]]:
+) -> tuple[dict[str, int], dict[int, str]]:
     """Return {person: units} and the names of tiers by their budget; a bad id or budget raises and names its place."""
     if not isinstance(tiers, Mapping) or not all(isinstance(name, str) for name in tiers):
         raise InputError(f"tiers are a mapping of names to budgets, such as {{'open': 1}} (got {type(tiers).__name__})")
@@ -147,3 +177,60 @@ def _table(source: Any, person: Any, budget: Any, tiers: Mapping[str, Any], form
     if not found:
         raise InputError("there is nobody to enrol; the table has no rows")
     return found
+
+
+# --- The rows of a source: before the charge who they are about, after it their values
+
+
+def source_of(source: Any, value: str | None, person: Any, form: Form | None = None) -> Source:
+    """Return a source with values and the ids of whom they are about; nothing is read."""
+    if person is None:
+        raise InputError("a ledger needs to know who a row is about; name the column of ids: person=…")
+    found = Source.of(source, value=value, epsilon=1.0, person=person, rows="average", form=form or Form())
+    if found.ids is not None:
+        sizes = [len(some) if hasattr(some, "__len__") else None for some in (source, found.ids)]
+        if None in sizes or sizes[0] != sizes[1]:
+            raise InputError(
+                f"values and ids must be sequences with one entry a row (of lengths {sizes[0]}, {sizes[1]})"
+            )
+    return found
+
+
+def ids_of(people: Source) -> list[str]:
+    """Return the ids of a source whose rows are public, one row per person. What stands in other columns is not used.
+
+    No message quotes an id: on a damaged line of a delimited file it may be a piece of the value beside it.
+    """
+    column = str(people.asked.person)
+    ids = clean_ids(cell for batch in people.batches() for cell in batch.texts[column].to_list())
+    if len(set(ids)) < len(ids):
+        raise InputError("an id stands on more than one row; here everybody has one row")
+    return ids
+
+
+def tally_of(people: Source, levels: Mapping[str, int], plan: Plan) -> Tally:
+    """Return the tally of those who take part; `levels` has the index of each one's level in the plan.
+
+    Claim. It adds one code in {0…Q} for each of them, whatever rows the source has: nobody's values, and nobody's
+    presence in the source, changes who is counted or raises.
+
+    Argument. A person's code is the average of the codes of their rows, rounded in integers as everywhere; without a
+    row it is the midpoint. A row of somebody who does not take part is nobody's, and so is one whose id no person can
+    have: such a text is none of the clean ids here. Counts come from the plan. Who has ε = 0 is not in `levels`: their
+    values are not looked at.
+    """
+    row_of = {person: i for i, person in enumerate(levels)}
+    total, rows = np.zeros((2, len(row_of)), np.int64)
+    for batch in people.batches():
+        ids = batch.texts[str(people.asked.person)].to_list()
+        at = np.array([row_of.get(normal(cell), -1) if isinstance(cell, str) else -1 for cell in ids], dtype=np.int64)
+        mine = at >= 0
+        found = np.asarray(batch.values)[mine]
+        codes = plan.interval.codes(found, np.empty(found.size), np.empty(found.size, dtype=bool))
+        np.add.at(total, at[mine], codes.astype(np.int64))
+        np.add.at(rows, at[mine], 1)
+    code = np.where(rows > 0, plan.interval.average(total, np.maximum(rows, 1)), GRID // 2)
+    sums = np.zeros(len(plan.levels), np.int64)
+    np.add.at(sums, np.fromiter(levels.values(), np.int64, len(levels)), code)
+    table = Table.single(plan.levels.epsilon, plan.levels.count, sums, rounded=plan.levels.rounded)
+    return Tally(table, plan.interval, plan.levels.names)
