@@ -83,7 +83,7 @@ def run_instead(right, wrong, distribution, levels, runs, seed):
     law = distribution_of(distribution, UNIT, np.random.default_rng(0))
     study = _simulate._Study.of(law, levels.count, [wrong], clamp=False)
     (mse,), (error,) = study.run(runs, [seed], progress=False)
-    return Simulation("wrong", runs, mse, error, right.mse(law), 0.0)
+    return Simulation("wrong", runs, mse, error, right.mse(law))
 
 
 @pytest.mark.parametrize("method", ["adpm", "ldpe", "sampling"])
