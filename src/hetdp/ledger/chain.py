@@ -79,10 +79,6 @@ class Head:
             )
         return cls(int(match[1]), match[2])
 
-    def agrees(self, other: Head) -> bool:
-        """Say whether two heads are the same event; one hash may be cut short."""
-        return self.seq == other.seq and (self.hash.startswith(other.hash) or other.hash.startswith(self.hash))
-
 
 GENESIS = Head(0, hashlib.sha256(b"hetdp-ledger-1").hexdigest())
 
@@ -115,8 +111,10 @@ class Event:
             unknown["kind"] = self.kind
         if unknown:
             (name, what), *_ = unknown.items()
-            why = f"event {self.seq} of the ledger has the {name} {str(what)[:64]!r}, which this hetdp does not know"
-            raise refused(f"{why}; update hetdp")
+            raise refused(
+                f"event {self.seq} of the ledger has the {name} {str(what)[:64]!r}, which this hetdp does not know; "
+                "update hetdp"
+            )
         return found
 
     @property

@@ -142,6 +142,7 @@ def budgets_of(
 
 
 def _paired(ids: Sequence[Any], cells: Sequence[Any], known: Mapping[str, int]) -> list[tuple[str, int]]:
+    """Return who has which budget in units; `known` are the budgets of tiers, if cells are the names of tiers."""
     if len(ids) != len(cells):
         raise InputError(f"everybody needs one budget (got {len(ids)} ids and {len(cells)} budgets)")
     read: dict[Any, int] = {}  # most people have one of a few budgets
@@ -149,17 +150,12 @@ def _paired(ids: Sequence[Any], cells: Sequence[Any], known: Mapping[str, int]) 
     for person, cell in zip(clean_ids(ids), cells, strict=True):
         key = (type(cell), cell)
         if key not in read:
-            read[key] = _units(cell, known, f" for {person[:64]!r}")
+            where = f" for {person[:64]!r}"
+            if known and cell not in known:
+                raise InputError(f"unknown tier {str(cell)[:64]!r}{where}; the tiers are {', '.join(map(repr, known))}")
+            read[key] = known[cell] if known else budget_units(cell, where)
         found.append((person, read[key]))
     return found
-
-
-def _units(cell: Any, known: Mapping[str, int], where: str) -> int:
-    if not known:
-        return budget_units(cell, where)
-    if cell not in known:
-        raise InputError(f"unknown tier {str(cell)[:64]!r}{where}; the tiers are {', '.join(map(repr, known))}")
-    return known[cell]
 
 
 def _table(source: Any, person: Any, budget: Any, tiers: Mapping[str, Any], form: Form) -> list[tuple[str, int]]:

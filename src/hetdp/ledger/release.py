@@ -162,14 +162,11 @@ def everybody(state: State) -> Ints:
     return np.array([cohort, np.full(cohort.size, UNLIMITED), people]).T
 
 
-def parts_of(people: Mapping[str, Part]) -> Ints:
-    """Return some people as parts: rows (cohort, what they allow, people). A cohort may come several times."""
-    counted = Counter(people.values())
-    return np.array([(*part, count) for part, count in counted.items()], np.int64).reshape(-1, 3)
-
-
 def intended(state: State, parts: Ints, rule: Rule, ask: Mapping[str, Any]) -> Intent:
-    """Return what a release of these people would do; `ask` is what `plan` takes."""
+    """Return what a release of these people would do; `ask` is what `plan` takes.
+
+    Rows of `parts` are (cohort, what they allow, people). A cohort may come several times.
+    """
     cohort, own, count = parts.T
     rows = state.rows(cohort)
     asked, spent = state.table[rows, 1], state.table[rows, 3]
@@ -317,7 +314,8 @@ def _charge_now(connection: Connection, state: State, request: Request) -> tuple
             example = f", such as {unknown[0][:64]!r}" if request.quotes else ""
             raise InputError(f"{len(unknown):,} people are not enrolled{example}; enrol them, or leave them out")
         people = {person: (there[person], units) for person, units in request.people.items()}
-        intent = intended(state, parts_of(people), request.rule, request.ask)
+        parts = [(*part, count) for part, count in Counter(people.values()).items()]
+        intent = intended(state, np.array(parts, np.int64).reshape(-1, 3), request.rule, request.ask)
         new, where = split(state, intent)
         levels = np.array([*dict(zip(where.values(), intent.index.tolist(), strict=True)).items()], np.int64)
         moved = {person: where[part] for person, part in people.items() if where.get(part, part[0]) != part[0]}

@@ -158,15 +158,14 @@ def opened(where: PathName, head_file: PathName | None, *, new: bool = False) ->
         )
     if path is None:
         return _postgres(text, beside)
-    (_make if new else _check_file)(path)
+    if not new:
+        _check_file(path)
+    else:
+        try:
+            os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
+        except OSError as error:
+            raise InputError(f"{path} cannot be made: {error.strerror}") from None
     return Store(sqlite_engine(path, patience=PATIENCE), str(path), beside)
-
-
-def _make(path: Path) -> None:
-    try:
-        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
-    except OSError as error:
-        raise InputError(f"{path} cannot be made: {error.strerror}") from None
 
 
 def _check_file(path: Path) -> None:
