@@ -44,7 +44,7 @@ from hetdp.ledger import (
     release,
     store,
 )
-from hetdp.ledger.amounts import UNIT, UNLIMITED, Rule, _spends, budget_units, charges, level
+from hetdp.ledger.amounts import UNIT, UNLIMITED, Rule, _spends, budget_units, charges, level, levels
 from hetdp.ledger.chain import LONG, integers, packed, reals
 from hetdp.ledger.store import opened
 from ledgers import DROP_FUNCTIONS, PEOPLE, VALUES, Untouchable, drop_guards, execute, made, mean, restore_guards
@@ -88,6 +88,12 @@ def test_a_budget_that_is_no_budget_is_refused(cell):
 def test_a_level_is_the_largest_double_not_above_the_amount(units):
     found = level(units)
     assert Fraction(found) <= Fraction(units, UNIT) < Fraction(math.nextafter(found, math.inf))
+
+
+@given(st.lists(st.one_of(st.integers(0, UNLIMITED), st.integers(0, 10**10)), max_size=20))
+def test_many_levels_at_once_are_the_same(units):
+    found = levels(np.array(units, dtype=np.int64)).tolist()
+    assert found == [level(amount) for amount in units]
 
 
 ticks = st.builds(math.ldexp, st.integers(2**52, 2**53 - 1), st.integers(-58, 11))
@@ -787,7 +793,7 @@ def test_control_a_ledger_that_charges_too_little_is_caught(tmp_path, monkeypatc
 
 
 def test_control_a_level_above_what_is_left_is_refused_by_the_check_of_charges(tmp_path, monkeypatch):
-    monkeypatch.setattr(release, "level", lambda units: 2 * level(units))
+    monkeypatch.setattr(release, "levels", lambda units: 2 * levels(units))
     with pytest.raises(hetdp.PrivacyError):
         sequence(tmp_path, [1.0] * 15, [("spend", 1 / 3)] * 4, 1)
 

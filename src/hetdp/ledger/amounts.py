@@ -32,6 +32,7 @@ UNLIMITED = 10**18
 
 Kind = Literal["spend", "share", "share_left"]
 Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
 
 
 def budget_units(cell: Any, where: str = "") -> int:
@@ -75,6 +76,27 @@ def level(units: int) -> float:
     nearest = units / UNIT  # Python divides integers with one correct rounding
     up, down = nearest.as_integer_ratio()
     return nearest if up * UNIT <= units * down else math.nextafter(nearest, 0)
+
+
+def levels(units: Ints) -> Floats:
+    """Return `level` of many amounts at once.
+
+    The nearest double f = h + l is split into its first 32 bits and the other 21. As 10⁹ = 1953125·2⁹ and 1953125
+    has 21 bits, h·10⁹ and l·10⁹ are doubles without rounding, and so is units − h·10⁹, of two numbers that lie close
+    together: f·10⁹ > units is decided exactly. Amounts from 2⁵³ on are no doubles and are taken one by one.
+
+    >>> levels(np.array([0, 300_000_000, 100_000_000, UNLIMITED]))
+    array([0. , 0.3, 0.1, inf])
+    """
+    large = np.flatnonzero(units >= 2**53)
+    amounts = units.copy()
+    amounts[large] = 0
+    nearest = amounts / UNIT
+    first = (nearest.view(np.int64) >> 21 << 21).view(np.float64)
+    above = (nearest - first) * UNIT > amounts - first * UNIT
+    found = (nearest.view(np.int64) - above).view(np.float64)  # the double below has the bits of the integer below
+    found[large] = [level(amount) for amount in units[large].tolist()]
+    return found
 
 
 def charges(plan: Plan) -> Ints:
@@ -137,18 +159,22 @@ class Rule:
             raise InputError(f"{kind} must be above 0 and at most 1 (got {value:g}); 0.25 is a quarter")
         return cls(kind, _decimal(cell, value))
 
-    def wanted(self, budget: int, left: int) -> int:
-        """Return what the release would use of a person, in units, whether or not it is left.
+    def wanted(self, budget: Ints, left: Ints) -> Ints:
+        """Return what the release would use of people, in units, whether or not it is left.
 
-        For people without a limit (their value is public) there is none here either.
+        People without a limit (their value is public) have none here either.
         """
-        base = {"spend": UNIT, "share": budget, "share_left": left}[self.kind]
-        part = base * self.amount.numerator // self.amount.denominator
-        return UNLIMITED if budget == UNLIMITED else min(part, UNLIMITED)
+        base = np.full_like(budget, UNIT) if self.kind == "spend" else budget if self.kind == "share" else left
+        up, down = self.amount.numerator, self.amount.denominator
+        if max(up, down) * max(1, int(base.max(initial=0))) < 2**63:
+            part = base * up // down
+        else:
+            part = np.array([min(units * up // down, UNLIMITED) for units in base.tolist()], dtype=np.int64)
+        return np.where(budget == UNLIMITED, UNLIMITED, part)
 
     def allowed(self, budget: int, left: int) -> int:
         """Return what the release may use of a person, in units, never more than is left."""
-        return min(left, self.wanted(budget, left))
+        return min(left, int(self.wanted(np.array([budget]), np.array([left]))[0]))
 
     def __str__(self) -> str:
         words = {"spend": "ε a person", "share": "of each budget", "share_left": "of what is left"}

@@ -24,7 +24,6 @@ from fractions import Fraction
 from typing import Any, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 from sqlalchemy import Connection
 
 from hetdp.core.domain import Interval
@@ -36,7 +35,7 @@ from hetdp.privacy.exact import NoiseTerm
 from hetdp.privacy.release import Release, release
 from hetdp.tally.tally import Tally
 
-from .amounts import UNLIMITED, Ints, Rule, charges, in_epsilon, level
+from .amounts import UNLIMITED, Floats, Ints, Rule, charges, in_epsilon, levels
 from .books import Books, checked_members, digest, find, members, move_facts, write
 from .chain import Event, State, canonical, costs, integers, levels_of, next_event, reals
 
@@ -171,9 +170,9 @@ def intended(state: State, parts: Ints, rule: Rule, ask: Mapping[str, Any]) -> I
     rows = state.rows(cohort)
     asked, spent = state.table[rows, 1], state.table[rows, 3]
     left = np.where(asked == UNLIMITED, UNLIMITED, np.maximum(asked - spent, 0))
-    wanted = np.array([*map(rule.wanted, asked.tolist(), left.tolist())], np.int64)
+    wanted = rule.wanted(asked, left)
     allowed = np.minimum(np.minimum(left, wanted), own)
-    epsilon = np.array([level(units) for units in allowed.tolist()])
+    epsilon = levels(allowed)
     made = plan(Levels.from_arrays(epsilon, count, names=_names(state, asked, epsilon)), **ask)
     index = np.searchsorted(made.levels.epsilon, round_down(epsilon) if made.levels.rounded else epsilon)
     units = charges(made)
@@ -186,7 +185,7 @@ def intended(state: State, parts: Ints, rule: Rule, ask: Mapping[str, Any]) -> I
     return Intent(made, parts[enters], index[enters], units, facts)
 
 
-def _names(state: State, asked: Ints, epsilon: NDArray[np.float64]) -> dict[float, str]:
+def _names(state: State, asked: Ints, epsilon: Floats) -> dict[float, str]:
     """Return a name for each level at which all people are of tiers with names."""
     tiers: dict[float, set[str]] = {}
     if state.names:
@@ -307,7 +306,7 @@ def _charge_now(connection: Connection, state: State, request: Request) -> tuple
         raise InputError("there is nobody here (n = 0); enrol people first")
     if request.people is None:
         intent = intended(state, everybody(state), request.rule, request.ask)
-        levels, moves, moved = np.array([intent.parts[:, 0], intent.index]).T, {}, {}
+        pairs, moves, moved = np.array([intent.parts[:, 0], intent.index]).T, {}, {}
     else:
         there = members(connection, state.head.seq, list(request.people))
         if unknown := [person for person in request.people if person not in there]:
@@ -317,7 +316,7 @@ def _charge_now(connection: Connection, state: State, request: Request) -> tuple
         parts = [(*part, count) for part, count in Counter(people.values()).items()]
         intent = intended(state, np.array(parts, np.int64).reshape(-1, 3), request.rule, request.ask)
         new, where = split(state, intent)
-        levels = np.array([*dict(zip(where.values(), intent.index.tolist(), strict=True)).items()], np.int64)
+        pairs = np.array([*dict(zip(where.values(), intent.index.tolist(), strict=True)).items()], np.int64)
         moved = {person: where[part] for person, part in people.items() if where.get(part, part[0]) != part[0]}
         moves = {"new": new, **move_facts(there, moved.items())}
     facts = {
@@ -325,7 +324,7 @@ def _charge_now(connection: Connection, state: State, request: Request) -> tuple
         "plan": plan_facts(intent.plan),
         "units": intent.units,
         "people": intent.facts,
-        "levels": levels.ravel(),
+        "levels": pairs.ravel(),
     }
     event = next_event(state.head, "charge", facts | moves, request.release)
     return write(connection, state, event, moved), event
