@@ -168,7 +168,8 @@ class Audit:
         notes += [("Noise", str(fit)) for fit in self.fits]
         wrong = f"together they are wrong with probability at most {self.alpha:g}"
         notes += [("Draws", f"{self.draws:,} releases of each dataset, half of them to choose the event; {wrong}")]
-        return text(body([Grid(_HEADINGS, [*map(_cells, self.findings), control]), [*notes, *_NOTICES.items()]]))
+        table = Grid(_HEADINGS, [*map(_cells, self.findings), control], words=2)
+        return text(body([table, [*notes, *_NOTICES.items()]]))
 
     def plot(self, path: str | Path) -> None:
         """Write a picture: what is claimed and what was shown, for every method and level."""

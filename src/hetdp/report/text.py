@@ -36,17 +36,20 @@ Lines = Sequence[tuple[str, str]]
 
 @dataclass(frozen=True)
 class Grid:
-    """A table: the first column to the left, numbers to the right.
+    """A table: the first columns, which are words, to the left, numbers to the right.
 
     Attributes
     ----------
     bars
         For each row the ε that is spent and the ε that was asked for, to be drawn.
+    words
+        How many of the columns are words.
     """
 
     headings: Sequence[str]
     rows: Sequence[Sequence[str]]
     bars: Sequence[tuple[float, float]] = ()
+    words: int = 1
 
     @property
     def top(self) -> float:
@@ -299,7 +302,7 @@ def _table(part: Lines | Grid) -> RenderableType:
     if isinstance(part, Grid):
         table = Table(box=None, header_style="bold", padding=(0, 2, 0, 0))
         for i, heading in enumerate(part.headings):
-            table.add_column(heading, justify="right" if i else "left", overflow="fold")
+            table.add_column(heading, justify="left" if i < part.words else "right", overflow="fold")
     else:
         table = Table.grid(padding=(0, 2))
         table.add_column(style="bold", no_wrap=True, min_width=10)
@@ -339,7 +342,7 @@ def _html_table(grid: Grid) -> str:
         bars = [f"spent | free, up to ε = {epsilon(grid.top)}", *(_bar(*bar, grid.top) for bar in grid.bars)]
         rows = [[*row, bar] for row, bar in zip(rows, bars, strict=True)]
     cell = '<{0} style="text-align:{1};padding:2px 12px 2px 0">{2}</{0}>'
-    sides = ["left", *["right"] * (len(grid.headings) - 1), "left"]
+    sides = [*["left"] * grid.words, *["right"] * (len(grid.headings) - grid.words), "left"]
     made = ""
     for i, row in enumerate(rows):
         shown = (cell.format("td" if i else "th", side, entry) for side, entry in zip(sides, row, strict=False))
