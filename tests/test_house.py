@@ -17,10 +17,10 @@ from lines import SOURCE, counted
 from support import examples
 from walks import WALKS
 
-MOST_LINES = 13_600
-MOST_FILES = 140
+MOST_LINES = 10_600
+MOST_FILES = 95
 LONGEST_FILE = 500
-MOST_MODULES = {"file": 38, "array": 22, "answer": 45, "charge": 34}
+MOST_MODULES = dict.fromkeys(WALKS, 20)
 NOT_IMPORTED = {"ctypes", "llvmlite"}
 """Libraries that reach past Python's own checks: a mistake there is a wrong number, not an error."""
 
@@ -95,7 +95,7 @@ def modules(walk, source=SOURCE.parent):
 def test_a_walk_passes_through_few_modules(walk):
     found = modules(walk)
     assert len(found) <= MOST_MODULES[walk], "\n".join(found)
-    assert "core/plan.py" in found
+    assert ("server/publish.py" if walk == "answer" else "core/plan.py") in found
     assert not [name for name in found if name.startswith("report/")]
 
 
