@@ -343,7 +343,7 @@ def test_a_plan_and_a_comparison_count_a_person_once(hetdp_command, tmp_path):
         assert any("everybody counts once" in sentence for sentence in plan["assumptions"])
     rows = json.loads(hetdp_command("plan", table, *options)[1])
     assert rows["n"] == len(visits)
-    assert any("Every row is another person" in sentence for sentence in rows["assumptions"])
+    assert any("every row is another person" in sentence for sentence in rows["assumptions"])
     compared = [hetdp_command("compare", table, "--person", "who", "--rows", "average", *options)[1]]
     compared.append(
         hetdp_command("compare", "--tier", "a=0.1:40", "--tier", "b=2:20", "--bounds", "0", "3", "--json")[1]
