@@ -3,9 +3,7 @@
 python tests/walks.py array      print the modules of one walk, one a line
 
 A newcomer who follows a walk with a finger reads these modules. A module counts if one of its functions is entered;
-what runs because a module is imported does not, and neither does `report/`, which only words what was found, with all
-that it calls. A walk ends where the next one begins: a charge where it is committed and values are read (from there it
-is the walk of an array), an answer at the door of the ledger (from there it is a charge).
+what runs because a module is imported does not, and neither does `report/`, which only words what was found.
 """
 
 from __future__ import annotations
@@ -31,9 +29,8 @@ def is_import(frame):
 class Walk:
     """Notes the files of a package whose functions are entered in a block, in any thread."""
 
-    def __init__(self, package: Path, beyond: tuple[str, str] = ("", "")):
+    def __init__(self, package: Path):
         self.package, self.files, self.counting = str(package.resolve()) + "/", set(), False
-        self.beyond = beyond  # the folder and the function (any, if empty) below which another walk begins
         sys.setprofile(self._look)
         threading.setprofile(self._look)  # before any thread is started: others cannot be watched
 
@@ -45,16 +42,10 @@ class Walk:
         if not code.co_filename.startswith(self.package) or code.co_filename in self.files:
             return
         caller = frame.f_back
-        while caller is not None and not is_import(caller) and not self._is_aside(caller.f_code):
+        while caller is not None and not is_import(caller):
             caller = caller.f_back
         if caller is None:
             self.files.add(code.co_filename)
-
-    def _is_aside(self, code):
-        """Say whether what this code calls belongs to the report or to another walk."""
-        folder, function = self.beyond
-        aside = bool(folder) and f"/hetdp/{folder}/" in code.co_filename and code.co_name.startswith(function)
-        return aside or "/hetdp/report/" in code.co_filename
 
     @contextmanager
     def counted(self) -> Iterator[None]:
@@ -133,14 +124,13 @@ def from_charge(walk, folder):
 
 
 WALKS = {"file": from_file, "array": from_array, "answer": from_answer, "charge": from_charge}
-BEYOND = {"answer": ("ledger", ""), "charge": ("ledger", "_computed")}
 
 
 def main() -> None:
     """Take one walk and print its modules."""
     import hetdp
 
-    walk = Walk(Path(hetdp.__file__).parent, BEYOND.get(sys.argv[1], ("", "")))
+    walk = Walk(Path(hetdp.__file__).parent)
     with tempfile.TemporaryDirectory() as folder:
         WALKS[sys.argv[1]](walk, Path(folder))
     sys.setprofile(None)
