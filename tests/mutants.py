@@ -207,7 +207,7 @@ MUTANTS = [
            MERGING + "test_row_103_a_tally_or_a_copy_of_its_file_is_never_counted_twice",
            "        both = self.identities | other.identities",
            "        both = None"),
-    Mutant("groups without ids claim that nobody is in two", "statistics/mean.py",
+    Mutant("groups without ids claim that nobody is in two", "questions.py",
            CLAIMS + "test_row_104_only_a_column_of_ids_makes_parallel_composition_a_claim[no ids]",
            "checked=people.asked.person is not None)",
            "checked=True)"),
@@ -222,7 +222,7 @@ MUTANTS = [
            PEOPLE + "test_one_person_moves_the_sum_by_at_most_one_code_however_many_rows_they_have",
            '    code = Interval.average(pl.col("code"), pl.col("count"))',
            '    code = pl.col("code")'),
-    Mutant("groups of a private column", "statistics/mean.py",
+    Mutant("groups of a private column", "questions.py",
            PEOPLE + "test_row_51_groups_need_a_column_that_is_declared_public",
            "    if by is not None and by not in public_columns:",
            "    if by is not None and by == people.asked.value:"),
@@ -257,7 +257,7 @@ MUTANTS = [
     Mutant("a tally shows its sums", "tally/tally.py", REPLAY + "[tally]",
            "{self.levels!r}, sums=<private>)",
            "{self.levels!r}, sums={self.table.total.tolist()})"),
-    Mutant("a release notes how many values were repaired", "statistics/mean.py", REPLAY + "[sampling]",
+    Mutant("a release notes how many values were repaired", "questions.py", REPLAY + "[sampling]",
            "        values, levels = records(people, method)\n",
            "        values, levels = records(people, method)\n"
            "        import logging\n"

@@ -718,7 +718,7 @@ def a_crash_withholds_its_message(world):
     def broken(tally, _):
         raise RuntimeError(f"{MARKER} {tally.table.total.tolist()}")
 
-    world.patch.setattr("hetdp.statistics.mean.release", broken)
+    world.patch.setattr("hetdp.questions.release", broken)
     code_, out, err = world.run("mean", world.file(PLAIN), *TABLE)
     assert (code_, out, err.count("\n")) == (1, "", 1)
     assert "withheld" in err

@@ -20,7 +20,7 @@ import pytest
 
 import hetdp
 
-PURE = re.compile(r"hetdp\.(core|estimators|theory)(\..+)?|hetdp\.(privacy\.(exact|sampling)|paper\.bounds)")
+PURE = re.compile(r"hetdp\.(core|estimators|statistics|theory)(\..+)?|hetdp\.(privacy\.(exact|sampling)|paper\.bounds)")
 """Modules that decide from public facts alone."""
 
 PRIVATE = re.compile(r"hetdp\.(tally(\..+)?|privacy\.(release|noise)|sources(\..+)?)")
@@ -164,7 +164,7 @@ def test_the_checker_sees_the_whole_package():
     assert {"hetdp.tally.tally", "hetdp.privacy.noise", "hetdp.core.plan", "hetdp.estimators.adpm"} <= reachable(
         "hetdp.privacy.release", graph
     )
-    assert {"hetdp.sources.frames", "hetdp.privacy.release"} <= reachable("hetdp.statistics.mean", graph)
+    assert {"hetdp.sources.frames", "hetdp.privacy.release"} <= reachable("hetdp.questions", graph)
     assert "polars" in graph["hetdp.sources.frames"]
     assert "opendp.prelude" in graph["hetdp.privacy.noise"]
 
@@ -181,7 +181,12 @@ PLANTED = [
         "from hetdp.sources.arrays import value_array",
         "hetdp.estimators.new can reach hetdp.sources.arrays",
     ),
-    ("statistics.mean", "from hetdp.privacy.noise import noisy", "hetdp.statistics.mean imports the noise"),
+    (
+        "statistics.new",
+        "from hetdp.tally.tally import Tally",
+        "hetdp.statistics.new can reach hetdp.tally.tally",
+    ),
+    ("questions", "from hetdp.privacy.noise import noisy", "hetdp.questions imports the noise"),
     (
         "privacy.release",
         "import random",
@@ -210,27 +215,27 @@ PLANTED = [
         "hetdp.core.plan imports by a name",
     ),
     ("core.plan", 'import_module(f"{__name__}.x")', "hetdp.core.plan imports by a name"),
-    ("statistics.mean", "assert 1 + 1 == 2", "hetdp.statistics.mean:1 is careless"),
-    ("statistics.mean", "try:\n    pass\nexcept:\n    pass", "hetdp.statistics.mean:3 is careless"),
+    ("questions", "assert 1 + 1 == 2", "hetdp.questions:1 is careless"),
+    ("questions", "try:\n    pass\nexcept:\n    pass", "hetdp.questions:3 is careless"),
     (
-        "statistics.mean",
+        "questions",
         "try:\n    pass\nexcept (ValueError, Exception):\n    pass",
-        "hetdp.statistics.mean:3 is careless",
+        "hetdp.questions:3 is careless",
     ),
     (
-        "statistics.mean",
+        "questions",
         "try:\n    pass\nexcept BaseException:  # noqa: BLE001\n    raise",
-        "hetdp.statistics.mean:3 is careless",
+        "hetdp.questions:3 is careless",
     ),
     (
-        "statistics.mean",
+        "questions",
         "import contextlib\nwith contextlib.suppress(Exception):\n    pass",
-        "hetdp.statistics.mean:2 is careless",
+        "hetdp.questions:2 is careless",
     ),
 ]
 SKELETON = {
-    "hetdp": "from hetdp.statistics.mean import mean\nfrom hetdp.privacy.release import release",
-    "hetdp.statistics.mean": "",
+    "hetdp": "from hetdp.questions import mean\nfrom hetdp.privacy.release import release",
+    "hetdp.questions": "",
     "hetdp.core.plan": "",
     "hetdp.privacy.noise": "def f():\n    import opendp.prelude",
     "hetdp.tally.tally": "",
@@ -257,7 +262,7 @@ HARMLESS = [
     ("core.plan", "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from hetdp.tally.tally import Tally"),
     ("core.plan", "'''from hetdp.tally.tally import Tally'''  # import polars"),
     (
-        "statistics.mean",
+        "questions",
         "try:\n    pass\nexcept Exception:  # noqa: BLE001  a foreign message may quote a private cell\n    pass",
     ),
     ("checks.doctor", "from hetdp.privacy.noise import noisy"),

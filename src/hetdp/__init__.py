@@ -18,8 +18,8 @@ from .core.plan import Plan, plan
 from .errors import HetdpError, InputError, PrivacyError
 from .estimators import methods
 from .privacy.release import Groups, Release, release
+from .questions import mean
 from .sources import read
-from .statistics.mean import mean
 from .tally.tally import Tally
 from .version import __version__ as __version__
 

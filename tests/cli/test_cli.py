@@ -229,7 +229,7 @@ def test_that_check_notices_a_message_about_values(hetdp_command, tmp_path, monk
         return honest(tally, plan)
 
     monkeypatch.setattr(_release, "noisy", lambda *_: 10**12)
-    monkeypatch.setattr("hetdp.statistics.mean.release", telling)
+    monkeypatch.setattr("hetdp.questions.release", telling)
     assert len({public_output(hetdp_command, tmp_path, cell) for cell in cells()}) > 1
 
 
@@ -276,7 +276,7 @@ def test_an_unforeseen_error_withholds_its_message(hetdp_command, people, monkey
     def broken(*_, **__):
         raise RuntimeError("the cell was 98765.4321")
 
-    monkeypatch.setattr("hetdp.statistics.mean.release", broken)
+    monkeypatch.setattr("hetdp.questions.release", broken)
     code, out, err = hetdp_command("mean", people, *MEAN)
     assert (code, out) == (1, "")
     assert "RuntimeError" in err

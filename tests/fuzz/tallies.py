@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 
 import hetdp
-from hetdp.statistics.mean import of_tally
+from hetdp.questions import of_tally
 
 from .oracle import FOLDER, said, sound, written
 

@@ -26,9 +26,9 @@ import sqlalchemy
 
 import hetdp
 from hetdp import cli as _cli
+from hetdp import questions as _mean
 from hetdp.ledger import Ledger
 from hetdp.privacy import release as _release
-from hetdp.statistics import mean as _mean
 
 LO, HI = 0.0, 100.0
 EPSILONS = [0.0, 0.1, 0.1, 0.5, 2.0, math.inf] * 40
@@ -343,7 +343,7 @@ def test_control_a_report_that_counts_missing_values_is_noticed(replay, monkeypa
         made = honest(tally, plan)
         return _release.Release(made.plan, made.unclamped, (*made.notes, f"{tally.table.total.sum() % 1000} codes"))
 
-    monkeypatch.setattr("hetdp.statistics.mean.release", telling)
+    monkeypatch.setattr("hetdp.questions.release", telling)
     assert differences(replay(arrays, cell) for cell in (LO, math.nan)) == {"facts"}
 
 

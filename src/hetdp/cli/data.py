@@ -11,13 +11,13 @@ from typing import Annotated, Any
 
 import typer
 
+from hetdp import questions
 from hetdp.checks import check as checks
 from hetdp.core.domain import Interval
 from hetdp.errors import InputError
 from hetdp.privacy.release import Groups, Release
 from hetdp.sources import Form, Source
 from hetdp.sources import tally as tally_of
-from hetdp.statistics import mean as means
 from hetdp.tally.tally import Tally, is_tally
 
 from . import options
@@ -108,7 +108,7 @@ def mean(
     result: Release | Groups
     if _are_tallies(source):
         _agree("a tally", given)
-        result = means.of_tally(_merged(source, promised=disjoint_people), method, variance)
+        result = questions.of_tally(_merged(source, promised=disjoint_people), method, variance)
     elif ledger is not None:
         from hetdp.ledger import Ledger
 
@@ -123,7 +123,7 @@ def mean(
         how: dict[str, Any] = {"method": method, "variance": variance, "public_rows": public_rows}
         by_group: dict[str, Any] = {"public_columns": public_column or (), "groups": options.groups_of(groups)}
         with reading(given) as table:
-            result = means.of_source(table, Interval.of(bounds), **how, **by_group)
+            result = questions.of_source(table, Interval.of(bounds), **how, **by_group)
     with _handed_out(stored=ledger is not None):
         deliver(
             output,

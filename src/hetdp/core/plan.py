@@ -1,20 +1,13 @@
-"""Plan: what would be released and what it costs, decided from public facts alone; and what a statistic is to it.
-
-Every release is a sum of integers, Σ W·code(x), plus noise shaped like what one person can move. A statistic says what
-a person hands over, how far that can move the noisy sums, and how they are read. It holds public facts alone, so plans
-may have one. `Mean` is here and not beside `hetdp.mean` because plans use it, and plans must not import sources.
-"""
+"""Plan: what would be released and what it costs, decided from public facts alone."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from fractions import Fraction
 from functools import cached_property
 from itertools import pairwise
-from statistics import NormalDist
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,85 +16,24 @@ from hetdp.errors import InputError
 from hetdp.estimators import Shape, find
 from hetdp.files import to_json
 from hetdp.privacy.exact import LARGEST_SCALE, SMALLEST_SCALE, NoiseTerm, check, lattice, scale_for, scales_apart
+from hetdp.statistics import Statistic
+from hetdp.statistics.mean import LAPLACE, Mean
 
 from .accuracy import (
     MIDPOINT,
     Errors,
+    IntervalKind,
+    Predictions,
     affine_errors,
-    guaranteed_radius,
-    least,
-    objective,
     rounding,
+    smallest_cap,
     unit_variance,
-    worst_corner,
 )
 from .domain import Interval
 from .levels import Levels, epsilon_array, round_down
 
 if TYPE_CHECKING:
     from hetdp.report.facts import Facts
-
-
-IntervalKind = Literal["guaranteed", "normal"]
-
-NOISE = 2.0
-"""The variance of Laplace noise of scale 1."""
-
-
-class Statistic(Protocol):
-    """What `plan` and `release` need to know of a statistic.
-
-    Attributes
-    ----------
-    name
-        How plans, tallies and reports call it.
-    rho
-        ρ: the variance of the noise at scale 1 over the largest variance of what one person hands over.
-    """
-
-    name: ClassVar[str]
-    rho: ClassVar[float]
-
-    @property
-    def interval(self) -> Interval:
-        """The public interval of the values."""
-        ...
-
-    def encode(self, values: NDArray[Any]) -> NDArray[np.float64]:
-        """Return each person's codes, whole numbers in {0 … Q}, of shape (people, width); no value can raise."""
-        ...
-
-    def cost(self, units: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return how far one person of weight W can move the noisy sums, as the noise measures it."""
-        ...
-
-    def read(self, fraction: Fraction) -> float:
-        """Return the estimate on the user's scale, computed exactly from a noisy share of the largest possible sum."""
-        ...
-
-
-@dataclass(frozen=True)
-class Mean:
-    """The mean: one code a person, which moves the floored sum by at most their weight (`privacy.exact`).
-
-    Laplace noise of scale 1 has variance 2 and a value on an interval of length 1 at most 1/4: ρ = 8.
-    """
-
-    interval: Interval
-    name: ClassVar[str] = "mean"
-    rho: ClassVar[float] = NOISE / 0.25
-
-    def encode(self, values: NDArray[Any]) -> NDArray[np.float64]:
-        """Return the grid codes of the values; the claim is that of `Interval.codes`."""
-        return self.interval.codes(values, np.empty(values.shape))[:, None]
-
-    def cost(self, units: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return W itself: a sum of whole weights times codes of at most Q, divided by Q and floored, moves by W."""
-        return units
-
-    def read(self, fraction: Fraction) -> float:
-        """Return lo + (hi − lo)·fraction."""
-        return self.interval.at(fraction)
 
 
 @dataclass(frozen=True)
@@ -236,23 +168,26 @@ class Plan:
         """What the mean squared error is made of, on an interval of length 1."""
         return MIDPOINT if self.abstains else affine_errors(self)
 
+    @cached_property
+    def predicted(self) -> Predictions:
+        """What this plan predicts of its error; the names that people ask for are below."""
+        slack = 0.0 if self.abstains else rounding(self.total, len(self.noise) + 1)
+        return Predictions(self.errors, self.interval, self.variance_bound, slack)
+
     @property
     def noise_scale(self) -> float:
         """The scale of the Laplace noise in units of the values (of several: the root of their squares)."""
-        return math.hypot(*self.errors.scales) * self.interval.width
+        return self.predicted.noise_scale
 
     @property
     def worst_case_mse(self) -> float:
-        """The mean squared error for the worst distribution on the interval, in squared units of the values.
-
-        Rounding values to the grid can add a bias of (hi − lo)/2²¹, which is left out: it matters beyond 10¹⁰ people.
-        """
-        return self.errors.worst(self.variance_bound) * self.interval.width * self.interval.width
+        """The mean squared error for the worst distribution on the interval, in squared units of the values."""
+        return self.predicted.worst_case_mse
 
     @property
     def worst_case_error(self) -> float:
         """The root of `worst_case_mse`, in units of the values."""
-        return math.sqrt(self.errors.worst(self.variance_bound)) * self.interval.width
+        return self.predicted.worst_case_error
 
     def mse(self, variance: float, mean: float | None = None) -> float:
         """Return the mean squared error for data of this variance, both in squared units of the values.
@@ -260,10 +195,7 @@ class Plan:
         Where the error also depends on the mean of the data (a method that shrinks or samples, a plan that
         abstains) the mean that is worst for this variance is taken unless `mean` says which it is.
         """
-        interval, errors = self.interval, self.errors
-        v = unit_variance(variance, interval)
-        offset = 0.25 - v if mean is None else ((mean - interval.mid) / interval.width) ** 2
-        return (errors.spread * v + errors.pull * offset + errors.noise) * interval.width * interval.width
+        return self.predicted.mse(variance, mean)
 
     def radius(self, level: float = 0.95, kind: IntervalKind = "guaranteed") -> float:
         """Return r: the unclamped estimate is within r of μ with probability at least `level`, in units of the values.
@@ -271,21 +203,7 @@ class Plan:
         "guaranteed" holds for every distribution on the interval and every n; "normal" is the
         narrower normal approximation at the worst-case variance and promises nothing for small n.
         """
-        if not 0 < level < 1:
-            raise InputError(f"the confidence level must be between 0 and 1 (got {level:g}); 0.95 is usual")
-        if kind not in ("guaranteed", "normal"):
-            raise InputError(f"the kind of an interval is 'guaranteed' or 'normal' (got {kind!r})")
-        if self.abstains:
-            return self.interval.width / 2
-        errors = self.errors
-        if kind == "guaranteed":
-            radius = guaranteed_radius(errors.ranges, errors.scales, level)
-        else:
-            variance = worst_corner(errors.spread, errors.pull - (2 * errors.bias) ** 2, self.variance_bound)
-            radius = NormalDist().inv_cdf((1 + level) / 2) * math.sqrt(errors.noise + variance)
-        radius += errors.bias + rounding(self.total, len(self.noise) + 1)
-        precision = math.ulp(max(map(abs, self.bounds)))  # the estimate and the ends of an interval are doubles
-        return radius * self.interval.width + 2 * precision
+        return self.predicted.radius(level, kind)
 
     def frontier(self, tolerance: float = 0.01) -> float:
         """Return the smallest cap τ: giving everybody min(ε, τ) keeps the worst-case MSE within (1 + tolerance) times.
@@ -299,21 +217,9 @@ class Plan:
             raise InputError(f"the tolerance must be positive (got {tolerance:g}); 0.01 is one per cent")
         if self.abstains:
             return 0.0
-        levels, bound, rule = self.levels, self.variance_bound, find(self.method)
-
-        def error(cap: float) -> float:
-            capped = levels.capped(cap)
-            return objective(capped, rule.shape(capped, bound), bound)
-
-        goal = error(math.inf) * (1 + tolerance)
-        if rule.abstains and goal >= MIDPOINT.worst(bound):  # the midpoint is as good
-            return 0.0
         spent = float(self.spent.max())
         start = spent if math.isfinite(spent) else 1.0
-        if rule.shape(levels, bound).apart:  # a cap at a level merges groups: the error jumps there
-            private = levels.epsilon[(levels.epsilon > 0) & (levels.epsilon < math.inf)].tolist()
-            start = next((level for level in private if error(level) <= goal), start)
-        return least(lambda cap: error(cap) <= goal, start)
+        return smallest_cap(self.levels, find(self.method), self.variance_bound, tolerance, start)
 
     @cached_property
     def facts(self) -> Facts:
@@ -353,7 +259,8 @@ class Plan:
 def plan(
     levels: Levels | Mapping[Any, int] | Any,
     *,
-    bounds: Any,
+    bounds: Any = None,
+    statistic: Statistic | None = None,
     method: str = "adpm",
     variance: float | None = None,
 ) -> Plan:
@@ -364,7 +271,9 @@ def plan(
     levels
         `Levels`, a mapping {ε: people}, or a sequence with one ε a person.
     bounds
-        The public interval of the values.
+        The public interval of the values; left out if `statistic` brings its own.
+    statistic
+        What is to be released; the mean on `bounds` unless said.
     method
         A name of `hetdp.methods()`.
     variance
@@ -381,8 +290,10 @@ def plan(
     (0.214286, 3.989362)
     """
     levels = Levels.given(levels)
-    statistic = Mean(Interval.of(bounds))
-    bound = NOISE / statistic.rho if variance is None else unit_variance(variance, statistic.interval)
+    if (bounds is None) == (statistic is None):
+        raise InputError("a plan needs the public bounds of the values, (lo, hi), or a statistic that has its own")
+    statistic = statistic or Mean(Interval.of(bounds))
+    bound = LAPLACE / statistic.rho if variance is None else unit_variance(variance, statistic.interval)
     if bound == 0:
         raise InputError("the bound on the variance must be positive; leave it out if none is known")
     rule = find(method)

@@ -28,11 +28,12 @@ from sqlalchemy import Connection
 
 from hetdp.core.domain import Interval
 from hetdp.core.levels import Levels, round_down
-from hetdp.core.plan import Mean, Plan, plan
+from hetdp.core.plan import Plan, plan
 from hetdp.errors import ChargedError, HetdpError, InputError, LedgerError, OtherRequestError, PrivacyError
 from hetdp.files import jsonable
 from hetdp.privacy.exact import NoiseTerm
 from hetdp.privacy.release import Release, release
+from hetdp.statistics.mean import Mean
 from hetdp.tally.tally import Tally
 
 from .amounts import UNLIMITED, Floats, Ints, Rule, charges, in_epsilon, levels

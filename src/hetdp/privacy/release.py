@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from hetdp.core.accuracy import IntervalKind
 from hetdp.core.domain import GRID
 from hetdp.core.levels import Levels, round_down
-from hetdp.core.plan import IntervalKind, Plan
+from hetdp.core.plan import Plan
 from hetdp.errors import InputError, PrivacyError
 from hetdp.report.facts import release_facts
 from hetdp.report.text import (

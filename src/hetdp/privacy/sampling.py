@@ -24,9 +24,10 @@ import numpy as np
 
 from hetdp.core.accuracy import Errors, sampling_errors
 from hetdp.core.levels import Levels
-from hetdp.core.plan import Plan, Statistic
+from hetdp.core.plan import Plan
 from hetdp.errors import PrivacyError
 from hetdp.estimators import Shape
+from hetdp.statistics import Statistic
 
 from .exact import LARGEST_SCALE, Floats, Ints, NoiseTerm, below, lattice, scale_for, weigh
 

@@ -28,8 +28,8 @@ from starlette.staticfiles import StaticFiles
 from hetdp import __version__
 from hetdp.core.domain import epsilon_of
 from hetdp.errors import InputError
+from hetdp.questions import mean
 from hetdp.report import text
-from hetdp.statistics.mean import mean
 
 from . import access, dashboard, publish, store, studies
 from .guard import DOCUMENTED, SAFE, Guard, Rates, RefusedError, StrictRoute, pace

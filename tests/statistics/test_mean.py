@@ -13,9 +13,8 @@ from hypothesis import strategies as st
 
 import hetdp
 from hetdp import Interval, PrivacyError
-from hetdp.core.plan import Mean, _drawn
-from hetdp.estimators import find
 from hetdp.estimators.adpm import saturation
+from hetdp.statistics.mean import Mean
 from support import bounds as intervals
 
 Q = 2**20
@@ -74,9 +73,17 @@ def test_the_exact_check_and_the_noise_go_by_the_cost():
     plan = hetdp.plan(LEVELS, bounds=(0, 1))
     with pytest.raises(PrivacyError, match="more than somebody's epsilon"):
         replace(plan, statistic=Farther(plan.interval))
-    more = _drawn("adpm", plan.levels, Farther(plan.interval), find("adpm").shape(plan.levels, 0.25), 0.25)
+    more = hetdp.plan(LEVELS, statistic=Farther(plan.interval))
     assert more.noise[0].scale == pytest.approx(1.5 * plan.noise[0].scale, rel=1e-8)
     assert more.spent == pytest.approx(plan.spent, rel=1e-8)
+
+
+def test_a_plan_takes_bounds_or_a_statistic_and_says_so():
+    given = hetdp.plan(LEVELS, bounds=(0, 9))
+    assert hetdp.plan(LEVELS, statistic=Mean(Interval(0, 9))).to_dict() == given.to_dict()
+    for both_or_none in ({}, {"bounds": (0, 9), "statistic": Mean(Interval(0, 9))}):
+        with pytest.raises(hetdp.InputError, match="needs the public bounds"):
+            hetdp.plan(LEVELS, **both_or_none)
 
 
 def test_a_release_refuses_a_plan_for_another_statistic_or_domain(monkeypatch):
