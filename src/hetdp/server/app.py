@@ -31,10 +31,10 @@ from hetdp.errors import InputError
 from hetdp.report import text
 from hetdp.statistics.mean import mean
 
-from . import access, dashboard, publish, store, studies
-from .guard import DOCUMENTED, SAFE, Guard, Rates, RefusedError, StrictRoute, pace
-from .register import ChangedError, Register
+from . import access, dashboard, publish, studies, tables
+from .access import DOCUMENTED, SAFE, Guard, Rates, RefusedError, StrictRoute, pace
 from .settings import Settings
+from .store import ChangedError, Register, Store, Transaction
 from .studies import MOST_INVITATIONS, MOST_WAVES, NewStudy, Strict
 
 log = logging.getLogger("hetdp.server")
@@ -57,14 +57,15 @@ def create_app(settings: Settings) -> FastAPI:
         redirect_slashes=False,
         responses=DOCUMENTED,
     )
-    state, vault = app.state, access.Vault.of(settings)
-    database = store.Store(settings, Register(settings.register_file, vault))
+    state, vault = app.state, settings.vault()
+    database = Store(settings, Register(settings.register_file, vault.register_key))
     state.settings, state.vault, state.store = settings, vault, database
     state.rates = Rates()
     try:
         database.claim()
-        database.write(store.prepare, vault.fingerprint, trusted=settings.trust_database)
-        state.first_key = database.write(access.first_key)
+        database.write(tables.prepare, vault.fingerprint, trusted=settings.trust_database)
+        has_key = database.read(Transaction.fact, "curator") is not None
+        state.first_key = None if has_key else database.write(access.new_key)
         state.publisher = publish.Publisher(database, vault, publish.open_ledger(settings, database))
     except BaseException:  # whatever it is, the database and its lock are released
         database.close()
@@ -139,8 +140,8 @@ class Publication(Strict):
     wave: Annotated[int, Field(ge=0, le=MOST_WAVES)] = 0
 
 
-def _store(request: Request) -> store.Store:
-    database: store.Store = request.app.state.store
+def _store(request: Request) -> Store:
+    database: Store = request.app.state.store
     return database
 
 
@@ -235,7 +236,7 @@ def sign_in(request: Request, body: CuratorKey) -> Response:
     """Exchange the curator's key for a session."""
     pace(request, "attempt", request.app.state.settings.attempts)
     token = _store(request).write(access.sign_in, body.key)
-    return _with_cookie(request, "curator", token, access.CURATOR_SECONDS, {"csrf": access.csrf_of(token)})
+    return _with_cookie(request, access.CURATOR, token)
 
 
 @api.post("/api/session/participant", tags=["sessions"])
@@ -244,7 +245,7 @@ def join(request: Request, body: Invitation) -> Response:
     pace(request, "attempt", request.app.state.settings.attempts)
     _pace_person(request, body.token)
     token = _store(request).write(studies.enter, body.token)
-    return _with_cookie(request, "participant", token, access.PERSON_SECONDS, {"csrf": access.csrf_of(token)})
+    return _with_cookie(request, access.PARTICIPANT, token)
 
 
 @api.delete("/api/session/{kind}", tags=["sessions"])
@@ -252,15 +253,19 @@ def sign_out(request: Request, kind: str) -> Response:
     """Forget a session: `curator` or `participant`."""
     if kind not in COOKIES:
         raise RefusedError(404)
-    _store(request).write(access.close_session, access.session_token(request, COOKIES[kind]))
-    return _with_cookie(request, kind, "", 0, {"signed_out": True})  # with its attributes, else it stays
+    access.close_session(_store(request).register, COOKIES[kind], access.session_token(request, COOKIES[kind]))
+    return _with_cookie(request, COOKIES[kind], None)
 
 
-def _with_cookie(request: Request, kind: str, token: str, seconds: int, said: dict[str, Any]) -> Response:
-    """Return an answer that sets a session's cookie: no script can read it, and no page of another site sends it."""
-    settings, response = request.app.state.settings, JSONResponse(said)
-    name = access.cookie_name(COOKIES[kind], settings)
-    response.set_cookie(name, token, max_age=seconds, httponly=True, samesite="strict", secure=settings.secure)
+def _with_cookie(request: Request, kind: str, token: str | None) -> Response:
+    """Return an answer that sets or removes a session's cookie.
+
+    No script can read it, and no page of another site sends it.
+    """
+    settings, name = request.app.state.settings, access.cookie_name(kind, request.app.state.settings)
+    response = JSONResponse({"csrf": access.csrf_of(token)} if token else {"signed_out": True})
+    seconds = access.SECONDS[kind] if token else 0  # one that is removed needs its attributes too, else it stays
+    response.set_cookie(name, token or "", max_age=seconds, httponly=True, samesite="strict", secure=settings.secure)
     return response
 
 
