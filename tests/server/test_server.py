@@ -570,16 +570,6 @@ def test_health_and_openapi(site):
     assert {"/api/answer", "/api/studies", "/api/explore"} <= set(paths)
 
 
-def test_invitations_come_as_csv_too(site):
-    said = site.curator.post(
-        f"/api/studies/{site.study()}/invitations", json={"count": 3}, headers={"Accept": "text/csv"}
-    )
-    lines = said.text.split()
-    assert lines[0] == "invitation"
-    assert len(lines) == 4
-    assert all(line.startswith(f"{site.address}/join#") for line in lines[1:])
-
-
 def test_sqlite_syncs_every_commit_and_overwrites_what_is_deleted(tmp_path):
     engine = tables.connect(f"sqlite:///{tmp_path}/a.db")
     with engine.connect() as connection:

@@ -765,14 +765,40 @@ def test_row_100_a_wave_takes_one_number_whoever_asks(tmp_path):
         assert register.used("s", 2) == {"anna": 7}, "what was never drawn was never used"
 
 
-def test_row_100_a_participant_who_signs_out_is_signed_out_whatever_is_put_back(tmp_path):
+def test_row_100_who_signs_out_is_signed_out_everywhere(tmp_path):
+    """A cookie that somebody has copied, and a session on another device, end too."""
+    settings = settings_for(tmp_path)
+    with served(settings) as site:
+        (token,) = site.invite(site.study(tiers=TIERS), 1)
+        person = site.enter(token)
+        said = person.put("/api/answer", json={"value": SECRET, "tier": "open"})
+        link = said.json()["come_back"].partition("#")[2]
+        other, cookie = site.enter(link), dict(person.cookies)
+        assert other.get("/api/answer").status_code == 200, "a control"
+        assert person.delete("/api/session/participant").status_code == 200
+        person.cookies.update(cookie)
+        assert [client.get("/api/answer").status_code for client in (person, other)] == [401, 401]
+        assert site.enter(link).get("/api/answer").status_code == 200
+        curator = site.client()
+        curator.headers["X-CSRF-Token"] = curator.post("/api/session/curator", json={"key": site.key}).json()["csrf"]
+        cookie = dict(curator.cookies)
+        assert curator.delete("/api/session/curator").status_code == 200
+        curator.cookies.update(cookie)
+        assert curator.get("/api/studies").status_code == 401
+
+
+def test_row_100_a_session_ends_with_the_register_that_knew_it(tmp_path):
+    """A new register cannot know which sessions had ended, so it goes on with none."""
     settings = settings_for(tmp_path)
     with served(settings) as site:
         world = World(settings, site, "open")
         cookie = dict(world.victim.cookies)
-        assert world.victim.delete("/api/session/participant").status_code == 200
-        world.victim.cookies.update(cookie)
-        assert world.victim.get("/api/answer").status_code == 401
+    with served(settings) as site:
+        assert site.client(Cookie=f"hetdp_person={cookie['hetdp_person']}").get("/api/answer").status_code == 200
+    for file in settings.register_file.parent.glob(f"{settings.register_file.name}*"):
+        file.unlink()
+    with served(replace(settings, trust_database=True)) as site:
+        assert site.client(Cookie=f"hetdp_person={cookie['hetdp_person']}").get("/api/answer").status_code == 401
 
 
 def test_row_100_a_new_key_decides_nothing_for_the_server_that_runs(server_settings):

@@ -15,14 +15,13 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any
 
-import sqlalchemy as sa
 from fastapi import APIRouter, Depends, FastAPI, Header, Query, Request
 from fastapi.exceptions import RequestValidationError
 from markupsafe import Markup
 from pydantic import Field
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
-from starlette.responses import JSONResponse, PlainTextResponse, RedirectResponse, Response
+from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.staticfiles import StaticFiles
 
 from hetdp import __version__
@@ -204,7 +203,7 @@ def withdraw(request: Request, token: Participant) -> dict[str, Any]:
 @api.get("/health", tags=["everybody"])
 def health(request: Request) -> dict[str, str]:
     """Say whether the server and its database answer."""
-    _store(request).read(lambda transaction: transaction.execute(sa.select(1)).scalar())
+    _store(request).read(Transaction.fact, "version")
     return {"status": "ok", "version": __version__}
 
 
@@ -314,12 +313,9 @@ def events(request: Request, study: str) -> list[dict[str, Any]]:
 
 
 @api.post("/api/studies/{study}/invitations", tags=["curator"], dependencies=[CURATOR], status_code=201)
-def invite(request: Request, study: str, body: Invitations) -> Response:
-    """Make single-use invitation links; as CSV if the Accept header asks for it. They are shown this once."""
-    links = [_link(request, token) for token in _store(request).write(studies.invite, study, body.count)]
-    if "text/csv" not in request.headers.get("accept", ""):
-        return JSONResponse({"links": links}, 201)
-    return PlainTextResponse("\r\n".join(["invitation", *links, ""]), 201, media_type="text/csv")
+def invite(request: Request, study: str, body: Invitations) -> dict[str, list[str]]:
+    """Make single-use invitation links. They are shown this once."""
+    return {"links": [_link(request, token) for token in _store(request).write(studies.invite, study, body.count)]}
 
 
 async def _csv_body(request: Request) -> bytes:

@@ -22,6 +22,7 @@ from hetdp.core.plan import Plan, Row, plan
 from hetdp.estimators import methods
 from hetdp.files import jsonable
 from hetdp.report import compare, text
+from hetdp.report.explain import explain
 
 from .access import RefusedError
 from .studies import Strict, Study, Tier, table
@@ -97,17 +98,11 @@ def cost(study: Study, people: People, level: float) -> dict[str, Any]:
     p, allowed = planned(study, {**people, level: people.get(level, 0) + 1}), study.shared(level)
     spent, free = next(((row.spent, row.free) for row in p.table if row.epsilon == allowed), (0.0, 0.0))
     return {
-        "allowed": jsonable(allowed),
         "spends": jsonable(spent),
-        "sure": _sure(level),
+        "sure": explain(level).guess_from_half,
         "meaning": _meaning(level),
         "sentence": _cost_sentence(allowed, spent, free=free > 1e-3 * min(allowed, 1e6)),
     }
-
-
-def _sure(epsilon: float) -> float:
-    """Return how sure somebody can become who was half sure: odds of 1 grow to e^ε at most."""
-    return 1 / (1 + math.exp(-epsilon))
 
 
 def _meaning(epsilon: float) -> str:
@@ -115,7 +110,7 @@ def _meaning(epsilon: float) -> str:
         return "Your answer is not used. Nobody can learn anything about it."
     if epsilon > 7:
         return "Somebody who was half sure of something about your answer may become certain of it."
-    high = max(math.ceil(1000 * _sure(epsilon)), 501) / 10  # rounded up, and never 50 for an ε above 0
+    high = math.ceil(1000 * explain(epsilon).guess_from_half) / 10  # rounded up, and never 50 for an ε above 0
     return (
         f"Somebody who was 50 % sure of something about your answer can become at most {high:g} % sure: "
         f"odds change by at most a factor of {text.odds(epsilon)}."
@@ -179,14 +174,12 @@ def explore(mix: Mix) -> dict[str, Any]:
         raise RefusedError(429)
     try:
         with _TURN:
-            return _traced(mix.model_dump_json())
+            return _traced(mix)
     finally:
         _PLACES.release()
 
 
-@lru_cache(maxsize=256)
-def _traced(asked: str) -> dict[str, Any]:
-    mix = Mix.model_validate_json(asked)
+def _traced(mix: Mix) -> dict[str, Any]:
     levels = _levels(mix)
     p = plan(levels, bounds=(0, 1))
     facts = p.to_dict()

@@ -100,9 +100,7 @@ class Publisher:
 
     def resume(self) -> None:
         """Finish what a crash left closed without a result."""
-        for study in self.database.read(studies.every):
-            if study.status != "publishing":
-                continue
+        for study in (study for study in self.database.read(studies.every) if study.status == "publishing"):
             try:
                 self.publish(study.id, study.wave)
             except Exception as error:  # noqa: BLE001  the others are served; the curator is told when asking again

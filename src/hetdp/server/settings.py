@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import secrets
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -73,13 +74,9 @@ class Settings:
     def vault(self) -> Vault:
         """Return the vault, by its key; a key file that does not exist yet is made."""
         text = self.key if self.key is not None else _key_text(self.vault_file)
-        try:
-            key = bytes.fromhex(text.strip())
-        except ValueError:
-            key = b""
-        if len(key) != 32:
+        if not re.fullmatch("[0-9a-fA-F]{64}", text.strip()):
             raise InputError("the key of the vault must be 64 hexadecimal digits; restore it from its backup")
-        return Vault(key)
+        return Vault(bytes.fromhex(text))
 
     @property
     def vault_file(self) -> Path:

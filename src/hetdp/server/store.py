@@ -115,20 +115,15 @@ class Register:
         """
         return hmac.digest(self._key, repr(cells).encode("utf-8", "surrogatepass"), "sha256")
 
-    def mac(self, kind: str, row: str) -> bytes | None:
-        """Return the MAC of a row as this server wrote it last, if there is such a row."""
-        found: bytes | None = self._cell("SELECT mac FROM vouched WHERE kind = ? AND id = ?", kind, row)
-        return found
+    def known(self, kind: str, row: str) -> tuple[str, bytes] | None:
+        """Return the study and the MAC of a row as this server wrote it last, if there is such a row."""
+        query = "SELECT study, mac FROM vouched WHERE kind = ? AND id = ? AND mac IS NOT NULL"
+        return next(((study, mac) for study, mac in self._rows(query, kind, row)), None)
 
     def people(self, study: str) -> dict[str, bytes]:
         """Return the MAC of every person of a study."""
         query = "SELECT id, mac FROM vouched WHERE kind = 'person' AND study = ? AND mac IS NOT NULL"
         return dict(self._rows(query, study))
-
-    def study_of(self, person: str) -> str | None:
-        """Return the study of a person."""
-        found: str | None = self._cell("SELECT study FROM vouched WHERE kind = 'person' AND id = ?", person)
-        return found
 
     # --- What is written; by the one server of the database alone
 
@@ -159,7 +154,7 @@ class Register:
 
     def decide(self, came: Mapping[int, bool]) -> None:
         """Say of each transaction that is in doubt whether it was committed, all of it or nothing."""
-        with self.writing() as file:
+        with self.connected(writes=True) as file:
             for batch, committed in came.items():
                 file.exec_driver_sql(_COMMITTED if committed else _UNDONE, (batch,))
             file.exec_driver_sql("DELETE FROM vouched WHERE mac IS NULL AND batch IS NULL")  # they never came
@@ -169,7 +164,7 @@ class Register:
     def epoch(self, person: str) -> int:
         """Return the epoch to which the sessions of a person must belong."""
         query = "SELECT epoch FROM epochs WHERE person IN (?, '') ORDER BY person DESC"
-        return int(self._cell(query, person))
+        return int(self._rows(query, person)[0].epoch)
 
     def end_sessions(self, person: str, but: int | None = None) -> None:
         """Begin a new epoch of a person: all their sessions end but the one of this number."""
@@ -181,7 +176,7 @@ class Register:
     def opened(self, study: str, wave: int = 0) -> bool:
         """Say whether answers of a study are being read, for this wave or a later one."""
         query = "SELECT 1 FROM waves WHERE study = ? AND wave >= ? AND NOT done"
-        return self._cell(query, study, wave) is not None
+        return bool(self._rows(query, study, wave))
 
     def open(self, study: str, wave: int, release: str, uses: Mapping[str, int]) -> None:
         """Write down that answers are going to be read, for which release, and what it uses of whom; raise if drawn."""
@@ -190,7 +185,7 @@ class Register:
             "ON CONFLICT (study, wave) DO UPDATE SET release = excluded.release WHERE number IS NULL AND NOT done"
         )
         rows = [(study, wave, person, units) for person, units in uses.items()]
-        with self.writing() as file:
+        with self.connected(writes=True) as file:
             if file.exec_driver_sql(query, (study, wave, release)).rowcount != 1:
                 why = "The number of this wave was drawn before; bring the newest ledger back."
                 raise RefusedError(409, "drawn", why)
@@ -221,7 +216,7 @@ class Register:
     def leave(self, study: str) -> bool:
         """Give up reading a study's answers if nothing was drawn; return whether nobody reads them now."""
         undrawn = "(SELECT wave FROM waves WHERE study = ? AND number IS NULL AND NOT done)"
-        with self.writing() as file:
+        with self.connected(writes=True) as file:
             for table in ("uses", "waves"):  # in this order: waves say what is undrawn
                 query = f"DELETE FROM {table} WHERE study = ? AND wave IN {undrawn}"  # noqa: S608
                 file.exec_driver_sql(query, (study, study))
@@ -234,33 +229,23 @@ class Register:
     # --- The file
 
     def _rows(self, query: str, *cells: Any) -> Sequence[Any]:
-        with _known(), self._file.connect() as file:
+        with self.connected(writes=False) as file:
             return file.exec_driver_sql(query, cells).all()
-
-    def _cell(self, query: str, *cells: Any) -> Any:
-        """Return the first cell that a query finds, or None."""
-        return next((row[0] for row in self._rows(query, *cells)), None)
 
     def _write(self, query: str, cells: Any) -> int:
         """Carry out one change, on disk when this returns; return how many rows it changed."""
-        with self.writing() as file:
+        with self.connected(writes=True) as file:
             return file.exec_driver_sql(query, cells).rowcount
 
     @contextmanager
-    def writing(self) -> Iterator[sa.Connection]:
+    def connected(self, *, writes: bool) -> Iterator[sa.Connection]:
         """Give the open file; what is changed in it is one transaction, which is on disk at the end."""
-        with _known(), self._file.execution_options(writes=True).begin() as file:
-            yield file
-
-
-@contextmanager
-def _known() -> Iterator[None]:
-    """Refuse a request for which the register is not there."""
-    try:
-        yield
-    except (sa.exc.SQLAlchemyError, sqlite3.Error):
-        why = "The register of this server cannot be read or written now; try again."
-        raise RefusedError(503, "register", why) from None
+        try:
+            with self._file.execution_options(writes=writes).begin() as file:
+                yield file
+        except (sa.exc.SQLAlchemyError, sqlite3.Error):
+            why = "The register of this server cannot be read or written now; try again."
+            raise RefusedError(503, "register", why) from None
 
 
 # ---------------------------------------------------------------------------------------------------------
@@ -311,8 +296,8 @@ class Transaction:
     def vouches(self, kind: str, row: Mapping[str, Any]) -> bool:
         """Say whether a row is, cell by cell, the one that this server wrote last."""
         key, mac = (kind, row["id"]), self.register.sign(kind, *(row.get(name) for name in CELLS[kind]))
-        known = self.written[key][1] if key in self.written else self.register.mac(*key)
-        return known is not None and hmac.compare_digest(known, mac)
+        known = self.written.get(key) or self.register.known(*key)
+        return known is not None and hmac.compare_digest(known[1], mac)
 
     def believed(self, kind: str, row: Mapping[str, Any] | None) -> Mapping[str, Any]:
         """Return a row for which the register vouches, or raise."""
@@ -325,10 +310,7 @@ class Transaction:
         rows = self.execute(sa.select(people).where(people.c.study == study).order_by(people.c.id)).all()
         known = self.register.people(study)
         known |= {row: mac for (kind, row), (here, mac) in self.written.items() if (kind, here) == ("person", study)}
-        for row in rows:
-            if not hmac.compare_digest(known.pop(row.id, b""), self.register.sign("person", *row)):
-                raise ChangedError
-        if known:  # somebody is missing
+        if known != {row.id: self.register.sign("person", *row) for row in rows}:  # nobody else, and nobody missing
             raise ChangedError
         return list(rows)
 

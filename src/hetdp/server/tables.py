@@ -155,7 +155,7 @@ def prepare(transaction: Transaction, fingerprint: str, *, trusted: bool) -> Non
     with suppress(OSError):
         os.close(os.open(register.path, os.O_RDWR | os.O_CREAT, 0o600))
     private(register.path)
-    with register.writing() as file:
+    with register.connected(writes=True) as file:
         for statement in _REGISTER.split(";"):
             file.exec_driver_sql(statement)
         # The epoch of whoever has none of their own; random, so that no session of a lost register goes on.
