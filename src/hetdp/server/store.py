@@ -45,7 +45,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager, suppress
+from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
@@ -339,9 +339,12 @@ class Store:
 
     def __init__(self, settings: Settings, register: Register) -> None:
         self.engine, self.register = connect(settings.database), register
+        self._writer: sa.Engine = self.engine.execution_options(writes=True)
+        if self.engine.dialect.name == "postgresql":  # one session; whenever it is a new one, it takes the lock first
+            self._writer = connect(settings.database, pool_size=1, max_overflow=0)
+            sa.event.listen(self._writer, "connect", _take_lock)
         self._lock_file = f"{settings.sqlite_file or settings.register_file}.lock"
         self._handle: int | None = None
-        self._session: sa.Connection | None = None
         self._turn, self._closed = threading.RLock(), False  # whose turn it is to write
         self._emptying: threading.Timer | None = None
         self._doubt = True  # what the process before left in doubt, if it was cut off
@@ -364,8 +367,7 @@ class Store:
         """Finish what is being written, then close everything."""
         with self._turn:
             self._closed = True
-            if self._session is not None:
-                self._session.close()
+            self._writer.dispose()
             self.engine.dispose()
             self.register.close()
             if self._handle is not None:
@@ -410,38 +412,9 @@ class Store:
                 self._empty_log()
             return result
 
-    @contextmanager
-    def _writing(self) -> Iterator[sa.Connection]:
+    def _writing(self) -> AbstractContextManager[sa.Connection]:
         """Give the connection that writes, in a transaction that commits at the end."""
-        if self.engine.dialect.name == "sqlite":
-            with self.engine.execution_options(writes=True).begin() as connection:
-                yield connection
-            return
-        session = self._session = self._session or self._locked_session()
-        try:
-            with session.begin():
-                yield session
-        except sa.exc.DBAPIError:
-            if session.invalidated:  # the lock is lost with it
-                self._session = None
-                session.close()
-            raise
-
-    def _locked_session(self) -> sa.Connection:
-        """Return the one session that may write to PostgreSQL; raise if another server has the lock."""
-        session = self.engine.connect()
-        try:
-            locked = session.execute(sa.select(sa.func.pg_try_advisory_lock(_LOCK))).scalar()
-            session.execute(sa.text("SET synchronous_commit TO on"))  # what is acknowledged is on disk
-            session.commit()
-        except BaseException:  # whatever it is, a session that is not used must not keep the lock
-            session.invalidate()
-            session.close()
-            raise
-        if not locked:
-            session.close()
-            raise RefusedError(503, "another-server", "Another server serves this database; this one writes nothing.")
-        return session
+        return self._writer.begin()
 
     def _empty_log(self) -> None:
         """Move the write-ahead log of SQLite into the file and empty it: pages in it hold answers that are gone.
@@ -489,3 +462,17 @@ class Store:
     def _is_there(self, connection: sa.Connection, key: Key, mac: bytes) -> bool:
         found = Transaction(connection, self.register).row(*key)
         return found is not None and self.register.sign(key[0], *found.values()) == mac
+
+
+def _take_lock(session: Any, _record: Any) -> None:
+    """Make a new session the one that writes to PostgreSQL; raise if another server has the lock."""
+    try:
+        (locked,) = session.execute("SELECT pg_try_advisory_lock(%s)", (_LOCK,)).fetchone()
+        session.execute("SET synchronous_commit TO on")  # what is acknowledged is on disk
+        session.commit()
+    except BaseException:  # whatever it is, a session that is not used must not keep the lock
+        session.close()
+        raise
+    if not locked:
+        session.close()
+        raise RefusedError(503, "another-server", "Another server serves this database; this one writes nothing.")

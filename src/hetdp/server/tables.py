@@ -110,7 +110,7 @@ VOUCHED = {"study": studies, "person": people, "import": imports}
 CELLS = {kind: table.c.keys() for kind, table in VOUCHED.items()}
 
 
-def connect(url: str) -> sa.Engine:
+def connect(url: str, **pool: int) -> sa.Engine:
     """Return an engine that syncs every commit and never puts a parameter into a message."""
     address = sa.make_url(url)
     if address.get_backend_name() == "sqlite" and address.database:
@@ -120,7 +120,8 @@ def connect(url: str) -> sa.Engine:
         return sqlite_engine(name, patience=PATIENCE, pragmas=("foreign_keys = ON", "secure_delete = ON"))
     if address.drivername in {"postgresql", "postgres"}:
         address = address.set(drivername="postgresql+psycopg")
-    return sa.create_engine(address, hide_parameters=True)
+    # A connection that PostgreSQL has closed meanwhile, as when it restarts, is noticed before it is used.
+    return sa.create_engine(address, hide_parameters=True, pool_pre_ping=True, **pool)
 
 
 def private(name: str | Path) -> None:
