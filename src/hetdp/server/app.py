@@ -11,12 +11,12 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
-from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, FastAPI, Header, Query, Request
 from fastapi.exceptions import RequestValidationError
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 from pydantic import Field
 from starlette.concurrency import run_in_threadpool
@@ -359,26 +359,20 @@ def new_key(request: Request) -> dict[str, str]:
 # Pages
 
 
-@lru_cache(maxsize=1)
-def _environment() -> Any:
-    from jinja2 import Environment, FileSystemLoader, StrictUndefined
-
-    loader = FileSystemLoader(_FOLDER / "templates")
-    environment = Environment(loader=loader, autoescape=True, undefined=StrictUndefined)
-    environment.filters |= {
-        "number": text.number,
-        "epsilon": lambda x: text.epsilon(epsilon_of(x)),
-        "spent": lambda x: text.spent_epsilon(epsilon_of(x)),
-        "when": _when,
-        "float": epsilon_of,
-    }
-    return environment
-
-
 def _when(seconds: int) -> Markup:
     """Return a time that a script turns into the reader's own; without it, it is UTC."""
     at = datetime.fromtimestamp(seconds, UTC)
     return Markup('<time datetime="{}">{}</time>').format(at.isoformat(), at.strftime("%d %b %Y, %H:%M UTC"))
+
+
+_TEMPLATES = Environment(loader=FileSystemLoader(_FOLDER / "templates"), autoescape=True, undefined=StrictUndefined)
+_TEMPLATES.filters |= {
+    "number": text.number,
+    "epsilon": lambda x: text.epsilon(epsilon_of(x)),
+    "spent": lambda x: text.spent_epsilon(epsilon_of(x)),
+    "when": _when,
+    "float": epsilon_of,
+}
 
 
 def _page(request: Request, template: str, status: int = 200, session: str = access.CURATOR, **data: Any) -> Response:
@@ -387,7 +381,7 @@ def _page(request: Request, template: str, status: int = 200, session: str = acc
     token = request.cookies.get(access.cookie_name(session, settings), "")
     csrf = access.csrf_of(token) if token else ""
     signed_in = access.cookie_name(access.CURATOR, settings) in request.cookies
-    html = _environment().get_template(template).render(csrf=csrf, signed_in=signed_in, **data)
+    html = _TEMPLATES.get_template(template).render(csrf=csrf, signed_in=signed_in, **data)
     return Response(html, status, media_type="text/html")
 
 
