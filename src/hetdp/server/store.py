@@ -37,7 +37,6 @@ from __future__ import annotations
 import fcntl
 import hmac
 import json
-import logging
 import os
 import secrets
 import sqlite3
@@ -61,7 +60,6 @@ from .tables import CELLS, PATIENCE, VOUCHED, audit, connect, facts, people
 if TYPE_CHECKING:
     from .settings import Settings
 
-log = logging.getLogger("hetdp.server")
 P = ParamSpec("P")
 T = TypeVar("T")
 # The kind of a row (study, person, import) and its id.
