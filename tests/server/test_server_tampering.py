@@ -1249,6 +1249,20 @@ def test_a_database_of_the_version_before_is_brought_up_to_date_and_published(se
         assert site.publish(world.study).json()["result"]["n"] == 31
 
 
+def test_a_database_that_the_operator_trusts_is_believed_whole(tmp_path):
+    """Studies, people and imports: the same file, sent again, does not come a second time."""
+    settings, rows = settings_for(tmp_path), "value,tier\n5,open\n"
+    with served(settings) as site:
+        key, study = site.key, site.study(tiers=TIERS)
+        assert site.rows(study, rows).json() == {"people": 1}
+    settings.register_file.unlink()
+    with served(replace(settings, trust_database=True)) as site:
+        site.curator.headers["Authorization"] = f"Bearer {key}"
+        assert site.rows(study, rows).json() == {"people": 1}
+        assert site.live(study)["n"] == 1
+        assert site.publish(study).json()["result"]["n"] == 1
+
+
 @pytest.mark.parametrize("version", ["1", "5", "x"])
 def test_a_database_of_a_version_that_is_not_known_is_refused(tmp_path, version):
     settings = settings_for(tmp_path)

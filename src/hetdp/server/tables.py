@@ -165,7 +165,7 @@ def prepare(transaction: Transaction, fingerprint: str, *, trusted: bool) -> Non
             file.exec_driver_sql("DELETE FROM vouched")
             for kind, table in VOUCHED.items():
                 for row in transaction.execute(sa.select(table)):
-                    told = (kind, row.id, row.id if kind == "study" else row.study, register.sign(kind, *row))
+                    told = (kind, row[0], row[0] if kind == "study" else row.study, register.sign(kind, *row))
                     file.exec_driver_sql("INSERT INTO vouched (kind, id, study, mac) VALUES (?, ?, ?, ?)", told)
 
 
