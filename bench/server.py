@@ -27,7 +27,7 @@ import sqlalchemy as sa
 from measure import FOLDER, Timer, race
 from table import Bar, Row
 
-from hetdp.server import Settings, access, store
+from hetdp.server import Settings, access, store, tables
 
 CONNECTIONS = 16
 REQUESTS = 400
@@ -42,7 +42,7 @@ import sqlalchemy as sa
 import uvicorn
 from fastapi import FastAPI
 from pydantic import BaseModel
-from hetdp.server.store import connect
+from hetdp.server.tables import connect
 
 engine = connect(f"sqlite:///{sys.argv[1]}/bare.db")
 answers = sa.Table("answers", sa.MetaData(), sa.Column("id", sa.Integer, primary_key=True),
@@ -165,8 +165,8 @@ def filled(folder: Path, answered: int, waiting: int) -> tuple[str, list[tuple[s
 
 def stored(folder: Path, study: str) -> int:
     """Count the answers of a study in the file."""
-    engine = store.connect(settings(folder).database)
-    table = store.people
+    engine = tables.connect(settings(folder).database)
+    table = tables.people
     where = (table.c.study == study) & table.c.answer.is_not(None)
     with engine.connect() as connection:
         count = connection.execute(sa.select(sa.func.count()).select_from(table).where(where)).scalar_one()

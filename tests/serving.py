@@ -21,7 +21,7 @@ class Lines(logging.Handler):
     """Keeps what would be written to the log."""
 
     def __init__(self):
-        from hetdp.server.guard import JsonLines
+        from hetdp.server.run import JsonLines
 
         super().__init__()
         self.setFormatter(JsonLines())

@@ -25,8 +25,7 @@ from backports import zstd
 import hetdp
 from hetdp.cli.serve import serve
 from hetdp.ledger import Ledger
-from hetdp.server import Settings, access, create_app, run, store
-from hetdp.server.register import Register
+from hetdp.server import Settings, create_app, run, store, tables
 from postgres import NoServerError, server
 from serving import TIERS, served, settings_for
 
@@ -61,7 +60,7 @@ def site(tmp_path):
         yield running
 
 
-def rows_of(site, table=store.people):
+def rows_of(site, table=tables.people):
     with site.app.state.store.engine.connect() as connection:
         return connection.execute(sa.select(table)).all()
 
@@ -238,7 +237,7 @@ def test_one_study_that_cannot_be_finished_keeps_no_other_from_being_served(tmp_
     """Bounds that no report can show are refused when a study is made; here they come in behind its back."""
     import sqlalchemy as sa
 
-    from hetdp.server import publish, store
+    from hetdp.server import publish
 
     settings = settings_for(tmp_path)
     with served(settings) as site:
@@ -250,7 +249,7 @@ def test_one_study_that_cannot_be_finished_keeps_no_other_from_being_served(tmp_
             site.rows(study, "value,tier\n" + "\n".join(["2,open"] * 500), key=study)
             close = partial(publish._closed, study_id=study, wave=0, charged=False)
             site.app.state.store.write(close)
-        change = sa.update(store.studies).where(store.studies.c.id == bad).values(hi=1e-200)
+        change = sa.update(tables.studies).where(tables.studies.c.id == bad).values(hi=1e-200)
         site.app.state.store.write(lambda transaction: transaction.execute(change))
     with served(settings) as site:
         assert site.client().get(f"/api/results/{good}").status_code == 200
@@ -483,7 +482,7 @@ def test_a_row_that_was_changed_outside_is_not_published_and_others_are(tmp_path
         for one in (study, other):
             site.rows(one, "value,tier\n" + "\n".join(["2,strict"] * 400), key=one)
         row = next(row for row in rows_of(site) if row.study == study)
-        change = sa.update(store.people).where(store.people.c.id == row.id).values(tampered(row))
+        change = sa.update(tables.people).where(tables.people.c.id == row.id).values(tampered(row))
         site.app.state.store.write(lambda transaction: transaction.execute(change))
         said = site.publish(study)
         assert (said.status_code, said.json()["error"]["code"]) == (409, "changed")
@@ -571,18 +570,8 @@ def test_health_and_openapi(site):
     assert {"/api/answer", "/api/studies", "/api/explore"} <= set(paths)
 
 
-def test_invitations_come_as_csv_too(site):
-    said = site.curator.post(
-        f"/api/studies/{site.study()}/invitations", json={"count": 3}, headers={"Accept": "text/csv"}
-    )
-    lines = said.text.split()
-    assert lines[0] == "invitation"
-    assert len(lines) == 4
-    assert all(line.startswith(f"{site.address}/join#") for line in lines[1:])
-
-
 def test_sqlite_syncs_every_commit_and_overwrites_what_is_deleted(tmp_path):
-    engine = store.connect(f"sqlite:///{tmp_path}/a.db")
+    engine = tables.connect(f"sqlite:///{tmp_path}/a.db")
     with engine.connect() as connection:
         pragma = {name: connection.exec_driver_sql(f"PRAGMA {name}").scalar() for name in _PRAGMAS}
     engine.dispose()
@@ -595,17 +584,17 @@ _PRAGMAS = {"journal_mode": "wal", "synchronous": 2, "secure_delete": 1, "foreig
 def test_a_refused_request_spoils_no_other(tmp_path):
     """Fifty jobs at once, every fifth refused, one with a fault of its own: the others are all stored."""
     settings = settings_for(tmp_path)
-    database = store.Store(settings, Register(settings.register_file, access.Vault.of(settings)))
+    database = store.Store(settings, store.Register(settings.register_file, settings.vault().register_key))
     with database.engine.begin() as connection:
-        store.tables.create_all(connection)
+        tables.schema.create_all(connection)
 
     def job(i):
         def run(transaction):
             if i % 5 == 0:
                 raise store.RefusedError(409)
-            transaction.execute(sa.insert(store.facts).values({"name": f"n{i}", "text": ""}))
+            transaction.execute(sa.insert(tables.facts).values({"name": f"n{i}", "text": ""}))
             if i == 7:
-                transaction.execute(sa.insert(store.facts).values({"name": f"n{i}", "text": ""}))
+                transaction.execute(sa.insert(tables.facts).values({"name": f"n{i}", "text": ""}))
             return i
 
         return run

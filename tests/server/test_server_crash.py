@@ -16,7 +16,7 @@ import numpy as np
 import sqlalchemy as sa
 
 from hetdp import Interval
-from hetdp.server import access, store
+from hetdp.server import tables
 from serving import settings_for
 
 SERVE = """
@@ -62,9 +62,9 @@ class Process:
 
 
 def people_of(settings):
-    engine = store.connect(settings.database)
+    engine = tables.connect(settings.database)
     with engine.connect() as connection:
-        rows = connection.execute(sa.select(store.people).where(store.people.c.answer.is_not(None))).all()
+        rows = connection.execute(sa.select(tables.people).where(tables.people.c.answer.is_not(None))).all()
     engine.dispose()
     return rows
 
@@ -106,7 +106,7 @@ def test_nothing_acknowledged_is_lost_or_doubled_by_kill_minus_nine(tmp_path):
     assert ENOUGH <= len(received) <= len(sent) < len(links)
 
     settings = settings_for(tmp_path)
-    vault = access.Vault.of(settings)
+    vault = settings.vault()
     stored = sorted(vault.open(row.answer, row.id, row.study, row.epsilon) for row in people_of(settings))
     codes = {number: int(code) for number, code in zip(range(len(links)), _codes(len(links)), strict=True)}
     assert len(set(stored)) == len(stored), "an answer is there twice"

@@ -1,47 +1,306 @@
-"""Who is asking, and with which secret: tokens and their hashes, the vault for grid codes, sessions, the curator.
+"""Who may ask, and how: what every request passes, tokens, sessions, the curator's key; the vault for answers.
 
-A token is 256 random bits, so its plain SHA-256 cannot be turned back by guessing. The database holds hashes only. A
-lookup by hash followed by `same` does the same work for a good and a bad token, and what a timing could tell is a
-prefix of the hash of a guess, which does not help to find a preimage.
+- A page of another site cannot ask in a browser's name: its Origin is foreign. With DNS rebinding the Host is foreign.
+- No inline script or style runs (CSP), nothing is fetched from third parties, no address is told to them.
+- Every error is a fixed text with an id. The log has the type and place of an unforeseen one, never its message, which
+  may quote what was sent.
+- A token is 256 random bits, so its plain SHA-256 cannot be turned back by guessing. The database holds hashes only. A
+  lookup by hash followed by `same` does the same work for a good and a bad token, and what a timing could tell is a
+  prefix of the hash of a guess, which does not help to find a preimage.
+- A session is a signed statement in a cookie. The database has no part in it, so nobody can make or move one there.
 """
 
 from __future__ import annotations
 
 import hashlib
 import hmac
-import os
+import itertools
+import json
+import logging
+import math
 import secrets
+import threading
 import time
+import traceback
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal
 
-import sqlalchemy as sa
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from fastapi import Request
+from fastapi.routing import APIRoute
+from pydantic import BaseModel
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.exceptions import HTTPException
+from starlette.responses import JSONResponse, Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from hetdp.errors import InputError
+from hetdp.errors import HetdpError, InputError
 
-from . import store
-from .guard import SAFE, RefusedError, pace
-from .settings import Settings
+if TYPE_CHECKING:
+    from .settings import Settings
+    from .store import Register, Transaction
 
-CURATOR, PARTICIPANT = "hetdp_curator", "hetdp_person"
-CURATOR_SECONDS = 12 * 3600
-PERSON_SECONDS = 90 * 86_400
+log = logging.getLogger("hetdp.server")
+
+# ---------------------------------------------------------------------------------------------------------
+# Errors
+
+# By status: a code for programs and a sentence for people.
+TEXTS = {
+    400: ("malformed", "The body is not strict JSON."),
+    401: ("sign-in", "Sign in first."),
+    403: ("forbidden", "This is not allowed."),
+    404: ("not-found", "There is nothing here."),
+    405: ("method", "This address does not take that method."),
+    409: ("conflict", "This is not possible now."),
+    413: ("too-large", "The body is too large."),
+    415: ("media-type", "The body has another type than this address takes."),
+    422: ("unfit", "A field is missing, unknown, of the wrong type or outside its limits."),
+    429: ("too-often", "Too many requests. Wait a minute."),
+    500: ("internal", "Something went wrong here. The id below is in the server's log."),
+    503: ("stopping", "The server is stopping."),
+}
+
+
+class RefusedError(HetdpError, HTTPException):
+    """A request that is refused for a public reason; the sentence may quote public parameters, never an answer."""
+
+    def __init__(self, status: int, code: str | None = None, sentence: str | None = None) -> None:
+        usual_code, usual_sentence = TEXTS[status]
+        HTTPException.__init__(self, status, sentence or usual_sentence)
+        self.code = code or usual_code
+
+    def __str__(self) -> str:
+        return self.detail
+
+    @classmethod
+    def of(cls, error: Exception) -> RefusedError:
+        """Return the refusal that stands for an error; nothing of its own message is kept."""
+        if isinstance(error, cls):
+            return error
+        status = error.status_code if isinstance(error, HTTPException) else 422
+        return cls(status if status in TEXTS else 400)
+
+    def body(self, request_id: str) -> dict[str, dict[str, str]]:
+        """Return what is sent to programs."""
+        return {"error": {"code": self.code, "message": self.detail, "id": request_id}}
+
+
+class ErrorBody(BaseModel):
+    """The body of every error: a code for programs, a sentence for people, an id that is in the log."""
+
+    error: dict[Literal["code", "message", "id"], str]
+
+
+# For OpenAPI: any address may answer with any of these.
+DOCUMENTED: dict[int | str, dict[str, Any]] = {
+    status: {"model": ErrorBody, "description": text} for status, (_, text) in TEXTS.items()
+}
+
+# ---------------------------------------------------------------------------------------------------------
+# JSON that means one thing
+
+
+def parse(body: bytes) -> Any:
+    """Return the data of a strict JSON text, or raise; nothing of the text is in the error.
+
+    Python's parser accepts NaN, infinity, numbers beyond a double, a key twice and half of a surrogate pair.
+    A body that holds one is malformed, whatever field it is in.
+
+    >>> parse(b'{"value": 2.5, "names": ["a"]}')
+    {'value': 2.5, 'names': ['a']}
+    >>> parse(b'{"value": 1e400}')
+    Traceback (most recent call last):
+    hetdp.server.access.RefusedError: The body is not strict JSON.
+    """
+    with suppress(ValueError, OverflowError, RecursionError):
+        data = json.loads(body.decode("utf-8"), object_pairs_hook=_object, parse_int=_integer)
+        json.dumps(data, ensure_ascii=False, allow_nan=False).encode()  # no infinity, no half of a pair
+        return data
+    raise RefusedError(400)
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise ValueError
+    return found
+
+
+def _integer(text: str) -> int:
+    number = int(text)
+    float(number)  # raises for one that is beyond a double
+    return number
+
+
+class _StrictRequest(Request):
+    async def json(self) -> Any:
+        return parse(await self.body())
+
+
+class StrictRoute(APIRoute):
+    """A route whose JSON body is read strictly."""
+
+    def get_route_handler(self) -> Any:
+        """Return the handler, which sees a request with the strict parser."""
+        handler = super().get_route_handler()
+
+        async def strict(request: Request) -> Response:
+            return await handler(_StrictRequest(request.scope, request.receive))
+
+        return strict
+
+
+# ---------------------------------------------------------------------------------------------------------
+# Rates
+
+
+class Rates:
+    """Buckets that hold a minute's worth of requests and refill evenly; the oldest are forgotten first."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic, most: int = 100_000) -> None:
+        self._clock, self._most, self._turn = clock, most, threading.Lock()
+        self._buckets: dict[tuple[str, str], tuple[float, float]] = {}
+
+    def allow(self, kind: str, who: str, per_minute: int) -> bool:
+        """Take one request out of somebody's bucket; say whether there was one."""
+        with self._turn:
+            now = self._clock()
+            left, then = self._buckets.pop((kind, who), (float(per_minute), now))
+            left = min(float(per_minute), left + (now - then) * per_minute / 60)
+            if len(self._buckets) >= self._most:  # the oldest come first: a bucket that is used moves to the end
+                for key in list(itertools.islice(self._buckets, self._most // 2)):
+                    del self._buckets[key]
+            self._buckets[kind, who] = (left - 1 if left >= 1 else left, now)
+            return left >= 1
+
+
+def pace(request: Request, kind: str, per_minute: int, who: str | None = None) -> None:
+    """Count a request of one kind; raise if somebody, or else an address, makes too many of them in a minute."""
+    address = request.client.host if request.client else ""
+    if not request.app.state.rates.allow(kind, address if who is None else who, per_minute):
+        raise RefusedError(429)
+
+
+# ---------------------------------------------------------------------------------------------------------
+# The middleware around everything else
+
+SAFE = {"GET", "HEAD", "OPTIONS"}
+HEADERS = {
+    "Content-Security-Policy": "default-src 'self'; img-src 'self' data:; object-src 'none'; base-uri 'none'; "
+    "form-action 'self'; frame-ancestors 'none'",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
+    "Cache-Control": "no-store",
+}
+# The id of a request: that of this run of the server, and a number.
+_RUN, _NUMBERS = secrets.token_hex(4), itertools.count(1)
+
+
+class Guard:
+    """Admits a request, limits its body, adds the headers, turns every error into a fixed text, writes the log."""
+
+    def __init__(self, app: ASGIApp, settings: Settings, rates: Rates) -> None:
+        self.app, self.settings, self.rates = app, settings, rates
+        self.hosts = {host.lower() for host in settings.hosts}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        start, status, failure = time.perf_counter(), 0, 0
+        left = self.settings.import_limit if scope["path"].endswith("/rows") else self.settings.body_limit
+        request_id = scope.setdefault("state", {})["request_id"] = f"{_RUN}-{next(_NUMBERS):x}"
+
+        async def limited() -> Message:  # also a body that does not say its length
+            nonlocal left
+            message = await receive()
+            left -= len(message.get("body", b""))
+            if left < 0:
+                raise RefusedError(413)
+            return message
+
+        async def answer(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                headers = MutableHeaders(scope=message)
+                headers.update({name: text for name, text in HEADERS.items() if name not in headers})
+                headers["X-Request-Id"] = request_id
+                if status == 429:
+                    headers["Retry-After"] = "60"
+            await send(message)
+
+        try:
+            self._admit(scope, left)
+            await self.app(scope, limited, answer)
+        except HTTPException as refusal:
+            failure = refusal.status_code
+        except Exception as error:  # noqa: BLE001  the last line of defence: its message may quote an answer
+            why = {"id": request_id, "error": type(error).__name__, "at": where_raised(error)}
+            log.error("failed", extra={"facts": why})  # noqa: TRY400  a traceback would quote the message
+            failure = 500
+        finally:
+            if failure and not status:
+                await JSONResponse(RefusedError(failure).body(request_id), failure)(scope, receive, answer)
+            route = getattr(scope.get("route"), "path", "-")  # the pattern, never the address itself
+            took = math.ceil(1000 * (time.perf_counter() - start))
+            facts = {"id": request_id, "method": scope["method"], "route": route, "status": status, "ms": took}
+            log.info("request", extra={"facts": facts})
+
+    def _admit(self, scope: Scope, limit: int) -> None:
+        headers = Headers(scope=scope)
+        host = headers.get("host", "")
+        if host_of(host) not in self.hosts:
+            raise RefusedError(403)
+        if scope["method"] not in SAFE:
+            # Refuse a change that a page of another origin asks for. Programs send neither header; they need a token.
+            origin = headers.get("origin")
+            foreign = origin is not None and origin.partition("://")[2].lower() != host.lower()
+            if foreign or headers.get("sec-fetch-site", "same-origin") not in {"same-origin", "none"}:
+                raise RefusedError(403)
+        address = scope["client"][0] if scope.get("client") else ""
+        if not self.rates.allow("address", address, self.settings.per_address):
+            raise RefusedError(429)
+        length = headers.get("content-length", "0")
+        if not length.isdecimal() or len(length) > 12 or int(length) > limit:
+            raise RefusedError(413)
+
+
+def where_raised(error: BaseException) -> str:
+    """Return file and line where an error arose, and nothing of its message."""
+    frames = traceback.extract_tb(error.__traceback__)
+    return f"{Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else "?"
+
+
+def host_of(authority: str) -> str:
+    """Return the host of `host:port`, in lower case.
+
+    >>> host_of("Example.org:8000"), host_of("[::1]:8000")
+    ('example.org', '[::1]')
+    """
+    host, _, port = authority.rpartition(":")
+    return (host if host and port.isdigit() else authority).lower()
+
+
+# ---------------------------------------------------------------------------------------------------------
+# Tokens
+
 # What a token is compared with when there is no record; no token hashes to it.
 NOBODY = "0" * 64
-
-_CODE_BYTES = 4
-_NONCE_BYTES = 12
 
 
 def new_token() -> str:
     """Return a new token, 43 characters that need no quoting in a URL."""
     return secrets.token_urlsafe(32)
-
-
-def new_id() -> str:
-    """Return a new identifier that says nothing and is no secret."""
-    return secrets.token_hex(8)
 
 
 def digest(kind: str, token: str) -> str:
@@ -51,7 +310,8 @@ def digest(kind: str, token: str) -> str:
 
 def same(stored: str | None, found: str) -> bool:
     """Say whether two digests are equal, in a time that does not depend on where they differ."""
-    return hmac.compare_digest(stored or NOBODY, found) and stored is not None
+    known = (stored or NOBODY).encode()
+    return hmac.compare_digest(known, found.encode("utf-8", "replace")) and stored is not None
 
 
 def csrf_of(session: str) -> str:
@@ -60,82 +320,11 @@ def csrf_of(session: str) -> str:
 
 
 # ---------------------------------------------------------------------------------------------------------
-# The vault
-
-
-class Vault:
-    """Seals grid codes with AES-256-GCM, bound to the person, the study and the ε that they were given for.
-
-    Claim: without the key the database tells nothing about a value but that it exists.
-
-    Argument: every sealed answer has the same length, a fresh nonce of 96 random bits, and is authenticated together
-    with the person's id, the study's and the ε, so it can neither be read, altered nor moved to another row. Who can
-    write to the database, but has no key, cannot have it published at another ε or in a study of their own: then it
-    does not open. That a sealed answer is the newest one of its person is the business of the register.
-    """
-
-    def __init__(self, key: bytes) -> None:
-        from cryptography.hazmat.primitives.ciphers.aead import AESGCM
-
-        self._cipher, self._key = AESGCM(key), key
-        self.fingerprint = hmac.new(key, b"hetdp vault", hashlib.sha256).hexdigest()
-
-    @classmethod
-    def of(cls, settings: Settings) -> Vault:
-        """Return the vault of these settings; a key file that does not exist yet is made."""
-        text = settings.key if settings.key is not None else _key_text(settings.vault_file)
-        try:
-            key = bytes.fromhex(text.strip())
-        except ValueError:
-            key = b""
-        if len(key) != 32:
-            raise InputError("the key of the vault must be 64 hexadecimal digits; restore it from its backup")
-        return cls(key)
-
-    def derived(self, purpose: bytes) -> bytes:
-        """Return a key for another purpose, from which that of the vault cannot be found."""
-        return hmac.digest(self._key, purpose, "sha256")
-
-    def seal(self, code: int, person: str, study: str, epsilon: float) -> bytes:
-        """Return a code as bytes that only this vault can open, for this person, study and ε alone."""
-        nonce = secrets.token_bytes(_NONCE_BYTES)
-        return nonce + self._cipher.encrypt(nonce, code.to_bytes(_CODE_BYTES), _bound(person, study, epsilon))
-
-    def open(self, sealed: bytes, person: str, study: str, epsilon: float) -> int:
-        """Return the code again; raise if it was sealed for anything else."""
-        from cryptography.exceptions import InvalidTag
-
-        nonce, body = sealed[:_NONCE_BYTES], sealed[_NONCE_BYTES:]
-        try:
-            return int.from_bytes(self._cipher.decrypt(nonce, body, _bound(person, study, epsilon)))
-        except (InvalidTag, ValueError):
-            raise InputError("an answer does not open: its row was changed outside of the server") from None
-
-
-def _bound(person: str, study: str, epsilon: float) -> bytes:
-    return f"{person} {study} {epsilon.hex()}".encode()
-
-
-def _key_text(path: Path) -> str:
-    """Return the text of the key file; of two processes that make it at the same time, one does."""
-    try:
-        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    except FileExistsError:
-        if path.stat().st_mode & 0o077:
-            raise InputError(f"others can read the key file {path}; run chmod 600 on it") from None
-        return path.read_text(encoding="ascii", errors="replace")
-    except OSError:
-        raise InputError(f"the key file {path} cannot be made; is its folder there and writable?") from None
-    text = secrets.token_hex(32)
-    with os.fdopen(handle, "w", encoding="ascii") as file:
-        file.write(text + "\n")
-        file.flush()
-        os.fsync(file.fileno())
-    return text
-
-
-# ---------------------------------------------------------------------------------------------------------
 # Sessions
+
+# The two kinds of session, by the names of their cookies, and how many seconds one lasts.
+CURATOR, PARTICIPANT = "hetdp_curator", "hetdp_person"
+SECONDS = {CURATOR: 12 * 3600, PARTICIPANT: 90 * 86_400}
 
 
 def cookie_name(kind: str, settings: Settings) -> str:
@@ -153,60 +342,46 @@ def session_token(request: Request, kind: str) -> str:
     return token
 
 
-def open_session(transaction: store.Transaction, person: str | None, seconds: int) -> str:
-    """Return the token of a new session."""
-    token, now = new_token(), int(time.time())
-    transaction.execute(sa.delete(store.sessions).where(store.sessions.c.expires < now))
-    row: dict[str, Any] = {"hash": digest("session", token), "person": person, "expires": now + seconds}
-    proof = _proof(transaction, **row, epoch=transaction.register.epoch(person))
-    transaction.execute(sa.insert(store.sessions).values({**row, "proof": proof}))
-    return token
+def open_session(register: Register, kind: str, person: str) -> str:
+    """Return the token of a new session: whose it is, until when, its epoch, its own number, and a MAC of all this.
+
+    It goes on as long as the register has its epoch, or its own number, as the epoch of this person.
+    """
+    said = f"{int(time.time()) + SECONDS[kind]}.{register.epoch(person)}.{secrets.randbits(62)}.{person}"
+    return f"{_proof(register, kind, said)}.{said}"
 
 
-def _proof(transaction: store.Transaction, hash: str, person: str | None, expires: int, epoch: int) -> str:  # noqa: A002
-    """Return a MAC by which a session belongs to one person and epoch, whoever else can write to its table."""
-    return transaction.register.sign("session", hash, person, expires, epoch).hex()
+def _proof(register: Register, kind: str, said: str) -> str:
+    return register.sign("session", kind, said).hex()
 
 
-def session(transaction: store.Transaction, token: str) -> Any:
-    """Return the row of a session, if there is one that this server made; its person is None for the curator."""
-    hashed = digest("session", token)
-    row = transaction.execute(sa.select(store.sessions).where(store.sessions.c.hash == hashed)).first()
-    if not same(row.hash if row else None, hashed) or row is None or row.expires <= time.time():
+def session(register: Register, kind: str, token: str) -> tuple[str, int] | None:
+    """Return whose session this is and its own number, if this server made it and it has not ended."""
+    proof, _, said = token.partition(".")
+    if not same(_proof(register, kind, said), proof):
         return None
-    epoch = transaction.register.epoch(row.person)  # or the next one, if it is just beginning
-    proofs = (_proof(transaction, row.hash, row.person, row.expires, epoch + more) for more in (0, 1))
-    return row if any(same(row.proof, proof) for proof in proofs) else None
+    expires, epoch, number, person = said.split(".", 3)
+    goes_on = register.epoch(person) in {int(epoch), int(number)} and time.time() < int(expires)
+    return (person, int(number)) if goes_on else None
 
 
-def only_session(transaction: store.Transaction, row: Any) -> None:
-    """End all sessions of a person but this one; also for whoever puts the row of another one back."""
-    table, epoch = store.sessions, transaction.register.epoch(row.person) + 1
-    transaction.execute(sa.delete(table).where(table.c.person == row.person, table.c.hash != row.hash))
-    proof = _proof(transaction, row.hash, row.person, row.expires, epoch)
-    transaction.execute(sa.update(table).where(table.c.hash == row.hash).values(proof=proof))
-    transaction.after.append(lambda: transaction.register.end_sessions(row.person, epoch))
-
-
-def close_session(transaction: store.Transaction, token: str) -> None:
-    """Forget a session. With a participant's all of theirs end, so that none can be put back."""
-    found = session(transaction, token)
-    transaction.execute(sa.delete(store.sessions).where(store.sessions.c.hash == digest("session", token)))
-    if found is not None and found.person is not None:
-        epoch = transaction.register.epoch(found.person) + 1
-        transaction.after.append(lambda: transaction.register.end_sessions(found.person, epoch))
+def close_session(register: Register, kind: str, token: str) -> None:
+    """End all sessions of whose session this is, so that none can be used again."""
+    found = session(register, kind, token)
+    if found is not None:
+        register.end_sessions(found[0])
 
 
 # ---------------------------------------------------------------------------------------------------------
 # The curator
 
 
-def sign_in(transaction: store.Transaction, key: str) -> str:
+def sign_in(transaction: Transaction, key: str) -> str:
     """Return the token of a new session of the curator, who must know the key."""
     if not is_key(transaction, key):
         raise RefusedError(403, "key", "This key is not valid.")
     transaction.note("curator signed in")
-    return open_session(transaction, None, CURATOR_SECONDS)
+    return open_session(transaction.register, CURATOR, "curator")
 
 
 def curator(request: Request) -> None:
@@ -218,27 +393,61 @@ def curator(request: Request) -> None:
         if not allowed:
             pace(request, "attempt", state.settings.attempts)
     else:
-        found = state.store.read(session, session_token(request, CURATOR))
-        allowed = found is not None and found.person is None
+        allowed = session(state.store.register, CURATOR, session_token(request, CURATOR)) is not None
     if not allowed:
         raise RefusedError(401)
 
 
-def is_key(transaction: store.Transaction, key: str) -> bool:
+def is_key(transaction: Transaction, key: str) -> bool:
     """Say whether this is the curator's key."""
     return same(transaction.fact("curator"), digest("curator", key))
 
 
-def new_key(transaction: store.Transaction) -> str:
+def new_key(transaction: Transaction) -> str:
     """Replace the curator's key and end the curator's sessions; return the key, which is stored nowhere."""
     key = new_token()
-    transaction.execute(sa.delete(store.facts).where(store.facts.c.name == "curator"))
-    transaction.execute(sa.insert(store.facts).values({"name": "curator", "text": digest("curator", key)}))
-    transaction.execute(sa.delete(store.sessions).where(store.sessions.c.person.is_(None)))
+    transaction.set_fact("curator", digest("curator", key))
+    transaction.register.end_sessions("curator")
     transaction.note("curator key made")
     return key
 
 
-def first_key(transaction: store.Transaction) -> str | None:
-    """Return the curator's key if there is none yet."""
-    return new_key(transaction) if transaction.fact("curator") is None else None
+# ---------------------------------------------------------------------------------------------------------
+# The vault
+
+_CODE_BYTES = 4
+_NONCE_BYTES = 12
+
+
+class Vault:
+    """Seals grid codes with AES-256-GCM, bound to the person, the study and the ε that they were given for.
+
+    Claim: without the key the database tells nothing about a value but that it exists.
+
+    Argument: every sealed answer has the same length, a fresh nonce of 96 random bits, and is authenticated together
+    with the person's id, the study's and the ε, so it can neither be read, altered nor moved to another row. Who can
+    write to the database, but has no key, cannot have it published at another ε or in a study of their own: then it
+    does not open. That a sealed answer is the newest one of its person is the business of the register.
+    """
+
+    def __init__(self, key: bytes) -> None:
+        self._cipher = AESGCM(key)
+        self.fingerprint = hmac.new(key, b"hetdp vault", hashlib.sha256).hexdigest()
+        self.register_key = hmac.digest(key, b"hetdp register", "sha256")  # from which the vault's cannot be found
+
+    def seal(self, code: int, person: str, study: str, epsilon: float) -> bytes:
+        """Return a code as bytes that only this vault can open, for this person, study and ε alone."""
+        nonce = secrets.token_bytes(_NONCE_BYTES)
+        return nonce + self._cipher.encrypt(nonce, code.to_bytes(_CODE_BYTES), _bound(person, study, epsilon))
+
+    def open(self, sealed: bytes, person: str, study: str, epsilon: float) -> int:
+        """Return the code again; raise if it was sealed for anything else."""
+        nonce, body = sealed[:_NONCE_BYTES], sealed[_NONCE_BYTES:]
+        try:
+            return int.from_bytes(self._cipher.decrypt(nonce, body, _bound(person, study, epsilon)))
+        except (InvalidTag, ValueError):
+            raise InputError("an answer does not open: its row was changed outside of the server") from None
+
+
+def _bound(person: str, study: str, epsilon: float) -> bytes:
+    return f"{person} {study} {epsilon.hex()}".encode()

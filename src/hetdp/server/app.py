@@ -11,18 +11,17 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
-from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any
 
-import sqlalchemy as sa
 from fastapi import APIRouter, Depends, FastAPI, Header, Query, Request
 from fastapi.exceptions import RequestValidationError
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 from pydantic import Field
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
-from starlette.responses import JSONResponse, PlainTextResponse, RedirectResponse, Response
+from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.staticfiles import StaticFiles
 
 from hetdp import __version__
@@ -31,10 +30,10 @@ from hetdp.errors import InputError
 from hetdp.questions import mean
 from hetdp.report import text
 
-from . import access, dashboard, publish, store, studies
-from .guard import DOCUMENTED, SAFE, Guard, Rates, RefusedError, StrictRoute, pace
-from .register import ChangedError, Register
+from . import access, dashboard, publish, studies, tables
+from .access import DOCUMENTED, SAFE, Guard, Rates, RefusedError, StrictRoute, pace
 from .settings import Settings
+from .store import ChangedError, Register, Store, Transaction
 from .studies import MOST_INVITATIONS, MOST_WAVES, NewStudy, Strict
 
 log = logging.getLogger("hetdp.server")
@@ -57,14 +56,15 @@ def create_app(settings: Settings) -> FastAPI:
         redirect_slashes=False,
         responses=DOCUMENTED,
     )
-    state, vault = app.state, access.Vault.of(settings)
-    database = store.Store(settings, Register(settings.register_file, vault))
+    state, vault = app.state, settings.vault()
+    database = Store(settings, Register(settings.register_file, vault.register_key))
     state.settings, state.vault, state.store = settings, vault, database
     state.rates = Rates()
     try:
         database.claim()
-        database.write(store.prepare, vault.fingerprint, trusted=settings.trust_database)
-        state.first_key = database.write(access.first_key)
+        database.write(tables.prepare, vault.fingerprint, trusted=settings.trust_database)
+        has_key = database.read(Transaction.fact, "curator") is not None
+        state.first_key = None if has_key else database.write(access.new_key)
         state.publisher = publish.Publisher(database, vault, publish.open_ledger(settings, database))
     except BaseException:  # whatever it is, the database and its lock are released
         database.close()
@@ -139,8 +139,8 @@ class Publication(Strict):
     wave: Annotated[int, Field(ge=0, le=MOST_WAVES)] = 0
 
 
-def _store(request: Request) -> store.Store:
-    database: store.Store = request.app.state.store
+def _store(request: Request) -> Store:
+    database: Store = request.app.state.store
     return database
 
 
@@ -203,7 +203,7 @@ def withdraw(request: Request, token: Participant) -> dict[str, Any]:
 @api.get("/health", tags=["everybody"])
 def health(request: Request) -> dict[str, str]:
     """Say whether the server and its database answer."""
-    _store(request).read(lambda transaction: transaction.execute(sa.select(1)).scalar())
+    _store(request).read(Transaction.fact, "version")
     return {"status": "ok", "version": __version__}
 
 
@@ -235,7 +235,7 @@ def sign_in(request: Request, body: CuratorKey) -> Response:
     """Exchange the curator's key for a session."""
     pace(request, "attempt", request.app.state.settings.attempts)
     token = _store(request).write(access.sign_in, body.key)
-    return _with_cookie(request, "curator", token, access.CURATOR_SECONDS, {"csrf": access.csrf_of(token)})
+    return _with_cookie(request, access.CURATOR, token)
 
 
 @api.post("/api/session/participant", tags=["sessions"])
@@ -244,7 +244,7 @@ def join(request: Request, body: Invitation) -> Response:
     pace(request, "attempt", request.app.state.settings.attempts)
     _pace_person(request, body.token)
     token = _store(request).write(studies.enter, body.token)
-    return _with_cookie(request, "participant", token, access.PERSON_SECONDS, {"csrf": access.csrf_of(token)})
+    return _with_cookie(request, access.PARTICIPANT, token)
 
 
 @api.delete("/api/session/{kind}", tags=["sessions"])
@@ -252,15 +252,19 @@ def sign_out(request: Request, kind: str) -> Response:
     """Forget a session: `curator` or `participant`."""
     if kind not in COOKIES:
         raise RefusedError(404)
-    _store(request).write(access.close_session, access.session_token(request, COOKIES[kind]))
-    return _with_cookie(request, kind, "", 0, {"signed_out": True})  # with its attributes, else it stays
+    access.close_session(_store(request).register, COOKIES[kind], access.session_token(request, COOKIES[kind]))
+    return _with_cookie(request, COOKIES[kind], None)
 
 
-def _with_cookie(request: Request, kind: str, token: str, seconds: int, said: dict[str, Any]) -> Response:
-    """Return an answer that sets a session's cookie: no script can read it, and no page of another site sends it."""
-    settings, response = request.app.state.settings, JSONResponse(said)
-    name = access.cookie_name(COOKIES[kind], settings)
-    response.set_cookie(name, token, max_age=seconds, httponly=True, samesite="strict", secure=settings.secure)
+def _with_cookie(request: Request, kind: str, token: str | None) -> Response:
+    """Return an answer that sets or removes a session's cookie.
+
+    No script can read it, and no page of another site sends it.
+    """
+    settings, name = request.app.state.settings, access.cookie_name(kind, request.app.state.settings)
+    response = JSONResponse({"csrf": access.csrf_of(token)} if token else {"signed_out": True})
+    seconds = access.SECONDS[kind] if token else 0  # one that is removed needs its attributes too, else it stays
+    response.set_cookie(name, token or "", max_age=seconds, httponly=True, samesite="strict", secure=settings.secure)
     return response
 
 
@@ -309,12 +313,9 @@ def events(request: Request, study: str) -> list[dict[str, Any]]:
 
 
 @api.post("/api/studies/{study}/invitations", tags=["curator"], dependencies=[CURATOR], status_code=201)
-def invite(request: Request, study: str, body: Invitations) -> Response:
-    """Make single-use invitation links; as CSV if the Accept header asks for it. They are shown this once."""
-    links = [_link(request, token) for token in _store(request).write(studies.invite, study, body.count)]
-    if "text/csv" not in request.headers.get("accept", ""):
-        return JSONResponse({"links": links}, 201)
-    return PlainTextResponse("\r\n".join(["invitation", *links, ""]), 201, media_type="text/csv")
+def invite(request: Request, study: str, body: Invitations) -> dict[str, list[str]]:
+    """Make single-use invitation links. They are shown this once."""
+    return {"links": [_link(request, token) for token in _store(request).write(studies.invite, study, body.count)]}
 
 
 async def _csv_body(request: Request) -> bytes:
@@ -358,26 +359,20 @@ def new_key(request: Request) -> dict[str, str]:
 # Pages
 
 
-@lru_cache(maxsize=1)
-def _environment() -> Any:
-    from jinja2 import Environment, FileSystemLoader, StrictUndefined
-
-    loader = FileSystemLoader(_FOLDER / "templates")
-    environment = Environment(loader=loader, autoescape=True, undefined=StrictUndefined)
-    environment.filters |= {
-        "number": text.number,
-        "epsilon": lambda x: text.epsilon(epsilon_of(x)),
-        "spent": lambda x: text.spent_epsilon(epsilon_of(x)),
-        "when": _when,
-        "float": epsilon_of,
-    }
-    return environment
-
-
 def _when(seconds: int) -> Markup:
     """Return a time that a script turns into the reader's own; without it, it is UTC."""
     at = datetime.fromtimestamp(seconds, UTC)
     return Markup('<time datetime="{}">{}</time>').format(at.isoformat(), at.strftime("%d %b %Y, %H:%M UTC"))
+
+
+_TEMPLATES = Environment(loader=FileSystemLoader(_FOLDER / "templates"), autoescape=True, undefined=StrictUndefined)
+_TEMPLATES.filters |= {
+    "number": text.number,
+    "epsilon": lambda x: text.epsilon(epsilon_of(x)),
+    "spent": lambda x: text.spent_epsilon(epsilon_of(x)),
+    "when": _when,
+    "float": epsilon_of,
+}
 
 
 def _page(request: Request, template: str, status: int = 200, session: str = access.CURATOR, **data: Any) -> Response:
@@ -386,7 +381,7 @@ def _page(request: Request, template: str, status: int = 200, session: str = acc
     token = request.cookies.get(access.cookie_name(session, settings), "")
     csrf = access.csrf_of(token) if token else ""
     signed_in = access.cookie_name(access.CURATOR, settings) in request.cookies
-    html = _environment().get_template(template).render(csrf=csrf, signed_in=signed_in, **data)
+    html = _TEMPLATES.get_template(template).render(csrf=csrf, signed_in=signed_in, **data)
     return Response(html, status, media_type="text/html")
 
 

@@ -18,15 +18,14 @@ from pydantic import Field
 
 from hetdp.core.domain import epsilon_of
 from hetdp.core.levels import Levels
-from hetdp.core.plan import Plan, plan
+from hetdp.core.plan import Plan, Row, plan
 from hetdp.estimators import methods
 from hetdp.files import jsonable
-from hetdp.ledger import Rule, budget_units
-from hetdp.ledger import level as ledger_level
 from hetdp.report import compare, text
+from hetdp.report.explain import explain
 
-from .guard import RefusedError
-from .studies import Strict, Study
+from .access import RefusedError
+from .studies import Strict, Study, Tier, table
 
 People = Mapping[float, int]
 
@@ -40,8 +39,8 @@ def planned(study: Study, people: People) -> Plan:
     """Return the plan of the current wave if it were published now; there must be somebody."""
     counts = Counter[float]()
     for level, count in people.items():
-        counts[shared(study, level)] += count  # a small share may make two levels one
-    names = tuple(names_of(study, people).items())
+        counts[study.shared(level)] += count  # a small share may make two levels one
+    names = tuple(study.names(people).items())
     return _plan(tuple(sorted(counts.items())), names, study.lo, study.hi)
 
 
@@ -56,26 +55,13 @@ def _plan_facts(p: Plan) -> dict[str, Any]:
     return {name: fact for name, fact in p.to_dict().items() if name not in {"exact", "assumptions"}}
 
 
-def shared(study: Study, level: float) -> float:
-    """Return the ε with which somebody enters the current wave: its share of theirs, rounded as in the ledger."""
-    return ledger_level(allowed_units(level, study.current.share))
-
-
-@lru_cache(maxsize=4096)
-def allowed_units(epsilon: float, share: float) -> int:
-    """Return what a wave may use of somebody at most, in the ledger's units."""
-    units = budget_units(epsilon)
-    return Rule.given(share=share).allowed(units, units)
-
-
 def live(study: Study, people: People) -> dict[str, Any]:
     """Return what the curator sees: who joined which tier, and the library's facts about the plan."""
     p = planned(study, people) if people else None
-    rows = [] if p is None else table(p, names_of(study, people))
-    if study.free is None:  # every tier has a row, also an empty one
-        there = {row["name"]: row for row in rows}
-        empty = {"people": 0, "spent": None, "share": None}
-        rows = [{**empty, **there.get(tier.name, {}), **tier.model_dump()} for tier in study.tiers]
+    rows = [] if p is None else table(p, study.names(people))
+    if study.free is None:  # every tier has a row, also an empty one, or one that is no level of its own in this wave
+        levels = {} if p is None else {row.epsilon: row for row in p.table}
+        rows = [_tier(tier, people.get(tier.level, 0), levels.get(study.shared(tier.level))) for tier in study.tiers]
     return {
         "study": study.to_dict(),
         "n": sum(people.values()),
@@ -85,27 +71,11 @@ def live(study: Study, people: People) -> dict[str, Any]:
     }
 
 
-def table(p: Plan, names: Mapping[float, str]) -> list[dict[str, Any]]:
-    """Return who is in a plan, in at most twelve rows: a level, or a band of neighbouring ones."""
-    return [
-        {
-            "name": names.get(band.epsilon[0], f"ε = {text.epsilon(band.epsilon[0])}")
-            if band.epsilon[0] == band.epsilon[1]
-            else f"ε = {text.epsilon(band.epsilon[0])} to {text.epsilon(band.epsilon[1])}",
-            "epsilon": jsonable(band.epsilon[1]),
-            "people": band.people,
-            "spent": jsonable(band.spent[1]),
-            "share": band.share,
-        }
-        for band in p.facts.bands
-    ]
-
-
-def names_of(study: Study, people: People) -> dict[float, str]:
-    """Return names for the levels of the current wave."""
-    if study.free is None:
-        return {shared(study, tier.level): tier.name for tier in study.tiers}
-    return {shared(study, level): f"ε = {level:g}" for level in people}
+def _tier(tier: Tier, people: int, row: Row | None) -> dict[str, Any]:
+    joined: dict[str, Any] = {"people": people, "spent": None, "share": None}
+    if row is not None and people:
+        joined |= {"spent": jsonable(row.spent), "share": row.weight * people}
+    return {**tier.model_dump(), **joined}
 
 
 def choices(study: Study, people: People) -> list[dict[str, Any]]:
@@ -125,20 +95,14 @@ def cost(study: Study, people: People, level: float) -> dict[str, Any]:
     Over all waves: each may spend its share, so the saturation of the current one is what they all have if
     nobody else comes.
     """
-    p, allowed = planned(study, {**people, level: people.get(level, 0) + 1}), shared(study, level)
+    p, allowed = planned(study, {**people, level: people.get(level, 0) + 1}), study.shared(level)
     spent, free = next(((row.spent, row.free) for row in p.table if row.epsilon == allowed), (0.0, 0.0))
     return {
-        "allowed": jsonable(allowed),
         "spends": jsonable(spent),
-        "sure": _sure(level),
+        "sure": explain(level).guess_from_half,
         "meaning": _meaning(level),
         "sentence": _cost_sentence(allowed, spent, free=free > 1e-3 * min(allowed, 1e6)),
     }
-
-
-def _sure(epsilon: float) -> float:
-    """Return how sure somebody can become who was half sure: odds of 1 grow to e^ε at most."""
-    return 1 / (1 + math.exp(-epsilon))
 
 
 def _meaning(epsilon: float) -> str:
@@ -146,7 +110,7 @@ def _meaning(epsilon: float) -> str:
         return "Your answer is not used. Nobody can learn anything about it."
     if epsilon > 7:
         return "Somebody who was half sure of something about your answer may become certain of it."
-    high = max(math.ceil(1000 * _sure(epsilon)), 501) / 10  # rounded up, and never 50 for an ε above 0
+    high = math.ceil(1000 * explain(epsilon).guess_from_half) / 10  # rounded up, and never 50 for an ε above 0
     return (
         f"Somebody who was 50 % sure of something about your answer can become at most {high:g} % sure: "
         f"odds change by at most a factor of {text.odds(epsilon)}."
@@ -210,14 +174,12 @@ def explore(mix: Mix) -> dict[str, Any]:
         raise RefusedError(429)
     try:
         with _TURN:
-            return _traced(mix.model_dump_json())
+            return _traced(mix)
     finally:
         _PLACES.release()
 
 
-@lru_cache(maxsize=256)
-def _traced(asked: str) -> dict[str, Any]:
-    mix = Mix.model_validate_json(asked)
+def _traced(mix: Mix) -> dict[str, Any]:
     levels = _levels(mix)
     p = plan(levels, bounds=(0, 1))
     facts = p.to_dict()

@@ -14,8 +14,8 @@ rows that were compared are used to the end. What each person allows, the share 
 ledger carries out no charge whose request is another one. Just before the answers are opened the register is asked once
 more, the level of each person in the charged plan is compared with what they allow, and from then on nobody is told
 that they have withdrawn. A number that was drawn is in the register before the database sees it, and a wave has one
-number (`register`). So each wave uses at most its share of ε, and the shares, which the register covers, add up to one
-at most, whatever the ledger in the database says about budgets.
+number. So each wave uses at most its share of ε, and the shares, which the register covers, add up to one at most,
+whatever the ledger in the database says about budgets.
 
 A publication that fails before a number was drawn leaves the wave stopped: people can change or withdraw, and the
 curator can try again. If nothing has changed by then, the charge that was made is carried out; else it is given up, and
@@ -28,7 +28,7 @@ import json
 import logging
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -40,15 +40,16 @@ import sqlalchemy as sa
 from hetdp.core.domain import epsilon_of
 from hetdp.core.plan import Plan
 from hetdp.errors import HetdpError, InputError, PrivacyError
-from hetdp.ledger import UNLIMITED, Ledger, LedgerRelease, OtherRequestError, Request, Rule, budget_units, charges
+from hetdp.ledger import Ledger, LedgerRelease, OtherRequestError, Request, Rule, charges
 from hetdp.tally.groupby import Table
 from hetdp.tally.tally import Tally
 
-from . import access, dashboard, store, studies
-from .guard import RefusedError, where_raised
-from .register import ChangedError, new_version, private
+from . import studies, tables
+from .access import RefusedError, Vault, where_raised
 from .settings import Settings
+from .store import ChangedError, Store, Transaction, new_version
 from .studies import Study
+from .tables import private
 
 log = logging.getLogger("hetdp.server")
 _REFUSES = (
@@ -68,8 +69,8 @@ _OLD_COPY = (
 class Publisher:
     """Publishes the waves of studies, one at a time."""
 
-    database: store.Store
-    vault: access.Vault
+    database: Store
+    vault: Vault
     ledger: Ledger
     turn: threading.Lock = field(default_factory=threading.Lock)
     closed: bool = False
@@ -99,16 +100,14 @@ class Publisher:
 
     def resume(self) -> None:
         """Finish what a crash left closed without a result."""
-        for study in self.database.read(studies.every):
-            if study.status != "publishing":
-                continue
+        for study in (study for study in self.database.read(studies.every) if study.status == "publishing"):
             try:
                 self.publish(study.id, study.wave)
             except Exception as error:  # noqa: BLE001  the others are served; the curator is told when asking again
                 why = {"error": type(error).__name__, "at": where_raised(error)}
                 log.warning("publication not finished", extra={"facts": {"study": study.id, **why}})
 
-    def _finish(self, study: Study, answered: Sequence[Any], wave: int) -> dict[str, Any]:
+    def _finish(self, study: Study, answered: list[Any], wave: int) -> dict[str, Any]:
         try:
             body = self._released(study, wave, answered)
         except Exception as error:  # whatever a damaged ledger brings about, the wave must not hang
@@ -116,13 +115,16 @@ class Publisher:
             if isinstance(error, HetdpError) and not isinstance(error, RefusedError):
                 raise RefusedError(409, "ledger", _REFUSES) from None
             raise
-        return self.database.write(self._store, study, wave, body, answered)
+        result = self.database.write(self._store, study, wave, body, answered)
+        with suppress(RefusedError):  # it is stored; should this fail, the next wave does it
+            self.database.register.finish(study.id, wave + 1)
+        return result
 
     def _stop(self, study_id: str, why: str) -> None:
         """Open a wave again that was closed for a publication which failed, unless its number was drawn already."""
         log.warning("publication stopped", extra={"facts": {"study": study_id, "error": why}})
 
-        def job(transaction: store.Transaction) -> None:
+        def job(transaction: Transaction) -> None:
             nobody_reads = transaction.register.leave(study_id)
             if nobody_reads and studies.get(transaction, study_id).status == "publishing":
                 studies.move(transaction, study_id, status="stopped")
@@ -130,12 +132,11 @@ class Publisher:
         with suppress(ChangedError):  # a study that was changed stays as it is; its people can withdraw
             self.database.write(job)
 
-    def _released(self, study: Study, wave: int, answered: Sequence[Any]) -> dict[str, Any]:
+    def _released(self, study: Study, wave: int, answered: list[Any]) -> dict[str, Any]:
         """Return the facts of a release that the ledger has charged and stored; the same ones if it has already."""
-        share = study.waves[wave].share
-        register = self.database.register
-        drawn = register.number(study.id, wave)
-        allowed = _allowed(answered, share, register.used(study.id, wave))
+        share, register = study.waves[wave].share, self.database.register
+        drawn, used = register.number(study.id, wave), register.used(study.id, wave)
+        allowed = {row.id: studies.most(row.epsilon, share, used[row.id]) for row in answered}
         self.ledger.enroll({row.id: row.epsilon for row in answered})
         for attempt in range(_MOST_ATTEMPTS):
             name, about = _release_id(study.id, wave, attempt), {"study": study.id, "wave": wave}
@@ -150,9 +151,9 @@ class Publisher:
             return self._facts(study, released, answered)
         raise InputError("no charge of this wave fits the people who are in it now")
 
-    def _facts(self, study: Study, released: LedgerRelease, answered: Sequence[Any]) -> dict[str, Any]:
-        names = dashboard.names_of(study, dict.fromkeys((row.epsilon for row in answered), 1))
-        facts = {**released.to_dict(), "table": dashboard.table(released.plan, names)}
+    def _facts(self, study: Study, released: LedgerRelease, answered: list[Any]) -> dict[str, Any]:
+        names = study.names({row.epsilon for row in answered})
+        facts = {**released.to_dict(), "table": studies.table(released.plan, names)}
         here = self.ledger.name  # a file or an address, which is nobody's business
         facts["ledger"]["name"] = "of this server"
         facts["assumptions"] = [said.replace(f" {here},", " of this server,") for said in facts["assumptions"]]
@@ -160,23 +161,22 @@ class Publisher:
         return facts
 
     def _store(
-        self, transaction: store.Transaction, study: Study, wave: int, body: dict[str, Any], answered: Sequence[Any]
+        self, transaction: Transaction, study: Study, wave: int, body: dict[str, Any], answered: list[Any]
     ) -> dict[str, Any]:
         now, last = int(time.time()), wave + 1 == len(study.waves)
         row = {"study": study.id, "wave": wave, "published": now, "body": json.dumps(body, allow_nan=False)}
-        table = store.results
+        table = tables.results
         studies.move(transaction, study.id, wave=wave + 1, status="published" if last else "open")  # it may refuse
         transaction.execute(sa.delete(table).where((table.c.study == study.id) & (table.c.wave == wave)))
         transaction.execute(sa.insert(table).values(row))
         if last:  # the sealed answers go; who took part and with which ε stays
-            people, transaction.scrub = store.people, True
+            people, transaction.scrub = tables.people, True
             gone = {"answer": None, "version": new_version()}
             mine = (people.c.study == study.id) & people.c.answer.is_not(None)
             transaction.execute(sa.update(people).where(mine).values(gone))
             for answer in answered:
                 transaction.wrote("person", {**answer._mapping, **gone})
         transaction.note("published", study.id, wave=wave, n=body["n"])
-        transaction.after.append(lambda: self.database.register.finish(study.id, wave + 1))
         return stored(transaction, study.id, wave)
 
 
@@ -188,7 +188,7 @@ class Reading:
     study: Study
     wave: int
     release: str
-    answered: Sequence[Any]
+    answered: list[Any]
     allowed: Mapping[str, int]
     drawn: float | None
 
@@ -217,12 +217,11 @@ class Reading:
         """Write the number down where the database's owner cannot undo it, before the database sees it."""
         self.publisher.database.register.keep(self.study.id, self.wave, self.release, number)
 
-    def _opening(self, transaction: store.Transaction, uses: Mapping[str, int]) -> None:
+    def _opening(self, transaction: Transaction, uses: Mapping[str, int]) -> None:
         """Say that these answers are going to be read, unless anything has changed since the wave was closed."""
         now = studies.get(transaction, self.study.id)
-        if (now.status, now.wave) != ("publishing", self.wave):
+        if (now.status, now.wave, _answered(transaction, now)) != ("publishing", self.wave, self.answered):
             raise ChangedError
-        transaction.register.vouch_people(self.study.id, self.answered, transaction.written, everybody=False)
         transaction.register.open(self.study.id, self.wave, self.release, uses)
 
 
@@ -230,20 +229,8 @@ def _release_id(study: str, wave: int, attempt: int = 0) -> str:
     return f"{study}-{wave}-{attempt}" if attempt else f"{study}-{wave}"
 
 
-def _allowed(answered: Sequence[Any], share: float, used: Mapping[str, int]) -> dict[str, int]:
-    """Return what a wave may use of everybody at most, in the ledger's units."""
-    return {row.id: _most(row.epsilon, share, used.get(row.id, 0)) for row in answered}
-
-
-def _most(epsilon: float, share: float, used: int) -> int:
-    """Return the share of somebody's ε, or what the waves before have left of it if that is less."""
-    units = budget_units(epsilon)
-    left = units if units == UNLIMITED else max(units - used, 0)
-    return min(dashboard.allowed_units(epsilon, share), left)
-
-
 def _closed(
-    transaction: store.Transaction, study_id: str, wave: int, *, charged: bool
+    transaction: Transaction, study_id: str, wave: int, *, charged: bool
 ) -> tuple[Study, list[Any]] | dict[str, Any]:
     """Close a wave; return its study and the rows of those who answered, or its result if it has one. Or raise.
 
@@ -259,7 +246,7 @@ def _closed(
     if charged and study.status == "open":
         raise RefusedError(409, "old-copy", _OLD_COPY)
     transaction.register.finish(study_id, study.wave)  # if the server was cut off just before it said so
-    answered = [row for row in transaction.everybody(study_id) if row.answer is not None]
+    answered = _answered(transaction, study)
     if study.status == "publishing":
         return study, answered
     n = len(answered)
@@ -270,9 +257,14 @@ def _closed(
     return study, answered
 
 
-def stored(transaction: store.Transaction, study: str, wave: int | None = None) -> dict[str, Any]:
+def _answered(transaction: Transaction, study: Study) -> list[Any]:
+    """Return the rows of those who answered, if the register vouches for everybody."""
+    return [row for row in transaction.everybody(study.id) if row.answer is not None]
+
+
+def stored(transaction: Transaction, study: str, wave: int | None = None) -> dict[str, Any]:
     """Return a published result with its study, the latest if no wave is named; all of it public."""
-    table = store.results
+    table = tables.results
     rows = transaction.execute(sa.select(table).where(table.c.study == study).order_by(table.c.wave)).all()
     row = next((row for row in reversed(rows) if wave is None or row.wave == wave), None)
     if row is None:
@@ -286,17 +278,17 @@ def stored(transaction: store.Transaction, study: str, wave: int | None = None) 
     }
 
 
-def published(transaction: store.Transaction) -> list[dict[str, Any]]:
+def published(transaction: Transaction) -> list[dict[str, Any]]:
     """Return the studies that have a result, the newest result first."""
-    about, latest = store.studies.c, sa.func.max(store.results.c.published).label("published")
-    joint = sa.select(about.id, about.question, latest).join_from(store.studies, store.results)
+    about, latest = tables.studies.c, sa.func.max(tables.results.c.published).label("published")
+    joint = sa.select(about.id, about.question, latest).join_from(tables.studies, tables.results)
     rows = transaction.execute(joint.group_by(about.id).order_by(sa.desc("published")))
     return [dict(row) for row in rows.mappings()]
 
 
-def open_ledger(settings: Settings, database: store.Store) -> Ledger:
+def open_ledger(settings: Settings, database: Store) -> Ledger:
     """Return the ledger of this server; it is made once, and never again if it is missing later."""
-    made = database.read(lambda transaction: transaction.fact("ledger")) is not None
+    made = database.read(Transaction.fact, "ledger") is not None
     where, head = settings.ledger, settings.ledger_head
     if settings.sqlite_file is None:
         there = sa.inspect(database.engine).has_table("hetdp_ledger")
@@ -317,5 +309,5 @@ def open_ledger(settings: Settings, database: store.Store) -> Ledger:
     else:
         ledger = Ledger.create(where, head_file=head)
     if not made:
-        database.write(lambda t: t.execute(sa.insert(store.facts).values({"name": "ledger", "text": "made"})))
+        database.write(Transaction.set_fact, "ledger", "made")
     return ledger

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import random
 import socket
@@ -17,11 +18,10 @@ import sqlalchemy as sa
 
 from hetdp.errors import InputError
 
-from . import access, store, studies
+from . import access, studies, tables
 from .app import create_app
-from .guard import JsonLines
-from .register import Register
 from .settings import Settings
+from .store import Register, Transaction
 
 _SHUTDOWN_SECONDS = 10
 
@@ -66,6 +66,17 @@ def _listening(host: str, port: int) -> socket.socket:
         raise InputError(f"{host} port {port} cannot be used: {why}; choose another with --port") from None
 
 
+class JsonLines(logging.Formatter):
+    """One JSON object a line: time, level, event, facts. Messages of exceptions and arguments are left out."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the line."""
+        facts: dict[str, Any] = getattr(record, "facts", {})
+        ours = record.name.startswith("hetdp.") and isinstance(record.msg, str) and not record.args
+        event = record.msg if ours else "note"
+        return json.dumps({"time": round(record.created, 3), "level": record.levelname, "event": event, **facts})
+
+
 def _log_to_stderr() -> None:
     """Write the log as JSON lines to stderr; of other libraries only what went wrong, without its message."""
     handler = logging.StreamHandler(sys.stderr)
@@ -76,15 +87,16 @@ def _log_to_stderr() -> None:
 
 def replaced_key(settings: Settings) -> str:
     """Return a new curator key; the old one and every session of the curator end."""
-    engine = store.connect(settings.database)
-    register = Register(settings.register_file, access.Vault.of(settings))
+    engine = tables.connect(settings.database)
+    register = Register(settings.register_file, settings.vault().register_key)
     try:
-        if not sa.inspect(engine).has_table(store.facts.name):
+        if not sa.inspect(engine).has_table(tables.facts.name):
             raise InputError("there is no server's database here; start the server first")
         # Not by a store of its own: it would decide about changes that a running server is just making.
         with engine.execution_options(writes=True).begin() as connection:
-            return access.new_key(store.Transaction(connection, register))
+            return access.new_key(Transaction(connection, register))
     finally:
+        register.close()
         engine.dispose()
 
 

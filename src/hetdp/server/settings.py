@@ -1,12 +1,19 @@
-"""What the operator chose, in one frozen record."""
+"""What the operator chose, in one frozen record, and which files follow from it; the key of the vault is one."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import os
+import re
+import secrets
+from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from sqlalchemy.engine import make_url
+
 from hetdp.errors import InputError
+
+from .access import Vault, host_of
 
 LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
 
@@ -53,6 +60,7 @@ class Settings:
     per_person: int = 30
     attempts: int = 30
     tick: float = 1.0
+    secure: bool = field(init=False, default=False)  # browsers reach it by HTTPS, so that cookies may be bound to it
 
     def __post_init__(self) -> None:
         if self.origin is not None:
@@ -60,12 +68,15 @@ class Settings:
             if parts.scheme not in {"http", "https"} or not parts.netloc or parts.path not in {"", "/"}:
                 raise InputError(f"the origin is an address like https://survey.example.org (got {self.origin!r})")
             object.__setattr__(self, "origin", self.origin.rstrip("/"))
+            object.__setattr__(self, "secure", parts.scheme == "https")
             object.__setattr__(self, "hosts", (*self.hosts, host_of(parts.netloc)))
 
-    @property
-    def secure(self) -> bool:
-        """Whether browsers reach the server by HTTPS, so that cookies may be bound to it."""
-        return (self.origin or "").startswith("https:")
+    def vault(self) -> Vault:
+        """Return the vault, by its key; a key file that does not exist yet is made."""
+        text = self.key if self.key is not None else _key_text(self.vault_file)
+        if not re.fullmatch("[0-9a-fA-F]{64}", text.strip()):
+            raise InputError("the key of the vault must be 64 hexadecimal digits; restore it from its backup")
+        return Vault(bytes.fromhex(text))
 
     @property
     def vault_file(self) -> Path:
@@ -105,17 +116,23 @@ class Settings:
     @property
     def sqlite_file(self) -> Path | None:
         """The file of a SQLite database, links followed: what stands beside it is the same by any name; else None."""
-        from sqlalchemy.engine import make_url
-
         url = make_url(self.database)
         return Path(url.database).resolve() if url.get_backend_name() == "sqlite" and url.database else None
 
 
-def host_of(authority: str) -> str:
-    """Return the host of `host:port`, in lower case.
-
-    >>> host_of("Example.org:8000"), host_of("[::1]:8000")
-    ('example.org', '[::1]')
-    """
-    host, _, port = authority.rpartition(":")
-    return (host if host and port.isdigit() else authority).lower()
+def _key_text(path: Path) -> str:
+    """Return the text of the key file; of two processes that make it at the same time, one does."""
+    try:
+        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    except FileExistsError:
+        if path.stat().st_mode & 0o077:
+            raise InputError(f"others can read the key file {path}; run chmod 600 on it") from None
+        return path.read_text(encoding="ascii", errors="replace")
+    except OSError:
+        raise InputError(f"the key file {path} cannot be made; is its folder there and writable?") from None
+    text = secrets.token_hex(32)
+    with os.fdopen(handle, "w", encoding="ascii") as file:
+        file.write(text + "\n")
+        file.flush()
+        os.fsync(file.fileno())
+    return text

@@ -1,125 +1,253 @@
-"""The tables, the one server that writes to them, and what it does first: versions of the tables, the register.
+"""What stands in the database, and how we know that nobody changed it: transactions, the register, the one writer.
 
 Every change is a transaction of its own, one after the other. It is on disk, in the database and in the register,
 before anybody is told of it.
 
-Only one server may write. On SQLite it holds a lock on a file. On PostgreSQL it writes by one session, which holds an
-advisory lock; a transaction is committed by that session or not at all. If the session is lost, as when PostgreSQL
-restarts, the lock is lost with it: the next session takes it again before it writes, and writes nothing if another
-server has it by then.
+The register. Somebody may be able to write to the database without having the vault's key or the files beside it. They
+could raise a person's ε, put an older row back after the person lowered their ε or withdrew, or change the shares of a
+study. So the server writes down, in a small file of its own (SQLite), a MAC of every row of a study, a person and an
+import as it wrote it last, and believes a row only if its MAC is the one there.
+
+Claim. A row for which `Transaction.vouches` is true is, cell by cell, the one that this server wrote last.
+
+Argument. The MAC is keyed, covers the kind of row and every cell with its type, and each writing of a row has a
+version of 128 fresh random bits. So an older row, a row of somebody else, or one with another cell has another MAC, and
+nobody without the key can find a row with a given one. A row is compared when it is used, and what is used is that row:
+it does not matter what the database says before, afterwards, or to another query.
+
+A commit. A change is in the register, and on disk, before the database commits it, and is believed once that has
+happened. If that is not known, after a crash or a lost connection, the writer looks at the rows and decides, once and
+before it does anything else: the change was made, or it was not. Nobody was told that it was made. So the database can
+choose which of the two it was, and no more.
+
+The register also has which wave is being read (`opened`), so that nobody is told that they have withdrawn from it; how
+much it used of each person, so that all waves of a study stay within ε also if a person lowers it in between; the
+number that was drawn for it; and of each person the epoch to which their sessions belong. A number is written down
+before the database sees it, and a wave has one number: whoever makes the database fail afterwards gets the same number
+again and not a second draw.
+
+One writer. On SQLite the server holds a lock on a file. On PostgreSQL it writes by one session, which holds an advisory
+lock; a transaction is committed by that session or not at all. If the session is lost, as when PostgreSQL restarts, the
+lock is lost with it: the next session takes it again before it writes, and writes nothing if another server has it by
+then.
 """
 
 from __future__ import annotations
 
 import fcntl
+import hmac
 import json
-import logging
 import os
+import secrets
 import sqlite3
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager, suppress
+from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from dataclasses import dataclass, field
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 import sqlalchemy as sa
 
 from hetdp.errors import InputError
 from hetdp.files import sqlite_engine
 
-from .guard import RefusedError
-from .register import ChangedError, Key, Register, new_version, private
-from .settings import Settings
+from .access import RefusedError
+from .tables import CELLS, PATIENCE, VOUCHED, audit, connect, facts, people
 
-log = logging.getLogger("hetdp.server")
+if TYPE_CHECKING:
+    from .settings import Settings
+
 P = ParamSpec("P")
 T = TypeVar("T")
-# The version of the tables below.
-VERSION = 3
+# The kind of a row (study, person, import) and its id.
+Key = tuple[str, str]
 _LOCK = 0x686574_6470  # a number of our own among PostgreSQL's advisory locks
 # Seconds until the next attempt to empty the write-ahead log.
 _RETRY_SECONDS = 0.2
-# Seconds to wait for another connection.
-_TIMEOUT = 10
-
-tables = sa.MetaData()
-
-# Single facts: version of the schema, hash of the curator's key, fingerprint of the vault.
-facts = sa.Table("server_facts", tables, sa.Column("name", sa.Text, primary_key=True), sa.Column("text", sa.Text))
-
-studies = sa.Table(
-    "server_studies",
-    tables,
-    sa.Column("id", sa.Text, primary_key=True),
-    sa.Column("question", sa.Text, nullable=False),
-    sa.Column("unit", sa.Text, nullable=False),
-    sa.Column("lo", sa.Double, nullable=False),
-    sa.Column("hi", sa.Double, nullable=False),
-    sa.Column("choices", sa.Text, nullable=False),  # JSON: tiers, or the range of a free choice
-    sa.Column("waves", sa.Text, nullable=False),  # JSON: share of the budget and closing time of each
-    sa.Column("opens", sa.BigInteger, nullable=False),
-    sa.Column("fewest", sa.Integer, nullable=False),
-    sa.Column("changeable", sa.Boolean, nullable=False),
-    sa.Column("wave", sa.Integer, nullable=False),  # the wave that is open now, from 0
-    sa.Column("status", sa.Text, nullable=False),  # open, publishing, stopped (a publication failed), published
-    sa.Column("created", sa.BigInteger, nullable=False),
-    sa.Column("version", sa.Text),  # random, anew whenever the row is written: see `register`
-)
-
-people = sa.Table(
-    "server_people",
-    tables,
-    sa.Column("id", sa.Text, primary_key=True),
-    sa.Column("study", sa.Text, sa.ForeignKey("server_studies.id"), nullable=False, index=True),
-    sa.Column("invitation", sa.Text, unique=True),  # hash; null once the answer is there
-    sa.Column("again", sa.Text, unique=True),  # hash of the link by which the person comes back
-    sa.Column("epsilon", sa.Double),
-    sa.Column("answer", sa.LargeBinary),  # the sealed grid code; null before and after
-    sa.Column("version", sa.Text),  # random, anew whenever the row is written: see `register`
-    sa.Index("server_people_choices", "study", "epsilon"),  # by which people are counted
-)
-
-sessions = sa.Table(
-    "server_sessions",
-    tables,
-    sa.Column("hash", sa.Text, primary_key=True),
-    sa.Column("person", sa.Text, index=True),  # null: the curator
-    sa.Column("expires", sa.BigInteger, nullable=False),
-    sa.Column("proof", sa.Text),  # a MAC of the above and of the epoch: nobody else can say whose session it is
-)
-
-results = sa.Table(
-    "server_results",
-    tables,
-    sa.Column("study", sa.Text, sa.ForeignKey("server_studies.id"), primary_key=True),
-    sa.Column("wave", sa.Integer, primary_key=True, autoincrement=False),
-    sa.Column("published", sa.BigInteger, nullable=False),
-    sa.Column("body", sa.Text, nullable=False),  # JSON, all of it public
-)
-
-imports = sa.Table(
-    "server_imports",
-    tables,
-    sa.Column("key", sa.Text, key="id", primary_key=True),  # hash of what the client chose: the same twice is one
-    sa.Column("study", sa.Text, nullable=False),
-    sa.Column("people", sa.Integer, nullable=False),
-)
-
-audit = sa.Table(
-    "server_audit",
-    tables,
-    sa.Column("number", sa.Integer, primary_key=True),
-    sa.Column("at", sa.BigInteger, nullable=False),
-    sa.Column("event", sa.Text, nullable=False),
-    sa.Column("study", sa.Text),
-    sa.Column("detail", sa.Text, nullable=False),  # JSON, all of it public
+_CHANGED = (
+    "The records of this study are not as this server left them: its database was changed from outside, or an older "
+    "copy was put back. Nothing was released, and people can still withdraw. The operator can bring the newest copy "
+    "back; otherwise this study cannot go on, and a new one can be made."
 )
 
 
-_TABLES = {"study": studies, "person": people, "import": imports}
-# The cells of each kind of row, the id first.
-_CELLS = {kind: table.c.keys() for kind, table in _TABLES.items()}
+def new_version() -> str:
+    """Return what tells one writing of a row from every other."""
+    return secrets.token_hex(16)
+
+
+class ChangedError(RefusedError):
+    """A row is not the one that this server wrote last."""
+
+    def __init__(self) -> None:
+        super().__init__(409, "changed", _CHANGED)
+
+
+# ---------------------------------------------------------------------------------------------------------
+# The register
+
+_COMMITTED = "UPDATE vouched SET mac = coming, coming = NULL, batch = NULL WHERE batch = ?"
+_UNDONE = "UPDATE vouched SET coming = NULL, batch = NULL WHERE batch = ?"
+
+
+class Register:
+    """The MACs of all rows that may be believed, the waves that were read, the epochs of sessions."""
+
+    def __init__(self, path: Path, key: bytes) -> None:
+        self.path, self._key = path, key
+        self._file = sqlite_engine(path, patience=PATIENCE)
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.dispose()
+
+    # --- What is believed
+
+    def sign(self, *cells: Any) -> bytes:
+        """Return the MAC of the cells of a row in their order, and of what kind of row it is.
+
+        Cells are texts, bytes, numbers or null, each of which `repr` writes in one way and as no other.
+        """
+        return hmac.digest(self._key, repr(cells).encode("utf-8", "surrogatepass"), "sha256")
+
+    def known(self, kind: str, row: str) -> tuple[str, bytes] | None:
+        """Return the study and the MAC of a row as this server wrote it last, if there is such a row."""
+        query = "SELECT study, mac FROM vouched WHERE kind = ? AND id = ? AND mac IS NOT NULL"
+        return next(((study, mac) for study, mac in self._rows(query, kind, row)), None)
+
+    def people(self, study: str) -> dict[str, bytes]:
+        """Return the MAC of every person of a study."""
+        query = "SELECT id, mac FROM vouched WHERE kind = 'person' AND study = ? AND mac IS NOT NULL"
+        return dict(self._rows(query, study))
+
+    # --- What is written; by the one server of the database alone
+
+    def prepare(self, changes: Mapping[Key, tuple[str, bytes]]) -> int:
+        """Write down the studies and MACs of a transaction's rows, on disk, before it commits.
+
+        The MACs before it are still believed. Return a number by which `settle` knows the transaction.
+        """
+        batch = secrets.randbits(62)
+        query = (
+            "INSERT INTO vouched (kind, id, study, coming, batch) VALUES (?, ?, ?, ?, ?) "
+            "ON CONFLICT (kind, id) DO UPDATE SET coming = excluded.coming, batch = excluded.batch"
+        )
+        self._write(query, [(*key, study, mac, batch) for key, (study, mac) in changes.items()])
+        return batch
+
+    def settle(self, batch: int, rows: int) -> None:
+        """Believe the MACs of a transaction of so many rows that is committed; on disk when this returns."""
+        if self._write(_COMMITTED, (batch,)) != rows:
+            raise RefusedError(503, "register", "The register of this server was changed by somebody else; try again.")
+
+    def in_doubt(self) -> dict[int, dict[Key, bytes]]:
+        """Return the transactions of which it is not known whether they were committed: their rows and MACs."""
+        found: dict[int, dict[Key, bytes]] = {}
+        for batch, kind, row, mac in self._rows("SELECT batch, kind, id, coming FROM vouched WHERE batch IS NOT NULL"):
+            found.setdefault(batch, {})[kind, row] = mac
+        return found
+
+    def decide(self, came: Mapping[int, bool]) -> None:
+        """Say of each transaction that is in doubt whether it was committed, all of it or nothing."""
+        with self.connected(writes=True) as file:
+            for batch, committed in came.items():
+                file.exec_driver_sql(_COMMITTED if committed else _UNDONE, (batch,))
+            file.exec_driver_sql("DELETE FROM vouched WHERE mac IS NULL AND batch IS NULL")  # they never came
+
+    # --- Sessions
+
+    def epoch(self, person: str) -> int:
+        """Return the epoch to which the sessions of a person must belong."""
+        query = "SELECT epoch FROM epochs WHERE person IN (?, '') ORDER BY person DESC"
+        return int(self._rows(query, person)[0].epoch)
+
+    def end_sessions(self, person: str, but: int | None = None) -> None:
+        """Begin a new epoch of a person: all their sessions end but the one of this number."""
+        query = "INSERT INTO epochs VALUES (?, ?) ON CONFLICT (person) DO UPDATE SET epoch = excluded.epoch"
+        self._write(query, (person, secrets.randbits(62) if but is None else but))
+
+    # --- Waves
+
+    def opened(self, study: str, wave: int = 0) -> bool:
+        """Say whether answers of a study are being read, for this wave or a later one."""
+        query = "SELECT 1 FROM waves WHERE study = ? AND wave >= ? AND NOT done"
+        return bool(self._rows(query, study, wave))
+
+    def open(self, study: str, wave: int, release: str, uses: Mapping[str, int]) -> None:
+        """Write down that answers are going to be read, for which release, and what it uses of whom; raise if drawn."""
+        query = (
+            "INSERT INTO waves (study, wave, release) VALUES (?, ?, ?) "
+            "ON CONFLICT (study, wave) DO UPDATE SET release = excluded.release WHERE number IS NULL AND NOT done"
+        )
+        rows = [(study, wave, person, units) for person, units in uses.items()]
+        with self.connected(writes=True) as file:
+            if file.exec_driver_sql(query, (study, wave, release)).rowcount != 1:
+                why = "The number of this wave was drawn before; bring the newest ledger back."
+                raise RefusedError(409, "drawn", why)
+            file.exec_driver_sql("DELETE FROM uses WHERE study = ? AND wave = ?", (study, wave))
+            if rows:
+                file.exec_driver_sql("INSERT INTO uses (study, wave, person, units) VALUES (?, ?, ?, ?)", rows)
+
+    def used(self, study: str, wave: int) -> Counter[str]:
+        """Return what the waves before this one have used of each person, in the ledger's units."""
+        found = Counter[str]()
+        for person, units in self._rows("SELECT person, units FROM uses WHERE study = ? AND wave < ?", study, wave):
+            found[person] += units  # in Python's integers: what is public has no limit
+        return found
+
+    def number(self, study: str, wave: int) -> tuple[str, float] | None:
+        """Return the release and the number that was drawn for a wave, if it was."""
+        query = "SELECT release, number FROM waves WHERE study = ? AND wave = ? AND number IS NOT NULL"
+        return next(((release, float.fromhex(number)) for release, number in self._rows(query, study, wave)), None)
+
+    def keep(self, study: str, wave: int, release: str, number: float) -> None:
+        """Write down the number that was drawn for a wave, before anybody sees it."""
+        query = (
+            "UPDATE waves SET number = ? WHERE study = ? AND wave = ? AND release = ? AND number IS NULL AND NOT done"
+        )
+        if self._write(query, (number.hex(), study, wave, release)) != 1:
+            raise ChangedError
+
+    def leave(self, study: str) -> bool:
+        """Give up reading a study's answers if nothing was drawn; return whether nobody reads them now."""
+        undrawn = "(SELECT wave FROM waves WHERE study = ? AND number IS NULL AND NOT done)"
+        with self.connected(writes=True) as file:
+            for table in ("uses", "waves"):  # in this order: waves say what is undrawn
+                query = f"DELETE FROM {table} WHERE study = ? AND wave IN {undrawn}"  # noqa: S608
+                file.exec_driver_sql(query, (study, study))
+        return not self.opened(study)
+
+    def finish(self, study: str, wave: int) -> None:
+        """Write down that the results of all waves before this one are stored."""
+        self._write("UPDATE waves SET done = 1 WHERE study = ? AND wave < ? AND NOT done", (study, wave))
+
+    # --- The file
+
+    def _rows(self, query: str, *cells: Any) -> Sequence[Any]:
+        with self.connected(writes=False) as file:
+            return file.exec_driver_sql(query, cells).all()
+
+    def _write(self, query: str, cells: Any) -> int:
+        """Carry out one change, on disk when this returns; return how many rows it changed."""
+        with self.connected(writes=True) as file:
+            return file.exec_driver_sql(query, cells).rowcount
+
+    @contextmanager
+    def connected(self, *, writes: bool) -> Iterator[sa.Connection]:
+        """Give the open file; what is changed in it is one transaction, which is on disk at the end."""
+        try:
+            with self._file.execution_options(writes=writes).begin() as file:
+                yield file
+        except (sa.exc.SQLAlchemyError, sqlite3.Error):
+            why = "The register of this server cannot be read or written now; try again."
+            raise RefusedError(503, "register", why) from None
+
+
+# ---------------------------------------------------------------------------------------------------------
+# Transactions
 
 
 @dataclass
@@ -132,7 +260,6 @@ class Transaction:
 
     connection: sa.Connection
     register: Register
-    after: list[Callable[[], None]] = field(default_factory=list)  # done once it is committed, and only then
     scrub: bool = False  # a sealed answer was deleted or replaced: nothing of it may stay on the disk
     written: dict[Key, tuple[str, bytes]] = field(default_factory=dict)  # what the register is told
 
@@ -142,31 +269,33 @@ class Transaction:
 
     def row(self, kind: str, row_id: str) -> dict[str, Any] | None:
         """Return a row by its id as the database has it, if there is one."""
-        table = _TABLES[kind]
+        table = VOUCHED[kind]
         found = self.execute(sa.select(table).where(table.c.id == row_id)).first()
-        return None if found is None else dict(zip(_CELLS[kind], found, strict=True))
+        return None if found is None else dict(zip(CELLS[kind], found, strict=True))
 
     def insert(self, kind: str, rows: Sequence[Mapping[str, Any]]) -> None:
         """Add rows, and tell the register."""
         if rows:
-            self.execute(sa.insert(_TABLES[kind]), rows)
+            self.execute(sa.insert(VOUCHED[kind]), rows)
         for row in rows:
             self.wrote(kind, row)
 
     def change(self, kind: str, row: Mapping[str, Any]) -> None:
         """Write a row anew, and tell the register."""
-        table = _TABLES[kind]
+        table = VOUCHED[kind]
         self.execute(sa.update(table).where(table.c.id == row["id"]).values(row))
         self.wrote(kind, row)
 
     def wrote(self, kind: str, row: Mapping[str, Any]) -> None:
         """Tell the register how a row is from now on; all its cells count, those that are not named are null."""
         study = str(row["id" if kind == "study" else "study"])
-        self.written[kind, row["id"]] = (study, self.register.sign(kind, *(row.get(name) for name in _CELLS[kind])))
+        self.written[kind, row["id"]] = (study, self.register.sign(kind, *(row.get(name) for name in CELLS[kind])))
 
     def vouches(self, kind: str, row: Mapping[str, Any]) -> bool:
         """Say whether a row is, cell by cell, the one that this server wrote last."""
-        return self.register.vouches(kind, [row.get(name) for name in _CELLS[kind]], self.written)
+        key, mac = (kind, row["id"]), self.register.sign(kind, *(row.get(name) for name in CELLS[kind]))
+        known = self.written.get(key) or self.register.known(*key)
+        return known is not None and hmac.compare_digest(known[1], mac)
 
     def believed(self, kind: str, row: Mapping[str, Any] | None) -> Mapping[str, Any]:
         """Return a row for which the register vouches, or raise."""
@@ -177,7 +306,10 @@ class Transaction:
     def everybody(self, study: str) -> list[Any]:
         """Return the rows of a study's people, or raise if they are not all as this server wrote them last."""
         rows = self.execute(sa.select(people).where(people.c.study == study).order_by(people.c.id)).all()
-        self.register.vouch_people(study, rows, self.written, everybody=True)
+        known = self.register.people(study)
+        known |= {row: mac for (kind, row), (here, mac) in self.written.items() if (kind, here) == ("person", study)}
+        if known != {row.id: self.register.sign("person", *row) for row in rows}:  # nobody else, and nobody missing
+            raise ChangedError
         return list(rows)
 
     def fact(self, name: str) -> str | None:
@@ -185,10 +317,19 @@ class Transaction:
         found: str | None = self.execute(sa.select(facts.c.text).where(facts.c.name == name)).scalar()
         return found
 
+    def set_fact(self, name: str, text: str) -> None:
+        """Write a single fact."""
+        self.execute(sa.delete(facts).where(facts.c.name == name))
+        self.execute(sa.insert(facts).values({"name": name, "text": text}))
+
     def note(self, event: str, study: str | None = None, **detail: Any) -> None:
         """Write a public event into the audit log."""
         row = {"at": int(time.time()), "event": event, "study": study, "detail": json.dumps(detail)}
         self.execute(sa.insert(audit).values(row))
+
+
+# ---------------------------------------------------------------------------------------------------------
+# The one writer
 
 
 class Store:
@@ -196,9 +337,12 @@ class Store:
 
     def __init__(self, settings: Settings, register: Register) -> None:
         self.engine, self.register = connect(settings.database), register
+        self._writer: sa.Engine = self.engine.execution_options(writes=True)
+        if self.engine.dialect.name == "postgresql":  # one session; whenever it is a new one, it takes the lock first
+            self._writer = connect(settings.database, pool_size=1, max_overflow=0)
+            sa.event.listen(self._writer, "connect", _take_lock)
         self._lock_file = f"{settings.sqlite_file or settings.register_file}.lock"
         self._handle: int | None = None
-        self._session: sa.Connection | None = None
         self._turn, self._closed = threading.RLock(), False  # whose turn it is to write
         self._emptying: threading.Timer | None = None
         self._doubt = True  # what the process before left in doubt, if it was cut off
@@ -221,8 +365,7 @@ class Store:
         """Finish what is being written, then close everything."""
         with self._turn:
             self._closed = True
-            if self._session is not None:
-                self._session.close()
+            self._writer.dispose()
             self.engine.dispose()
             self.register.close()
             if self._handle is not None:
@@ -263,47 +406,13 @@ class Store:
             except Exception:  # it is raised again, unless the change is in the database after all
                 if batch is None or not self._came(batch):
                     raise
-            for action in transaction.after:
-                try:
-                    action()
-                except Exception as error:  # noqa: BLE001  it is stored; who waits must hear so
-                    log.warning("after a commit", extra={"facts": {"error": type(error).__name__}})
             if transaction.scrub and self._emptying is None:
                 self._empty_log()
             return result
 
-    @contextmanager
-    def _writing(self) -> Iterator[sa.Connection]:
+    def _writing(self) -> AbstractContextManager[sa.Connection]:
         """Give the connection that writes, in a transaction that commits at the end."""
-        if self.engine.dialect.name == "sqlite":
-            with self.engine.execution_options(writes=True).begin() as connection:
-                yield connection
-            return
-        session = self._session = self._session or self._locked_session()
-        try:
-            with session.begin():
-                yield session
-        except sa.exc.DBAPIError:
-            if session.invalidated:  # the lock is lost with it
-                self._session = None
-                session.close()
-            raise
-
-    def _locked_session(self) -> sa.Connection:
-        """Return the one session that may write to PostgreSQL; raise if another server has the lock."""
-        session = self.engine.connect()
-        try:
-            locked = session.execute(sa.select(sa.func.pg_try_advisory_lock(_LOCK))).scalar()
-            session.execute(sa.text("SET synchronous_commit TO on"))  # what is acknowledged is on disk
-            session.commit()
-        except BaseException:  # whatever it is, a session that is not used must not keep the lock
-            session.invalidate()
-            session.close()
-            raise
-        if not locked:
-            session.close()
-            raise RefusedError(503, "another-server", "Another server serves this database; this one writes nothing.")
-        return session
+        return self._writer.begin()
 
     def _empty_log(self) -> None:
         """Move the write-ahead log of SQLite into the file and empty it: pages in it hold answers that are gone.
@@ -319,7 +428,7 @@ class Store:
                 cursor = raw.cursor()
                 cursor.execute("PRAGMA busy_timeout=50")
                 (busy, *_) = cursor.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
-                cursor.execute(f"PRAGMA busy_timeout={1000 * _TIMEOUT}")
+                cursor.execute(f"PRAGMA busy_timeout={1000 * PATIENCE}")
             if busy:
                 self._emptying = threading.Timer(_RETRY_SECONDS, self._empty_log)
                 self._emptying.daemon = True
@@ -353,75 +462,15 @@ class Store:
         return found is not None and self.register.sign(key[0], *found.values()) == mac
 
 
-def connect(url: str) -> sa.Engine:
-    """Return an engine that syncs every commit and never puts a parameter into a message."""
-    address = sa.make_url(url)
-    if address.get_backend_name() == "sqlite" and address.database:
-        name = address.database
-        os.close(os.open(name, os.O_RDWR | os.O_CREAT, 0o600))
-        private(name)
-        return sqlite_engine(name, patience=_TIMEOUT, pragmas=("foreign_keys = ON", "secure_delete = ON"))
-    if address.drivername in {"postgresql", "postgres"}:
-        address = address.set(drivername="postgresql+psycopg")
-    return sa.create_engine(address, hide_parameters=True)
-
-
-# ---------------------------------------------------------------------------------------------------------
-# The first thing at every start
-
-
-def prepare(transaction: Transaction, fingerprint: str, *, trusted: bool) -> None:
-    """Make or upgrade the tables, check the vault by its fingerprint, make a register; raise if one does not fit."""
-    tables.create_all(transaction.connection)
-    for index in people.indexes:  # which a database may lack that was made before them
-        index.create(transaction.connection, checkfirst=True)
-    older = _upgraded(transaction)
-    sealed_by = transaction.fact("vault")
-    if sealed_by is None:
-        transaction.execute(sa.insert(facts).values({"name": "vault", "text": fingerprint}))
-    elif sealed_by != fingerprint:
-        raise InputError("this is not the key with which the answers were sealed; nothing was changed")
-    register = transaction.register
-    people_there = any(transaction.execute(sa.select(table.c.id).limit(1)).first() for table in (studies, people))
-    if not register.path.exists() and not trusted and people_there:
-        why = "an older hetdp made none: " if older else "bring it back, or "
-        raise InputError(
-            f"{register.path} is missing, so answers that were put back or changed could not be noticed; {why}"
-            "start once with --trust-database if you know that nobody changed the database"
-        )
-    register.create()
-    if trusted:
-        found = ((kind, row) for kind, table in _TABLES.items() for row in transaction.execute(sa.select(table)))
-        register.adopt((kind, row.id if kind == "study" else row.study, row) for kind, row in found)
-
-
-def _upgraded(transaction: Transaction) -> bool:
-    """Bring the tables to the version of this server; say whether an older one had made them."""
-    found = transaction.fact("version")
-    if found is None and transaction.execute(sa.select(facts)).first() is None:
-        transaction.execute(sa.insert(facts).values({"name": "version", "text": str(VERSION)}))
-        return False
-    old = int(found) if found is not None and found.isdecimal() else 0
-    if old > VERSION:
-        raise InputError("this database was made by a newer hetdp; update hetdp. Nothing was changed")
-    for version in range(old, VERSION):
-        if version not in STEPS:
-            raise InputError(f"the database has version {found}, from which there is no way here; nothing was changed")
-        STEPS[version](transaction)
-        transaction.execute(sa.update(facts).where(facts.c.name == "version").values(text=str(version + 1)))
-    return old < VERSION
-
-
-def _versions(transaction: Transaction) -> None:
-    """From 2 to 3: every row of a study or a person has a version, every session a proof; those that are there end."""
-    for table in (studies, people):
-        transaction.connection.exec_driver_sql(f"ALTER TABLE {table.name} ADD COLUMN version TEXT")
-        ids = transaction.execute(sa.select(table.c.id)).scalars().all()
-        change = sa.update(table).where(table.c.id == sa.bindparam("row")).values(version=sa.bindparam("fresh"))
-        if ids:
-            transaction.execute(change, [{"row": row, "fresh": new_version()} for row in ids])
-    transaction.connection.exec_driver_sql(f"ALTER TABLE {sessions.name} ADD COLUMN proof TEXT")
-
-
-# From each older version of the tables, the step to the next one.
-STEPS: Mapping[int, Callable[[Transaction], None]] = {2: _versions}
+def _take_lock(session: Any, _record: Any) -> None:
+    """Make a new session the one that writes to PostgreSQL; raise if another server has the lock."""
+    try:
+        (locked,) = session.execute("SELECT pg_try_advisory_lock(%s)", (_LOCK,)).fetchone()
+        session.execute("SET synchronous_commit TO on")  # what is acknowledged is on disk
+        session.commit()
+    except BaseException:  # whatever it is, a session that is not used must not keep the lock
+        session.close()
+        raise
+    if not locked:
+        session.close()
+        raise RefusedError(503, "another-server", "Another server serves this database; this one writes nothing.")

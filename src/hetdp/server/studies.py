@@ -19,8 +19,10 @@ from __future__ import annotations
 import json
 import math
 import os
+import secrets
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -29,13 +31,18 @@ import sqlalchemy as sa
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from hetdp.core.domain import Interval, epsilon_of
+from hetdp.core.levels import joined_names
+from hetdp.core.plan import Plan
 from hetdp.errors import InputError
 from hetdp.files import jsonable
+from hetdp.ledger import UNLIMITED, Rule, budget_units
+from hetdp.ledger import level as ledger_level
+from hetdp.report import text
 from hetdp.sources import Source
 
-from . import access, store
-from .guard import RefusedError
-from .register import new_version
+from . import access, tables
+from .access import RefusedError
+from .store import Transaction, new_version
 
 MOST_TIERS = 12
 MOST_WAVES = 24
@@ -99,14 +106,15 @@ class NewStudy(Strict):
     def _consistent(self) -> NewStudy:
         closes = [self.opens, *(wave.closes for wave in self.waves)]
         names, levels = {tier.name for tier in self.tiers}, {tier.level for tier in self.tiers}
-        if self.free and not self.free.least < self.free.most:
-            raise ValueError("least must be below most")
-        if closes != sorted(set(closes)):
-            raise ValueError("times must ascend")
-        if bool(self.tiers) == bool(self.free) or not len(names) == len(levels) == len(self.tiers):
-            raise ValueError("tiers with different names and levels, or a free choice")
-        if math.fsum(wave.share for wave in self.waves) > 1:
-            raise ValueError("shares above one")
+        rules = (
+            closes == sorted(set(closes)),
+            math.fsum(wave.share for wave in self.waves) <= 1,
+            bool(self.tiers) != bool(self.free),
+            len(names) == len(levels) == len(self.tiers),
+            self.free is None or self.free.least < self.free.most,
+        )
+        if not all(rules):
+            raise ValueError  # which one it is, is not said: the answer is a fixed text
         return self
 
 
@@ -169,6 +177,15 @@ class Study(BaseModel):
         names = {tier.level: tier.name for tier in self.tiers}
         return {"tier": names.get(level), "epsilon": jsonable(level)}
 
+    def shared(self, level: float) -> float:
+        """Return the ε with which somebody enters the current wave: its share of theirs, rounded as in the ledger."""
+        return ledger_level(most(level, self.current.share))
+
+    def names(self, levels: Iterable[float]) -> dict[float, str]:
+        """Return names for the levels of the current wave: of tiers, or of free choices."""
+        named = [(tier.level, tier.name) for tier in self.tiers] or [(level, f"ε = {level:g}") for level in levels]
+        return joined_names((self.shared(level), name) for level, name in named)
+
     def to_dict(self) -> dict[str, Any]:
         """Return everything public about the study, as JSON has it."""
         return {
@@ -191,12 +208,41 @@ def rounded_down(epsilon: float) -> float:
     return min(cut, epsilon)
 
 
-def create(transaction: store.Transaction, new: NewStudy) -> Study:
+@lru_cache(maxsize=4096)
+def most(epsilon: float, share: float, used: int = 0) -> int:
+    """Return what a wave may use of somebody, in the ledger's units: the share of their ε, if that much is left."""
+    units = budget_units(epsilon)
+    left = units if units == UNLIMITED else max(units - used, 0)
+    return Rule.given(share=share).allowed(units, left)
+
+
+def table(p: Plan, names: Mapping[float, str]) -> list[dict[str, Any]]:
+    """Return who is in a plan, in at most twelve rows: a level, or a band of neighbouring ones."""
+    return [
+        {
+            "name": names.get(band.epsilon[0], f"ε = {text.epsilon(band.epsilon[0])}")
+            if band.epsilon[0] == band.epsilon[1]
+            else f"ε = {text.epsilon(band.epsilon[0])} to {text.epsilon(band.epsilon[1])}",
+            "epsilon": jsonable(band.epsilon[1]),
+            "people": band.people,
+            "spent": jsonable(band.spent[1]),
+            "share": band.share,
+        }
+        for band in p.facts.bands
+    ]
+
+
+def new_id() -> str:
+    """Return a new identifier that says nothing and is no secret."""
+    return secrets.token_hex(8)
+
+
+def create(transaction: Transaction, new: NewStudy) -> Study:
     """Store a new study and return it."""
     interval = Interval(*new.bounds).ordinary()
     row: dict[str, Any] = {
         **new.model_dump(include={"question", "unit", "opens", "fewest", "changeable"}),
-        "id": access.new_id(),
+        "id": new_id(),
         "lo": interval.lo,
         "hi": interval.hi,
         "choices": json.dumps(new.model_dump(include={"tiers", "free"})),
@@ -211,58 +257,58 @@ def create(transaction: store.Transaction, new: NewStudy) -> Study:
     return get(transaction, row["id"])
 
 
-def get(transaction: store.Transaction, study: str) -> Study:
+def get(transaction: Transaction, study: str) -> Study:
     """Return a study by its id, or raise; also if it is not as this server wrote it last."""
     return Study.of(transaction.believed("study", _row(transaction, study)))
 
 
-def shown(transaction: store.Transaction, study: str) -> Study:
+def shown(transaction: Transaction, study: str) -> Study:
     """Return a study by its id as the database has it: to be shown, never to decide anything."""
     return Study.of(_row(transaction, study))
 
 
-def _row(transaction: store.Transaction, study: str) -> dict[str, Any]:
+def _row(transaction: Transaction, study: str) -> dict[str, Any]:
     row = transaction.row("study", study)
     if row is None:
         raise RefusedError(404)
     return row
 
 
-def move(transaction: store.Transaction, study: str, **changes: Any) -> None:
+def move(transaction: Transaction, study: str, **changes: Any) -> None:
     """Change where a study stands; raise if it is not as this server wrote it last."""
     before = transaction.believed("study", _row(transaction, study))
     transaction.change("study", {**before, **changes, "version": new_version()})
 
 
-def every(transaction: store.Transaction) -> list[Study]:
+def every(transaction: Transaction) -> list[Study]:
     """Return all studies, the newest first, as the database has them: to be shown."""
-    order = (store.studies.c.created.desc(), store.studies.c.id)
-    return [Study.of(dict(row._mapping)) for row in transaction.execute(sa.select(store.studies).order_by(*order))]
+    order = (tables.studies.c.created.desc(), tables.studies.c.id)
+    return [Study.of(dict(row._mapping)) for row in transaction.execute(sa.select(tables.studies).order_by(*order))]
 
 
-def joined(transaction: store.Transaction, study: str) -> dict[float, int]:
+def joined(transaction: Transaction, study: str) -> dict[float, int]:
     """Return {ε: people} of a study; a choice stays when the answer is deleted after the last publication."""
-    level = store.people.c.epsilon
-    mine = (store.people.c.study == study) & level.is_not(None)
+    level = tables.people.c.epsilon
+    mine = (tables.people.c.study == study) & level.is_not(None)
     query = sa.select(level, sa.func.count().label("people")).where(mine).group_by(level).order_by(level)
     return {row.epsilon: row.people for row in transaction.execute(query)}
 
 
-def invite(transaction: store.Transaction, study: str, count: int) -> list[str]:
+def invite(transaction: Transaction, study: str, count: int) -> list[str]:
     """Make invitations and return their tokens, which are stored nowhere."""
     if get(transaction, study).status == "published":
         raise RefusedError(409, "closed", "This study is closed.")
     tokens = [access.new_token() for _ in range(count)]
     hashes = [access.digest("invitation", token) for token in tokens]
-    fresh = ({"id": access.new_id(), "study": study, "version": new_version()} for _ in tokens)
+    fresh = ({"id": new_id(), "study": study, "version": new_version()} for _ in tokens)
     transaction.insert("person", [{**row, "invitation": hashed} for row, hashed in zip(fresh, hashes, strict=True)])
     transaction.note("invitations made", study, count=count)
     return tokens
 
 
-def events(transaction: store.Transaction, study: str, most: int = 200) -> list[dict[str, Any]]:
+def events(transaction: Transaction, study: str, most: int = 200) -> list[dict[str, Any]]:
     """Return the public events of a study, the newest first."""
-    table = store.audit
+    table = tables.audit
     query = sa.select(table).where(table.c.study == study).order_by(table.c.number.desc()).limit(most)
     return [{"at": row.at, "event": row.event, **json.loads(row.detail)} for row in transaction.execute(query)]
 
@@ -279,10 +325,9 @@ class NewAnswer(Strict):
     epsilon: Annotated[float, Field(ge=0, le=1e6)] | None = None
 
 
-def enter(transaction: store.Transaction, token: str) -> str:
+def enter(transaction: Transaction, token: str) -> str:
     """Return a new session of the person whose invitation or link this is; every other token is refused alike."""
-    table = store.people
-    found = None
+    table, found = tables.people, None
     for kind, column in (("invitation", table.c.invitation), ("again", table.c.again)):
         hashed = access.digest(kind, token)
         row = transaction.execute(sa.select(table).where(column == hashed)).first()
@@ -290,61 +335,62 @@ def enter(transaction: store.Transaction, token: str) -> str:
             found = dict(row._mapping)  # no early end: every token costs two lookups
     if found is None:
         raise RefusedError(403, "invitation", "This link is not valid, or it was used already.")
-    return access.open_session(transaction, transaction.believed("person", found)["id"], access.PERSON_SECONDS)
+    person = transaction.believed("person", found)["id"]
+    return access.open_session(transaction.register, access.PARTICIPANT, person)
 
 
-def seen(transaction: store.Transaction, token: str, *, changed: bool) -> tuple[Study, dict[str, Any]]:
+def seen(transaction: Transaction, token: str, *, changed: bool) -> tuple[Study, dict[str, Any]]:
     """Return a person's study and what they chose, not what they answered.
 
     With `changed`, if the study or their row was changed from outside: nothing can be sent, but it can be withdrawn.
     """
-    session, study_id = _who(transaction, token)
+    person, _, study_id = _who(transaction, token)
     if changed:
         about = {"joined": True, "choice": None, "may_send": False, "changed": True}
         return shown(transaction, study_id), about
     study = get(transaction, study_id)
-    row = transaction.believed("person", transaction.row("person", session.person))
+    row = transaction.believed("person", transaction.row("person", person))
     joined = row["epsilon"] is not None
     chosen = study.choice(row["epsilon"]) if joined else None
     may = study.phase() == "open" and (study.changeable or not joined)
     return study, {"joined": joined, "choice": chosen, "may_send": may, "changed": False}
 
 
-def send(transaction: store.Transaction, vault: access.Vault, token: str, new: NewAnswer) -> dict[str, Any]:
+def send(transaction: Transaction, vault: access.Vault, token: str, new: NewAnswer) -> dict[str, Any]:
     """Store or change a person's answer and return the receipt."""
-    session, study_id = _who(transaction, token)
+    person, session, study_id = _who(transaction, token)
     study = get(transaction, study_id)
-    row = transaction.believed("person", transaction.row("person", session.person))
+    row = transaction.believed("person", transaction.row("person", person))
     answered = row["epsilon"] is not None
     if study.phase() != "open" or transaction.register.opened(study.id, study.wave):
         raise RefusedError(409, "closed", "This study does not take answers now.")
     if answered and not study.changeable:
         raise RefusedError(409, "final", "In this study an answer cannot be changed; it can be withdrawn.")
     level = study.level(new.tier, new.epsilon)
-    (sealed,) = _sealed(np.array([new.value]), [level], study, vault, [session.person])
+    (sealed,) = _sealed(np.array([new.value]), [level], study, vault, [person])
     now = {**row, "epsilon": level, "answer": sealed, "version": new_version()}
     again = None
     if not answered:
         again = access.new_token()
         now |= {"invitation": None, "again": access.digest("again", again)}
-        access.only_session(transaction, session)  # the first answer uses the invitation up
+        transaction.register.end_sessions(person, but=session)  # the first answer uses the invitation up
     transaction.change("person", now)
     transaction.scrub |= answered
     return {"received": True, "first": not answered, "again": again, **study.choice(level)}
 
 
-def withdraw(transaction: store.Transaction, token: str) -> dict[str, Any]:
+def withdraw(transaction: Transaction, token: str) -> dict[str, Any]:
     """Delete a person's answer, until answers are read; they may send another one until closing."""
-    session, study = _who(transaction, token)
-    row = transaction.row("person", session.person)
+    person, _, study = _who(transaction, token)
+    row = transaction.row("person", person)
     believed = row if row is not None and transaction.vouches("person", row) else {}
     if believed and believed["epsilon"] is None:
         return {"withdrawn": True}
     published = believed and believed["answer"] is None
     if published or _being_read(transaction, study):
         raise RefusedError(409, "closed", "Answers are closed: they are being published, or were.")
-    gone = dict.fromkeys(store.people.c.keys()) | {name: believed.get(name) for name in ("invitation", "again")}
-    gone |= {"id": session.person, "study": study, "version": new_version()}
+    gone = dict.fromkeys(tables.people.c.keys()) | {name: believed.get(name) for name in ("invitation", "again")}
+    gone |= {"id": person, "study": study, "version": new_version()}
     if row is None:  # somebody has removed it; it comes back empty
         transaction.insert("person", [gone])
     else:
@@ -353,17 +399,16 @@ def withdraw(transaction: store.Transaction, token: str) -> dict[str, Any]:
     return {"withdrawn": True}
 
 
-def _who(transaction: store.Transaction, token: str) -> tuple[Any, str]:
-    """Return the session and the study of its person, as the session's own MAC and the register have it."""
-    session = access.session(transaction, token)
-    person = None if session is None else session.person
-    study = None if person is None else transaction.register.study_of(person)
-    if study is None:
+def _who(transaction: Transaction, token: str) -> tuple[str, int, str]:
+    """Return the person and the number of a session, and the person's study as the register has it; or raise."""
+    session = access.session(transaction.register, access.PARTICIPANT, token)
+    known = None if session is None else transaction.register.known("person", session[0])
+    if session is None or known is None:
         raise RefusedError(401)
-    return session, study
+    return *session, known[0]
 
 
-def _being_read(transaction: store.Transaction, study: str) -> bool:
+def _being_read(transaction: Transaction, study: str) -> bool:
     """Say whether answers are being published, or were; of a study that was changed from outside the register knows."""
     try:
         found = get(transaction, study)
@@ -404,7 +449,7 @@ def read_rows(body: bytes, study: Study, vault: access.Vault) -> list[dict[str, 
     found: list[dict[str, Any]] = []
     for batch in batches:
         levels = [study.level(None, level) if study.free else level for level in batch.epsilon.tolist()]
-        people = [access.new_id() for _ in levels]
+        people = [new_id() for _ in levels]
         sealed = _sealed(np.asarray(batch.values), levels, study, vault, people)
         found.extend(
             {"id": person, "study": study.id, "epsilon": level, "answer": answer, "version": new_version()}
@@ -413,11 +458,11 @@ def read_rows(body: bytes, study: Study, vault: access.Vault) -> list[dict[str, 
     return found
 
 
-def add_rows(transaction: store.Transaction, study: str, key: str, people: list[dict[str, Any]]) -> dict[str, int]:
+def add_rows(transaction: Transaction, study: str, key: str, people: list[dict[str, Any]]) -> dict[str, int]:
     """Add people from a file; those of a key that came before are there already."""
     key = access.digest("import", key)
     before = transaction.row("import", key)
-    if before is not None or transaction.register.mac("import", key) is not None:
+    if before is not None or transaction.register.known("import", key) is not None:
         known = transaction.believed("import", before)  # taken out of the database, its people would come a second time
         if known["study"] != study:
             raise RefusedError(409, "key", "This idempotency key was used for another study.")

@@ -1,0 +1,188 @@
+"""The tables of the server's database and their versions; connecting, and what is done first at every start."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import sqlalchemy as sa
+
+from hetdp.errors import InputError
+from hetdp.files import sqlite_engine
+
+if TYPE_CHECKING:
+    from .store import Transaction
+
+# The version of the tables below.
+VERSION = "4"
+# Seconds to wait for another connection.
+PATIENCE = 10
+
+schema = sa.MetaData()
+
+# Single facts: version of the schema, hash of the curator's key, fingerprint of the vault.
+facts = sa.Table("server_facts", schema, sa.Column("name", sa.Text, primary_key=True), sa.Column("text", sa.Text))
+
+studies = sa.Table(
+    "server_studies",
+    schema,
+    sa.Column("id", sa.Text, primary_key=True),
+    sa.Column("question", sa.Text, nullable=False),
+    sa.Column("unit", sa.Text, nullable=False),
+    sa.Column("lo", sa.Double, nullable=False),
+    sa.Column("hi", sa.Double, nullable=False),
+    sa.Column("choices", sa.Text, nullable=False),  # JSON: tiers, or the range of a free choice
+    sa.Column("waves", sa.Text, nullable=False),  # JSON: share of the budget and closing time of each
+    sa.Column("opens", sa.BigInteger, nullable=False),
+    sa.Column("fewest", sa.Integer, nullable=False),
+    sa.Column("changeable", sa.Boolean, nullable=False),
+    sa.Column("wave", sa.Integer, nullable=False),  # the wave that is open now, from 0
+    sa.Column("status", sa.Text, nullable=False),  # open, publishing, stopped (a publication failed), published
+    sa.Column("created", sa.BigInteger, nullable=False),
+    sa.Column("version", sa.Text),  # random, anew whenever the row is written: see `store.Register`
+)
+
+people = sa.Table(
+    "server_people",
+    schema,
+    sa.Column("id", sa.Text, primary_key=True),
+    sa.Column("study", sa.Text, sa.ForeignKey("server_studies.id"), nullable=False, index=True),
+    sa.Column("invitation", sa.Text, unique=True),  # hash; null once the answer is there
+    sa.Column("again", sa.Text, unique=True),  # hash of the link by which the person comes back
+    sa.Column("epsilon", sa.Double),
+    sa.Column("answer", sa.LargeBinary),  # the sealed grid code; null before and after
+    sa.Column("version", sa.Text),  # random, anew whenever the row is written: see `store.Register`
+    sa.Index("server_people_choices", "study", "epsilon"),  # by which people are counted
+)
+
+results = sa.Table(
+    "server_results",
+    schema,
+    sa.Column("study", sa.Text, sa.ForeignKey("server_studies.id"), primary_key=True),
+    sa.Column("wave", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("published", sa.BigInteger, nullable=False),
+    sa.Column("body", sa.Text, nullable=False),  # JSON, all of it public
+)
+
+imports = sa.Table(
+    "server_imports",
+    schema,
+    sa.Column("key", sa.Text, key="id", primary_key=True),  # hash of what the client chose: the same twice is one
+    sa.Column("study", sa.Text, nullable=False),
+    sa.Column("people", sa.Integer, nullable=False),
+)
+
+audit = sa.Table(
+    "server_audit",
+    schema,
+    sa.Column("number", sa.Integer, primary_key=True),
+    sa.Column("at", sa.BigInteger, nullable=False),
+    sa.Column("event", sa.Text, nullable=False),
+    sa.Column("study", sa.Text),
+    sa.Column("detail", sa.Text, nullable=False),  # JSON, all of it public
+)
+
+
+# The tables of the register: see `store.Register`.
+_REGISTER = """
+CREATE TABLE IF NOT EXISTS vouched (
+    kind TEXT NOT NULL, id TEXT NOT NULL, study TEXT NOT NULL, mac BLOB, coming BLOB, batch INTEGER,
+    PRIMARY KEY (kind, id)
+) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS vouched_of_study ON vouched (study, kind);
+CREATE INDEX IF NOT EXISTS vouched_in_doubt ON vouched (batch) WHERE batch IS NOT NULL;
+CREATE TABLE IF NOT EXISTS epochs (person TEXT PRIMARY KEY, epoch INTEGER NOT NULL) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS uses (
+    study TEXT NOT NULL, wave INTEGER NOT NULL, person TEXT NOT NULL, units INTEGER NOT NULL,
+    PRIMARY KEY (study, person, wave)
+) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS waves (
+    study TEXT NOT NULL, wave INTEGER NOT NULL, release TEXT NOT NULL, number TEXT, done INTEGER NOT NULL DEFAULT 0,
+    PRIMARY KEY (study, wave)
+) WITHOUT ROWID
+"""
+
+# The kinds of rows for which the register vouches, and the cells of each, the id first.
+VOUCHED = {"study": studies, "person": people, "import": imports}
+CELLS = {kind: table.c.keys() for kind, table in VOUCHED.items()}
+
+
+def connect(url: str, **pool: int) -> sa.Engine:
+    """Return an engine that syncs every commit and never puts a parameter into a message."""
+    address = sa.make_url(url)
+    if address.get_backend_name() == "sqlite" and address.database:
+        name = address.database
+        os.close(os.open(name, os.O_RDWR | os.O_CREAT, 0o600))
+        private(name)
+        return sqlite_engine(name, patience=PATIENCE, pragmas=("foreign_keys = ON", "secure_delete = ON"))
+    if address.drivername in {"postgresql", "postgres"}:
+        address = address.set(drivername="postgresql+psycopg")
+    # A connection that PostgreSQL has closed meanwhile, as when it restarts, is noticed before it is used.
+    return sa.create_engine(address, hide_parameters=True, pool_pre_ping=True, **pool)
+
+
+def private(name: str | Path) -> None:
+    """Make an SQLite file readable by its owner only, with its log and index; later ones get the mode of the file."""
+    for path in (Path(f"{name}{end}") for end in ("", "-wal", "-shm")):
+        with suppress(FileNotFoundError):
+            if path.stat().st_mode & 0o077:
+                path.chmod(0o600)
+
+
+# ---------------------------------------------------------------------------------------------------------
+# The first thing at every start
+
+
+def prepare(transaction: Transaction, fingerprint: str, *, trusted: bool) -> None:
+    """Make or upgrade the tables, check the vault by its fingerprint, make a register; raise if one does not fit."""
+    schema.create_all(transaction.connection)
+    for index in people.indexes:  # which a database may lack that was made before them
+        index.create(transaction.connection, checkfirst=True)
+    before_registers = _upgraded(transaction)
+    if transaction.fact("vault") not in {None, fingerprint}:
+        raise InputError("this is not the key with which the answers were sealed; nothing was changed")
+    transaction.set_fact("vault", fingerprint)
+    register = transaction.register
+    people_there = any(transaction.execute(sa.select(table.c.id).limit(1)).first() for table in (studies, people))
+    if not register.path.exists() and not trusted and people_there:
+        why = "an older hetdp made none: " if before_registers else "bring it back, or "
+        raise InputError(
+            f"{register.path} is missing, so answers that were put back or changed could not be noticed; {why}"
+            "start once with --trust-database if you know that nobody changed the database"
+        )
+    with suppress(OSError):
+        os.close(os.open(register.path, os.O_RDWR | os.O_CREAT, 0o600))
+    private(register.path)
+    with register.connected(writes=True) as file:
+        for statement in _REGISTER.split(";"):
+            file.exec_driver_sql(statement)
+        # The epoch of whoever has none of their own; random, so that no session of a lost register goes on.
+        file.exec_driver_sql("INSERT OR IGNORE INTO epochs VALUES ('', ?)", (secrets.randbits(62),))
+        if trusted:  # these rows are believed and no others, because the operator says so; waves stay as they are
+            file.exec_driver_sql("DELETE FROM vouched")
+            for kind, table in VOUCHED.items():
+                for row in transaction.execute(sa.select(table)):
+                    told = (kind, row[0], row[0] if kind == "study" else row.study, register.sign(kind, *row))
+                    file.exec_driver_sql("INSERT INTO vouched (kind, id, study, mac) VALUES (?, ?, ?, ?)", told)
+
+
+def _upgraded(transaction: Transaction) -> bool:
+    """Bring the tables to the version of this server; say whether they are from before there were registers."""
+    found = transaction.fact("version")
+    if found is None and transaction.execute(sa.select(facts)).first() is None:
+        found = VERSION
+    if found not in {"2", "3", VERSION}:
+        raise InputError(f"this hetdp does not know version {found} of the database; update hetdp. Nothing was changed")
+    if found == "2":
+        for table in (studies, people):
+            transaction.connection.exec_driver_sql(f"ALTER TABLE {table.name} ADD COLUMN version TEXT")
+            change = sa.update(table).where(table.c.id == sa.bindparam("row")).values(version=sa.bindparam("fresh"))
+            for row in transaction.execute(sa.select(table.c.id)).scalars().all():
+                transaction.execute(change, {"row": row, "fresh": secrets.token_hex(16)})
+    if found != VERSION:  # sessions had a table of their own; those that were open end
+        transaction.connection.exec_driver_sql("DROP TABLE IF EXISTS server_sessions")
+    transaction.set_fact("version", VERSION)
+    return found == "2"
