@@ -80,7 +80,7 @@ DROP_FUNCTIONS = ("DROP FUNCTION hetdp_refuse", "DROP FUNCTION hetdp_refuse_othe
 
 def drop_guards(where):
     if "://" in where:
-        execute(where, *[f"ALTER TABLE {table} DISABLE TRIGGER ALL" for table in tables.TABLES.tables])
+        execute(where, *[f"ALTER TABLE {table} DISABLE TRIGGER ALL" for table in tables.TABLES])
     else:
         names = [words[2] for words in map(str.split, tables.GUARDS["sqlite"])]
         execute(where, *[f"DROP TRIGGER {name}" for name in names])
@@ -88,6 +88,6 @@ def drop_guards(where):
 
 def restore_guards(where):
     if "://" in where:
-        execute(where, *[f"ALTER TABLE {table} ENABLE TRIGGER ALL" for table in tables.TABLES.tables])
+        execute(where, *[f"ALTER TABLE {table} ENABLE TRIGGER ALL" for table in tables.TABLES])
     else:
         execute(where, *tables.GUARDS["sqlite"])

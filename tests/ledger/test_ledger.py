@@ -1031,7 +1031,7 @@ def test_a_chain_that_was_made_anew_is_noticed_by_a_head_kept_elsewhere(ledger, 
     head = ledger.head
     ledger.close()
     if "://" in where:
-        execute(where, *[f"DROP TABLE {table}" for table in tables.TABLES.tables], *DROP_FUNCTIONS)
+        execute(where, *[f"DROP TABLE {table}" for table in tables.TABLES], *DROP_FUNCTIONS)
     else:
         for suffix in ("", ".head"):
             Path(where + suffix).unlink()

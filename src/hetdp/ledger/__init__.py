@@ -17,7 +17,7 @@ import os
 import re
 import weakref
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from contextlib import closing
 from importlib.util import find_spec
 from pathlib import Path
@@ -341,56 +341,43 @@ def _budgets_of(
         raise InputError(f"tiers are a mapping of names to budgets, such as {{'open': 1}} (got {type(tiers).__name__})")
     known = {name: budget_units(cell, f" for tier {name!r}") for name, cell in tiers.items()}
     if isinstance(person, str) or isinstance(source, (str, os.PathLike)):
-        pairs = _table(source, person, budget, tiers, form)
+        ids, cells = _table(source, person, budget, tiers, form)
     elif person is not None or not isinstance(source, Iterable) or isinstance(source, Mapping) != (budget is None):
         raise InputError("enrol a mapping {id: budget}, ids with budget=…, or a table with person=… and budget=…")
     else:
-        ids = list(source)
-        if isinstance(source, Mapping):
-            budget = list(source.values())
-        elif isinstance(budget, str) or not isinstance(budget, Iterable):
-            budget = [budget] * len(ids)
-        pairs = _paired(ids, list(budget), known)
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        (twice, _), *_ = Counter(person for person, _ in pairs).most_common(1)
+        ids, one = _clean_ids(source), isinstance(budget, str) or not isinstance(budget, Iterable)
+        cells = list(source.values()) if isinstance(source, Mapping) else [budget] * len(ids) if one else list(budget)
+        if len(ids) != len(cells):
+            raise InputError(f"everybody needs one budget (got {len(ids)} ids and {len(cells)} budgets)")
+        for who, cell in zip(ids, cells, strict=True) if tiers else ():
+            if cell not in tiers:
+                said = ", ".join(map(repr, tiers))
+                raise InputError(f"unknown tier {str(cell)[:64]!r} for {who[:64]!r}; the tiers are {said}")
+        cells = [tiers[cell] for cell in cells] if tiers else cells
+    # Most people have one of a few budgets, and each is read once. Its type belongs to it: to a dict True is 1.
+    some = {(type(cell), cell): who for who, cell in zip(ids, cells, strict=True)}
+    units = {key: budget_units(key[1], f" for {who[:64]!r}") for key, who in some.items()}
+    found = {who: units[type(cell), cell] for who, cell in zip(ids, cells, strict=True)}
+    if len(found) < len(ids):
+        ((twice, _),) = Counter(ids).most_common(1)
         raise InputError(f"an id comes twice, such as {twice[:64]!r}; everybody is enrolled once with one budget")
-    names = joined_names((units, name) for name, units in known.items())
-    return found, {int(units): name for units, name in names.items()}
+    names = joined_names((amount, name) for name, amount in known.items())
+    return found, {int(amount): name for amount, name in names.items()}
 
 
-def _paired(ids: Sequence[Any], cells: Sequence[Any], known: Mapping[str, int]) -> list[tuple[str, int]]:
-    """Return who has which budget in units; `known` are the budgets of tiers, if cells are the names of tiers."""
-    if len(ids) != len(cells):
-        raise InputError(f"everybody needs one budget (got {len(ids)} ids and {len(cells)} budgets)")
-    read: dict[Any, int] = {}  # most people have one of a few budgets
-    found = []
-    for person, cell in zip(_clean_ids(ids), cells, strict=True):
-        key = (type(cell), cell)
-        if key not in read:
-            where = f" for {person[:64]!r}"
-            if known and cell not in known:
-                raise InputError(f"unknown tier {str(cell)[:64]!r}{where}; the tiers are {', '.join(map(repr, known))}")
-            read[key] = known[cell] if known else budget_units(cell, where)
-        found.append((person, read[key]))
-    return found
-
-
-def _table(source: Any, person: Any, budget: Any, tiers: Mapping[str, Any], form: Form) -> list[tuple[str, int]]:
-    """Return the budgets of a table. The sources read them as they read an ε: a number, inf, public or a tier."""
+def _table(source: Any, person: Any, budget: Any, tiers: Mapping[str, Any], form: Form) -> tuple[list[str], list[Any]]:
+    """Return the ids and budgets of a table. A budget is read as an ε is: a number, inf, public or a tier."""
     if not isinstance(person, str) or not isinstance(budget, str):
         raise InputError("enrolling a table needs the names of two columns: person=… and budget=…")
     people = Source.of(source, value=None, epsilon=budget, person=person, tiers=tiers, form=form, counts_only=True)
-    found: list[tuple[str, int]] = []
-    units: dict[float, int] = {}
+    ids: list[str] = []
+    cells: list[Any] = []
     for batch in people.batches():
-        ids = _clean_ids(batch.texts[person].to_list(), "row")
-        cells = batch.epsilon.tolist()
-        units.update({cell: budget_units(cell) for cell in set(cells) - units.keys()})
-        found.extend(zip(ids, map(units.__getitem__, cells), strict=True))
-    if not found:
+        ids += _clean_ids(batch.texts[person].to_list(), "row")
+        cells += batch.epsilon.tolist()
+    if not ids:
         raise InputError("there is nobody to enrol; the table has no rows")
-    return found
+    return ids, cells
 
 
 # --- The rows of a source: before the charge who they are about, after it their values

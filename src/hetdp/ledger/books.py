@@ -124,8 +124,9 @@ def charges(plan: Plan) -> Ints:
     found = np.where(costs > 0, UNLIMITED, 0)
     for term in plan.noise:
         part = slice(term.first, term.last)
-        up, down = term.scale.as_integer_ratio()
-        found[part] = [min(-(-cost * UNIT * down // up), UNLIMITED) for cost in costs[part].tolist()]
+        up, down = term.scale.as_integer_ratio()  # of the scale, exactly
+        each = UNIT * down
+        found[part] = [min(-(-cost * each // up), UNLIMITED) for cost in costs[part].tolist()]
     return found
 
 

@@ -111,15 +111,14 @@ def balances(connection: Connection, state: State, ids: Sequence[str] | None = N
 def entries(connection: Connection) -> list[Entry]:
     """Return everything that happened, in order."""
     found: list[Entry] = []
-    state, bounds = State(), dict[str | None, list[float]]()
+    bounds: dict[str | None, list[float]] = {}
     for event in events(connection):
-        state, facts = state.after(event), event.facts
+        facts = event.facts
         entry = Entry(event.seq, event.at, event.kind, event.release)
         if event.kind == "charge":
             bounds[event.release] = [float.fromhex(bound) for bound in facts["plan"]["bounds"]]
-            cohorts, units = books.costs(facts)
-            people = int(state.table[state.rows(cohorts), 4].sum()) if cohorts.size else 0
-            entry = replace(entry, people=people, most=in_epsilon(int(units.max(initial=0))))
+            units, count = books.integers(facts["units"]), books.integers(facts["plan"]["count"])
+            entry = replace(entry, people=int(count[units > 0].sum()), most=in_epsilon(int(units.max())))
         elif event.kind == "result":
             lo, hi = bounds[event.release]
             entry = replace(entry, estimate=min(max(float.fromhex(facts["unclamped"]), lo), hi))

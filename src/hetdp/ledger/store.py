@@ -337,9 +337,9 @@ def wrong_triggers(connection: Connection) -> tuple[list[str], list[str]]:
     names = tables.TRIGGERS[connection.dialect.name]
     if connection.dialect.name == "sqlite":
         query = "SELECT name, lower(tbl_name) FROM sqlite_master WHERE type = 'trigger' ORDER BY name"
-        there = {name: table in tables.TABLES.tables for name, table in run(connection, query)}
+        there = {name: table in tables.TABLES for name, table in run(connection, query)}
     else:
-        ours = ", ".join(f"'{table}'::regclass" for table in tables.TABLES.tables)  # those in the search path
+        ours = ", ".join(f"'{table}'::regclass" for table in tables.TABLES)  # those in the search path
         query = f"SELECT tgname FROM pg_trigger WHERE tgenabled <> 'D' AND tgrelid IN ({ours})"  # noqa: S608  our own names
         there = {name: False for (name,) in run(connection, query)}
     missing = [name for name in names if name not in there]

@@ -12,8 +12,6 @@ removed, a release has one charge and one result, a row of a person belongs to t
 
 from __future__ import annotations
 
-from typing import Any
-
 import sqlalchemy as sa
 
 from hetdp.errors import InputError, LedgerError
@@ -23,55 +21,30 @@ from .books import UNLIMITED
 SCHEMA = 2
 """The version of the schema that this package writes."""
 
-TABLES = sa.MetaData()
+TABLES = {
+    "hetdp_ledger": """
+        one SMALLINT PRIMARY KEY CHECK (one = 1), version INTEGER NOT NULL, ident TEXT NOT NULL,
+        seq BIGINT NOT NULL, hash TEXT NOT NULL""",
+    "hetdp_event": """
+        seq {number} PRIMARY KEY, kind TEXT NOT NULL, release TEXT,
+        at TEXT NOT NULL, body TEXT NOT NULL, hash TEXT NOT NULL,
+        CONSTRAINT hetdp_one_charge_one_result UNIQUE (release, kind),
+        CONSTRAINT hetdp_release_named CHECK ((kind IN ('charge', 'result')) = (release IS NOT NULL))""",
+    "hetdp_cohort": """
+        cohort {number} PRIMARY KEY, asked BIGINT NOT NULL, budget BIGINT NOT NULL,
+        spent BIGINT NOT NULL, people BIGINT NOT NULL,
+        CONSTRAINT hetdp_within_budget CHECK (0 <= spent AND spent <= budget),
+        CONSTRAINT hetdp_budget CHECK (0 <= asked AND asked <= budget AND budget <= {unlimited}),
+        CONSTRAINT hetdp_people CHECK (people >= 0)""",
+    "hetdp_member": """
+        person TEXT {exact} NOT NULL, event BIGINT NOT NULL, cohort BIGINT NOT NULL, PRIMARY KEY (person, event)""",
+}
+"""The columns of each table, with what the databases spell differently in braces."""
 
-
-def _columns(kind: Any, *names: str) -> list[sa.Column[Any]]:
-    return [sa.Column(name, kind, nullable=False) for name in names]
-
-
-def _key(name: str, kind: Any = sa.BigInteger) -> sa.Column[Any]:
-    return sa.Column(name, kind, primary_key=True, autoincrement=False)
-
-
-_NUMBER = sa.BigInteger().with_variant(sa.Integer(), "sqlite")  # there an INTEGER key is the row's own number
-LEDGER = sa.Table(
-    "hetdp_ledger",
-    TABLES,
-    _key("one", sa.SmallInteger),
-    *_columns(sa.Integer, "version"),
-    *_columns(sa.Text, "ident"),
-    *_columns(sa.BigInteger, "seq"),
-    *_columns(sa.Text, "hash"),
-    sa.CheckConstraint("one = 1"),
-)
-EVENT = sa.Table(
-    "hetdp_event",
-    TABLES,
-    _key("seq", _NUMBER),
-    *_columns(sa.Text, "kind"),
-    sa.Column("release", sa.Text, nullable=True),
-    *_columns(sa.Text, "at", "body", "hash"),
-    sa.UniqueConstraint("release", "kind", name="hetdp_one_charge_one_result"),
-    sa.CheckConstraint("(kind IN ('charge', 'result')) = (release IS NOT NULL)", name="hetdp_release_named"),
-)
-COHORT = sa.Table(
-    "hetdp_cohort",
-    TABLES,
-    _key("cohort", _NUMBER),
-    *_columns(sa.BigInteger, "asked", "budget", "spent", "people"),
-    sa.CheckConstraint("0 <= spent AND spent <= budget", name="hetdp_within_budget"),
-    sa.CheckConstraint(f"0 <= asked AND asked <= budget AND budget <= {UNLIMITED}", name="hetdp_budget"),
-    sa.CheckConstraint("people >= 0", name="hetdp_people"),
-)
-MEMBER = sa.Table(
-    "hetdp_member",
-    TABLES,
-    _key("person", sa.Text().with_variant(sa.Text(collation="C"), "postgresql")),
-    _key("event"),
-    *_columns(sa.BigInteger, "cohort"),
-    sqlite_with_rowid=False,
-)
+_SPELLED = {
+    "sqlite": {"number": "INTEGER NOT NULL", "exact": ""},  # there an INTEGER key is the row's own number
+    "postgresql": {"number": "BIGINT", "exact": 'COLLATE "C"'},
+}
 
 # --- Triggers, as statements for each kind of database
 
@@ -87,7 +60,7 @@ _GUARDS = [  # a trigger, what it refuses, of which table, and when
     ("hetdp_cohort_only_spends", "UPDATE OF spent", "hetdp_cohort", "NEW.spent < OLD.spent"),
     ("hetdp_ledger_only_grows", "UPDATE", "hetdp_ledger", _ONWARD),
 ]
-_KEPT = (EVENT.name, MEMBER.name)  # append-only
+_KEPT = ("hetdp_event", "hetdp_member")  # append-only
 # People are written before the event and before the ledger's own number moves on, so their event is the next one.
 _OTHER = "event <> (SELECT seq + 1 FROM hetdp_ledger)"
 
@@ -112,7 +85,7 @@ GUARDS = {
         f"CREATE FUNCTION hetdp_refuse() RETURNS trigger LANGUAGE plpgsql AS $$BEGIN RAISE EXCEPTION {_REFUSE}; END$$",
         *(_POSTGRESQL.format(f"{table}_kept", "UPDATE OR DELETE", table, "1 = 1") for table in _KEPT),
         *(_POSTGRESQL.format(*guard) for guard in _GUARDS),
-        *(_WHOLE.format(table) for table in TABLES.tables),
+        *(_WHOLE.format(table) for table in TABLES),
         *MEMBER_GUARDS["postgresql"],
     ],
 }
@@ -127,11 +100,15 @@ TRIGGERS = {
 
 def create(connection: sa.Connection, name: str, ident: str, genesis: str) -> None:
     """Make the tables and the triggers that guard them."""
-    if sa.inspect(connection).has_table(LEDGER.name):
+    if sa.inspect(connection).has_table("hetdp_ledger"):
         raise InputError(f"there is a ledger in {name} already; open it instead")
-    TABLES.create_all(connection, checkfirst=False)
-    connection.execute(LEDGER.insert().values(one=1, version=SCHEMA, ident=ident, seq=0, hash=genesis))
-    for statement in GUARDS[connection.dialect.name]:
+    kind = connection.dialect.name
+    for table, columns in TABLES.items():
+        end = "WITHOUT ROWID" if (kind, table) == ("sqlite", "hetdp_member") else ""
+        spelled = columns.format(**_SPELLED[kind], unlimited=UNLIMITED)
+        connection.exec_driver_sql(f"CREATE TABLE {table} ({spelled}) {end}")
+    first = f"INSERT INTO hetdp_ledger VALUES (1, {SCHEMA}, '{ident}', 0, '{genesis}')"  # noqa: S608  hex digits of ours
+    for statement in (first, *GUARDS[kind]):
         connection.exec_driver_sql(statement)
 
 
@@ -142,6 +119,5 @@ def upgrade(connection: sa.Connection, version: int, name: str) -> None:
             f"{name} has schema {version}, from which there is no way to {SCHEMA}; use the hetdp it was made with"
         )
     if version == 1:
-        for statement in MEMBER_GUARDS[connection.dialect.name]:
+        for statement in (*MEMBER_GUARDS[connection.dialect.name], "UPDATE hetdp_ledger SET version = 2"):
             connection.exec_driver_sql(statement)
-        connection.execute(LEDGER.update().values(version=SCHEMA))
