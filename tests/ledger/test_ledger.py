@@ -1272,7 +1272,7 @@ BROKEN = {
     removed: "does not exist",
     folder: "not a file",
     other_database: "no ledger",
-    newer: "newer hetdp",
+    newer: "newer schema",
     older: "hetdp ledger upgrade",
 }
 
@@ -1586,7 +1586,7 @@ def test_an_upgrade_that_fails_leaves_the_ledger_as_it_was(ledger, where, monkey
 
 def test_a_newer_schema_is_refused_by_postgresql_too(ledger, where):
     execute(where, "UPDATE hetdp_ledger SET version = 9")
-    with pytest.raises(LedgerError, match="newer hetdp"):
+    with pytest.raises(LedgerError, match="newer schema"):
         mean(ledger, values=Untouchable())
 
 

@@ -341,19 +341,17 @@ def _names(state: State, asked: Ints, epsilon: Floats) -> dict[float, str]:
 def split(state: State, intent: Intent) -> tuple[list[list[int]], dict[tuple[int, int], int]]:
     """Return the cohorts to make, as an event lists them, and the cohort of each part with ε > 0 from then on.
 
-    A part is a cohort and what these people of it allow in this release (`UNLIMITED`: not said).
-
-    A cohort of which everybody enters at one level stays as it is. Otherwise each part of it goes to a cohort of its
-    own, shared with parts of other cohorts that had the same balance and enter at the same level.
+    A part is a cohort and what these people of it allow in this release (`UNLIMITED`: not said). A cohort of which
+    everybody enters at one level stays as it is. Otherwise each part of it goes to a cohort of its own, shared with
+    parts of other cohorts that had the same balance and enter at the same level.
     """
     cohorts = intent.parts[:, 0]
     times, balances = Counter(cohorts.tolist()), state.table[state.rows(cohorts), 1:].tolist()
     where: dict[tuple[int, int], int] = {}
     fresh: dict[tuple[int, ...], int] = {}
     first = int(state.table[:, 0].max(initial=0)) + 1
-    for (cohort, own, count), balance, index in zip(
-        intent.parts.tolist(), balances, intent.index.tolist(), strict=True
-    ):
+    rows = zip(intent.parts.tolist(), balances, intent.index.tolist(), strict=True)
+    for (cohort, own, count), balance, index in rows:
         if times[cohort] == 1 and count == balance[3]:
             where[cohort, own] = cohort
         else:
@@ -461,9 +459,8 @@ def _stored(connection: Connection, state: State, charged: Event, unclamped: flo
     found = find(connection, str(charged.release), "result")
     if found is not None:
         return state, found
-    event = books.next_event(
-        state.head, "result", {"charge": charged.seq, "unclamped": unclamped.hex()}, charged.release
-    )
+    facts = {"charge": charged.seq, "unclamped": unclamped.hex()}
+    event = books.next_event(state.head, "result", facts, charged.release)
     return write(connection, state, event), event
 
 

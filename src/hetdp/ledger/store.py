@@ -210,15 +210,10 @@ class Store:
         missing, that the table of cohorts says what the state says, and that no trigger of somebody else writes to it.
         """
         version, head = stamp(connection, lock=lock)
-        if version < SCHEMA:
-            raise LedgerError(
-                f"{self.name} has the older schema {version} (this hetdp writes {SCHEMA}); "
-                f"make a copy of it and run: hetdp ledger upgrade {self.name}"
-            )
-        if version > SCHEMA:
-            raise LedgerError(
-                f"{self.name} was written by a newer hetdp (schema {version}, this one knows {SCHEMA}); update hetdp"
-            )
+        if version != SCHEMA:
+            newer, older = "update hetdp", f"make a copy of it and run: hetdp ledger upgrade {self.name}"
+            which, remedy = ("newer", newer) if version > SCHEMA else ("older", older)
+            raise LedgerError(f"{self.name} has the {which} schema {version} (this hetdp writes {SCHEMA}); {remedy}")
         state = self.state
         for known in {known for known in (state.head, *outside) if known is not None}:
             _check_known(connection, known, head, self.name)

@@ -23,7 +23,7 @@ SCHEMA = 2
 
 TABLES = {
     "hetdp_ledger": """
-        one SMALLINT PRIMARY KEY CHECK (one = 1), version INTEGER NOT NULL, ident TEXT NOT NULL,
+        one SMALLINT NOT NULL PRIMARY KEY CHECK (one = 1), version INTEGER NOT NULL, ident TEXT NOT NULL,
         seq BIGINT NOT NULL, hash TEXT NOT NULL""",
     "hetdp_event": """
         seq {number} PRIMARY KEY, kind TEXT NOT NULL, release TEXT,
