@@ -14,7 +14,7 @@ from table import Bar, Row
 
 from hetdp import Interval
 from hetdp.ledger import Ledger, Request, Rule
-from hetdp.ledger.release import _charged
+from hetdp.ledger.charge import _charged
 
 PEOPLE = 10**6
 COHORTS = 10**3
@@ -78,7 +78,7 @@ def _charges(ledger: Ledger) -> Callable[[], object]:
 
     def charge() -> object:
         request = Request(f"r{next(numbers)}", Rule.given(share=1e-4), Interval(0, 1))
-        return ledger._books.change(lambda connection, state: _charged(connection, state, request))
+        return ledger._store.change(lambda connection, state: _charged(connection, state, request))
 
     return charge
 

@@ -9,7 +9,7 @@ import psycopg
 import pytest
 
 import postgres
-from hetdp.ledger import Ledger, store
+from hetdp.ledger import Ledger, tables
 
 PEOPLE = [f"p{i:03}" for i in range(200)]
 VALUES = [0.25, 0.75] * 100
@@ -80,14 +80,14 @@ DROP_FUNCTIONS = ("DROP FUNCTION hetdp_refuse", "DROP FUNCTION hetdp_refuse_othe
 
 def drop_guards(where):
     if "://" in where:
-        execute(where, *[f"ALTER TABLE {table} DISABLE TRIGGER ALL" for table in store.TABLES.tables])
+        execute(where, *[f"ALTER TABLE {table} DISABLE TRIGGER ALL" for table in tables.TABLES])
     else:
-        names = [words[2] for words in map(str.split, store.guards("sqlite"))]
+        names = [words[2] for words in map(str.split, tables.GUARDS["sqlite"])]
         execute(where, *[f"DROP TRIGGER {name}" for name in names])
 
 
 def restore_guards(where):
     if "://" in where:
-        execute(where, *[f"ALTER TABLE {table} ENABLE TRIGGER ALL" for table in store.TABLES.tables])
+        execute(where, *[f"ALTER TABLE {table} ENABLE TRIGGER ALL" for table in tables.TABLES])
     else:
-        execute(where, *store.guards("sqlite"))
+        execute(where, *tables.GUARDS["sqlite"])

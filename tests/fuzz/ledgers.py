@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import hetdp
-from hetdp.ledger.chain import canonical
+from hetdp.ledger.books import canonical
 
 from .oracle import FOLDER, said
 

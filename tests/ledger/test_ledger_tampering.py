@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import pytest
 
-from hetdp.ledger import ChargedError, Ledger, LedgerError, books
-from hetdp.ledger import persons as ledger_persons
-from hetdp.ledger import release as ledger_release
-from hetdp.ledger.chain import Event
+import hetdp.ledger
+from hetdp.ledger import ChargedError, Ledger, LedgerError, store
+from hetdp.ledger import charge as ledger_charge
+from hetdp.ledger.books import Event
 from ledgers import drop_guards, execute, restore_guards
 
 STRICT, OPEN = "strict", [f"open{i}" for i in range(100)]
@@ -83,13 +83,13 @@ MOVES = [moved, swapped, rewritten, renamed, unguarded]
 
 def attack_on_members(where, move, monkeypatch, *, reopened):
     """Return the ε at which the strict person's value was used; None if no value was read."""
-    read, used = ledger_persons.tally_of, []
+    read, used = hetdp.ledger._tally_of, []
 
     def watched(rows, places, plan):
         used.append(float(plan.levels.epsilon[places[STRICT]]))
         return read(rows, places, plan)
 
-    monkeypatch.setattr(ledger_persons, "tally_of", watched)
+    monkeypatch.setattr(hetdp.ledger, "_tally_of", watched)
     ledger = Ledger.create(where)
     ledger.enroll({STRICT: 0.01, **dict.fromkeys(OPEN, 2)})
     if reopened:
@@ -117,11 +117,10 @@ def test_rows_101_and_102_nobody_is_counted_in_a_cohort_to_which_no_event_brough
 
 @pytest.mark.parametrize("move", MOVES, ids=lambda move: move.__name__)
 def test_control_rows_101_and_102_the_attack_succeeds_where_members_are_not_compared(where, move, monkeypatch):
-    def as_before(connection, _, upto, __):
-        event = next(event for event in books.events(connection) if event.seq == upto)
-        return event, books.members(connection, upto)
+    def as_before(connection, _, charged, __):
+        return ledger_charge.members(connection, charged.seq)
 
-    monkeypatch.setattr(ledger_release, "checked_members", as_before)
+    monkeypatch.setattr(ledger_charge, "charged_people", as_before)
     used = attack_on_members(where, move, monkeypatch, reopened=True)
     assert used > 0.1, f"the strict person allowed 0.01 and was used at {used}"
 
@@ -167,7 +166,7 @@ def test_rows_101_and_102_a_release_that_is_resumed_compares_members_too(where, 
     def cut_off(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(ledger_persons, "tally_of", cut_off)
+    monkeypatch.setattr(hetdp.ledger, "_tally_of", cut_off)
     with pytest.raises(ChargedError):
         ledger.mean([1.0] * 101, **request)
     monkeypatch.undo()
@@ -182,26 +181,26 @@ def forged(where, folder, monkeypatch):
     with Ledger.create(folder / "decoy.db") as decoy:
         decoy.enroll({STRICT: 900, **dict.fromkeys(OPEN, 1000)})
         decoy.mean([0.0] * 101, person=[STRICT, *OPEN], bounds=(0, 1), spend=2, release_id="may")
-        charge = decoy._books.read(lambda connection, _: books.find(connection, "may", "charge"))
-    real = ledger_release.find
+        charge = decoy._store.read(lambda connection, _: store.find(connection, "may", "charge"))
+    real = ledger_charge.find
     (row,) = selected(where, "SELECT seq, at, hash FROM hetdp_event WHERE seq = 2")
     false = Event(row[0], "charge", "may", row[1], charge.body, row[2])
 
     def find(connection, release, kind):
         return false if kind == "charge" else real(connection, release, kind)
 
-    monkeypatch.setattr(ledger_release, "find", find)
+    monkeypatch.setattr(ledger_charge, "find", find)
 
 
 def attack_by_a_forged_charge(where, folder, monkeypatch):
     """Return the ε at which the strict person's value was used; None if no value was read."""
-    read, used = ledger_persons.tally_of, []
+    read, used = hetdp.ledger._tally_of, []
 
     def watched(rows, places, plan):
         used.append(float(plan.levels.epsilon[places[STRICT]]))
         return read(rows, places, plan)
 
-    monkeypatch.setattr(ledger_persons, "tally_of", watched)
+    monkeypatch.setattr(hetdp.ledger, "_tally_of", watched)
     with Ledger.create(where) as ledger:
         ledger.enroll({STRICT: 0.01, **dict.fromkeys(OPEN, 2)})
         forged(where, folder, monkeypatch)
@@ -217,11 +216,11 @@ def test_row_101_a_charge_that_is_not_in_the_history_is_not_carried_out(where, t
 
 
 def test_control_row_101_the_attack_succeeds_where_the_charge_is_not_compared(where, tmp_path, monkeypatch):
-    real = ledger_release.checked_members
+    def as_before(connection, book, charged, name):
+        (there,) = (
+            dict(there) for event, there in ledger_charge.replayed(connection, book, name) if event.seq == charged.seq
+        )
+        return there
 
-    def as_before(connection, book, upto, name):
-        found = ledger_release.find(connection, "may", "charge")
-        return found, real(connection, book, upto, name)[1]
-
-    monkeypatch.setattr(ledger_release, "checked_members", as_before)
+    monkeypatch.setattr(ledger_charge, "charged_people", as_before)
     assert attack_by_a_forged_charge(where, tmp_path, monkeypatch) > 0.1

@@ -137,7 +137,7 @@ def budgets(cell, said):
     with Ledger.create("budgets.db") as ledger:
         ledger.enroll(dict(zip(ids, EPSILONS, strict=True)))
         listen = lambda _c, _cursor, statement, *_: said.append(statement)  # noqa: E731
-        sqlalchemy.event.listen(ledger._books.store.engine, "before_cursor_execute", listen)
+        sqlalchemy.event.listen(ledger._store.engine, "before_cursor_execute", listen)
         released = ledger.mean(people(cell), person=ids, bounds=(LO, HI), release_id="may", spend=0.1)
         return released, repr(ledger.balances()), ledger.verify().charges
 

@@ -22,9 +22,9 @@ import sqlalchemy as sa
 import postgres
 from hetdp import InputError
 from hetdp.core.domain import Interval
-from hetdp.ledger import UNLIMITED, LedgerError, Request, Rule, books
-from hetdp.ledger import release as ledger_release
-from hetdp.ledger.chain import next_event
+from hetdp.ledger import UNLIMITED, LedgerError, Request, Rule
+from hetdp.ledger import charge as ledger_charge
+from hetdp.ledger.books import next_event
 from hetdp.server import access, create_app, publish, run, store, studies, tables
 from hetdp.server.access import RefusedError
 from hetdp.server.store import ChangedError, Register
@@ -378,17 +378,17 @@ def test_row_100_a_wave_has_one_number_also_if_the_database_refuses_to_store_it(
     settings, drawn = settings_for(tmp_path), []
     with served(settings) as site:
         world, key = World(settings, site, "open"), site.key
-        real = ledger_release._stored
+        real = ledger_charge._stored
 
         def refuses(connection, book, charged, number):
             drawn.append(number)
             raise LedgerError("planted")
 
-        monkeypatch.setattr(ledger_release, "_stored", refuses)
+        monkeypatch.setattr(ledger_charge, "_stored", refuses)
         for _ in range(3):
             assert site.publish(world.study).json()["error"]["code"] == "ledger"
             assert world.victim.delete("/api/answer").status_code == 409, "it was read, and has a number"
-        monkeypatch.setattr(ledger_release, "_stored", real)
+        monkeypatch.setattr(ledger_charge, "_stored", real)
     with served(settings) as site:
         site.curator.headers["Authorization"] = f"Bearer {key}"
         result = site.publish(world.study).json()["result"]
@@ -478,14 +478,14 @@ def forge(settings, world, wave, allowed, changes, monkeypatch):
     """Have a publication fail before its charge, then append one of the attacker's own to the ledger."""
     study = next(row for row in world.rows(tables.studies) if row["id"] == world.study)
     share = json.loads(study["waves"])[wave]["share"]
-    real = ledger_release._charge_now
+    real = ledger_charge._charge_now
 
     def fails(*_):
         raise LedgerError("planted")
 
-    monkeypatch.setattr(ledger_release, "_charge_now", fails)
+    monkeypatch.setattr(ledger_charge, "_charge_now", fails)
     assert world.site.publish(world.study, wave).json()["error"]["code"] == "ledger"
-    monkeypatch.setattr(ledger_release, "_charge_now", real)
+    monkeypatch.setattr(ledger_charge, "_charge_now", real)
     name, about = f"{world.study}-{wave}", {"study": world.study, "wave": wave}
     request = Request(name, Rule.given(share=share), Interval(0, 10), people=allowed, about=about)
     plan = {
@@ -494,7 +494,7 @@ def forge(settings, world, wave, allowed, changes, monkeypatch):
     }  # fmt: skip
 
     def append(connection, book):
-        cohort = books.members(connection, book.head.seq, [world.person])[world.person]
+        cohort = ledger_charge.members(connection, book.head.seq, [world.person])[world.person]
         facts = {
             "request": request.facts,
             "plan": plan | {name: cell for name, cell in changes.items() if name != "place"},
@@ -503,11 +503,11 @@ def forge(settings, world, wave, allowed, changes, monkeypatch):
             "people": {"people": len(allowed), "used_up": 0, "frozen": 0, "short": 0},
         }
         event = next_event(book.head, "charge", facts, name)
-        return books.write(connection, book, event), event
+        return ledger_charge.write(connection, book, event), event
 
     ledger = world.site.app.state.publisher.ledger
     ledger.enroll({row["id"]: row["epsilon"] for row in world.rows() if row["answer"] is not None})
-    ledger._books.change(append)
+    ledger._store.change(append)
 
 
 @pytest.mark.parametrize("what", FORGED)

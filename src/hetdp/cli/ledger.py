@@ -158,19 +158,3 @@ def export(
     with _opened(where, head_file) as found:
         found.export(output, what=what)
     show({"file": str(output), "what": what} if as_json else f"{output}: {what}")
-
-
-@ledger.command()
-def plot(
-    where: Where,
-    *,
-    output: Annotated[Path, typer.Option("--output", "-o", help="The picture to write: .png, .svg or .pdf.")],
-    force: options.Force = False,
-    head_file: options.HeadFile = None,
-    as_json: options.Json = False,
-) -> None:
-    """Draw what every tier had left after each release."""
-    writable(output, [where], force=force, picture=True)
-    with _opened(where, head_file) as found:
-        found.plot(output)
-    show({"file": str(output)} if as_json else f"{output}: what every tier had left")

@@ -2,9 +2,9 @@
 
 A person's budget is a promise for their lifetime with the data's owner. A release is charged exactly what it really
 spent, min(ε, t) in the paper's words, rounded up to 10⁻⁹: what is saturated stays for later releases. The composition
-theorem and its proof are in the documentation; the modules carry the rest of the argument: `amounts` (a charge never
-passes what is left), `release` (no result without its charge), `chain` (an old copy is noticed), `books` (people are
-counted where the events put them).
+theorem and its proof are in the documentation; the modules carry the rest of the argument: `books` (a charge never
+passes what is left), `charge` (no result without its charge, people are counted where the events put them), `store`
+(an old copy is noticed). What a release does not need is in `tables` and `history`.
 
 Who keeps the values elsewhere than in a file or a frame, as the server does, uses `Ledger.carry_out` with a `Request`
 and a function that reads them. Amounts are then in the ledger's units: `budget_units` and `Rule.allowed` say what a
@@ -13,27 +13,37 @@ person allows, `level` the ε of that, and `charges` what a plan costs at each o
 
 from __future__ import annotations
 
+import os
+import re
 import weakref
+from collections import Counter
 from collections.abc import Iterable, Mapping
+from contextlib import closing
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from hetdp.core.accuracy import unit_variance
-from hetdp.core.domain import Interval
+from hetdp.core.domain import BAD_ID, GRID, LONGEST_ID, NOT_IN_ID, Interval
+from hetdp.core.levels import joined_names
+from hetdp.core.plan import Plan
 from hetdp.errors import ChargedError, InputError, LedgerError, OtherRequestError
 from hetdp.estimators import find as find_method
-from hetdp.sources import Form
+from hetdp.sources import Form, Source
+from hetdp.sources.people import normal
+from hetdp.tally.groupby import Table
+from hetdp.tally.tally import Tally
 
 if find_spec("sqlalchemy") is None:  # the modules below need it
     raise LedgerError("a ledger needs SQLAlchemy; install it with: pip install 'hetdp[sql]'")
 
-from . import books, history, persons
-from .amounts import UNLIMITED, Rule, budget_units, charges, level
+from . import charge, history
+from .books import UNLIMITED, Rule, budget_units, charges, level
+from .charge import Enrolled, Keeper, LedgerRelease, Read, Request
 from .history import Balance, Entry, Forecast, Verified
-from .persons import Enrolled
-from .release import Keeper, LedgerRelease, Read, Request, carry_out
-from .store import PathName
+from .store import PathName, Store, find
 
 __all__ = [
     "UNLIMITED", "Balance", "ChargedError", "Enrolled", "Entry", "Forecast", "Keeper", "Ledger", "LedgerError",
@@ -76,34 +86,37 @@ class Ledger:
     """
 
     def __init__(self, where: PathName, *, expect_head: str | None = None, head_file: PathName | None = None) -> None:
-        self._books = books.Books(where, head_file, expect_head)
-        weakref.finalize(self, self._books.close)
+        self._store = Store(where, head_file)
+        self._store.check(expect_head)
+        weakref.finalize(self, self._store.close)
 
     @classmethod
     def create(cls, where: PathName, *, head_file: PathName | None = None) -> Ledger:
         """Make a new, empty ledger and open it."""
-        books.make(where, head_file)
+        with closing(Store(where, head_file, new=True)) as store:
+            store.create()
         return cls(where, head_file=head_file)
 
     @classmethod
     def upgrade(cls, where: PathName, *, head_file: PathName | None = None) -> Ledger:
         """Bring a ledger that an older hetdp wrote to the schema of this one, and open it."""
-        books.upgrade(where, head_file)
+        with closing(Store(where, head_file)) as store:
+            store.upgrade()
         return cls(where, head_file=head_file)
 
     @property
     def name(self) -> str:
         """The file or address, without a password."""
-        return self._books.name
+        return self._store.name
 
     @property
     def head(self) -> str:
         """The number and hash of the last event. Written down elsewhere, it proves later that nothing was undone."""
-        return self._books.read(lambda _, state: str(state.head))
+        return self._store.read(lambda _, state: str(state.head))
 
     def close(self) -> None:
         """Close the database."""
-        self._books.close()
+        self._store.close()
 
     def __enter__(self) -> Ledger:
         return self
@@ -112,7 +125,7 @@ class Ledger:
         self.close()
 
     def __repr__(self) -> str:
-        return f"Ledger({self.name!r}, {self._books.state.people:,} people)"
+        return f"Ledger({self.name!r}, {self._store.state.people:,} people)"
 
     def enroll(
         self,
@@ -138,9 +151,9 @@ class Ledger:
         form
             How a delimited file is written.
         """
-        budgets, names = persons.budgets_of(source, person, budget, {} if tiers is None else tiers, form or Form())
-        enrolled = self._books.change(lambda connection, state: persons.enroll(connection, state, budgets, names))
-        self._books.flush_head()
+        budgets, names = _budgets_of(source, person, budget, {} if tiers is None else tiers, form or Form())
+        enrolled = self._store.change(lambda connection, state: charge.enroll(connection, state, budgets, names))
+        self._store.flush_head()
         return enrolled
 
     def mean(  # noqa: PLR0913  one parameter an aspect of a release
@@ -183,7 +196,7 @@ class Ledger:
         form
             How a delimited file is written.
         """
-        (name,) = persons.clean_ids([release_id], "release id")
+        (name,) = _clean_ids([release_id], "release id")
         interval = Interval.of(bounds).ordinary()
         if variance is not None:
             unit_variance(variance, interval)
@@ -192,13 +205,13 @@ class Ledger:
                 f"{method} keeps people one by one and cannot be used with a ledger; choose another method"
             )
         rule = Rule.given(spend=spend, share=share, share_left=share_left)
-        read = persons.source_of(source, value, person, form)
+        read = _source_of(source, value, person, form)
         read.check()
         files = [Path(name).name for name in read.names] or None
         about = {"value": value, "user": person if isinstance(person, str) else None, "files": files}
         limits, quotes = _limits(people, read), people != "source"
         request = Request(name, rule, interval, method, variance, limits, about, quotes=quotes)
-        return self.carry_out(request, lambda levels, plan: persons.tally_of(read, levels, plan))
+        return self.carry_out(request, lambda levels, plan: _tally_of(read, levels, plan))
 
     def carry_out(self, request: Request, read: Read, keeper: Keeper | None = None) -> LedgerRelease:
         """Charge a release, compute it, store it and return it; what of this is done already is not done again.
@@ -215,37 +228,37 @@ class Ledger:
             For an owner who does not trust the ledger's database: whoever can make a statement fail there after having
             seen it would otherwise get a second draw for one charge.
         """
-        return carry_out(self._books, request, read, keeper)
+        return charge.carry_out(self._store, request, read, keeper)
 
     def balance(self, person: str) -> Balance:
         """Return what a person asked for, has spent and has left."""
-        ids = persons.clean_ids([person])
-        found = self._books.read(lambda connection, state: history.balances(connection, state, ids))
+        ids = _clean_ids([person])
+        found = self._store.read(lambda connection, state: history.balances(connection, state, ids))
         if not found:
             raise InputError(f"{ids[0][:64]!r} is not enrolled; ids are exact text: '007' is not '7'")
         return found[0]
 
     def balances(self) -> list[Balance]:
         """Return the balances of everybody, in the order of their ids."""
-        return self._books.read(history.balances)
+        return self._store.read(history.balances)
 
     def cohorts(self) -> list[Balance]:
         """Return the balances of groups of people with the same budget who have spent the same."""
-        return self._books.read(lambda _, state: [Balance.of(c, state) for c in state.cohorts.values() if c.people])
+        return self._store.read(lambda _, state: [Balance.of(c, state) for c in state.cohorts.values() if c.people])
 
     def charged(self, release_id: str) -> bool:
         """Say whether a release was charged; it may have no result yet."""
-        return self._books.read(lambda connection, _: books.find(connection, release_id, "charge")) is not None
+        return self._store.read(lambda connection, _: find(connection, release_id, "charge")) is not None
 
     def history(self) -> list[Entry]:
         """Return everything that happened, in order."""
-        found = self._books.read(lambda connection, _: history.entries(connection))
-        self._books.flush_head()  # it has results
+        found = self._store.read(lambda connection, _: history.entries(connection))
+        self._store.flush_head()  # it has results
         return found
 
     def verify(self, *, expect_head: str | None = None) -> Verified:
         """Check the whole ledger from its first event on, and return what was found; raise at the first fault."""
-        return self._books.read(lambda connection, state: history.verify(connection, state, self.name), expect_head)
+        return self._store.read(lambda connection, state: history.verify(connection, state, self.name), expect_head)
 
     def forecast(
         self,
@@ -269,19 +282,13 @@ class Ledger:
         """
         rule = Rule.given(spend=spend, share=share, share_left=share_left)
         ask = {"bounds": Interval.of(bounds).ordinary(), "method": method, "variance": variance}
-        return history.forecast(self._books.read(lambda _, state: state), rule, ask, releases)
+        return history.forecast(self._store.read(lambda _, state: state), rule, ask, releases)
 
     def export(self, path: PathName, *, what: str = "balances") -> None:
         """Write everybody's balance, or the history, to a .csv or .json file."""
         if what not in {"balances", "history"}:
             raise InputError(f"what can be exported is 'balances' or 'history' (got {str(what)[:64]!r})")
-        target = history.writable("an export", path, ".csv", ".json")
-        history.export(target, self.balances() if what == "balances" else self.history())
-
-    def plot(self, path: PathName) -> None:
-        """Write a picture of the budgets over the releases (.png, .svg or .pdf)."""
-        target = history.writable("a picture", path, ".png", ".svg", ".pdf")
-        history.draw(target, *self._books.read(lambda connection, _: history.curves(connection)))
+        history.export(path, self.balances if what == "balances" else self.history)
 
 
 def _limits(people: Any, read: Any) -> dict[str, int] | None:
@@ -290,10 +297,141 @@ def _limits(people: Any, read: Any) -> dict[str, int] | None:
             return None
         if people != "source":
             raise InputError(f"people is 'enrolled', 'source' or a list of ids (got {people[:64]!r})")
-        return dict.fromkeys(persons.ids_of(read), UNLIMITED)
-    ids = persons.clean_ids(people)
+        return dict.fromkeys(_ids_of(read), UNLIMITED)
+    ids = _clean_ids(people)
     if len(set(ids)) < len(ids):  # in a mapping: two ways to write one id
         raise InputError("an id stands twice among the people, perhaps in two Unicode forms; name everybody once")
     if isinstance(people, Mapping):
         return {p: budget_units(cell, f" for {p!r}") for p, cell in zip(ids, people.values(), strict=True)}
     return dict.fromkeys(ids, UNLIMITED)
+
+
+# --- Ids and enrolment
+
+_BAD = re.compile(f"{NOT_IN_ID}|[\ud800-\udfff]")  # half a surrogate pair cannot be written down
+
+
+def _clean_ids(ids: Iterable[Any], what: str = "id") -> list[str]:
+    r"""Return ids as they are kept: text in Unicode's normal form C, otherwise exact; a bad one raises.
+
+    >>> _clean_ids(["007", "7", "Zoe\u0308"]) == ["007", "7", "Zoë"]
+    True
+    """
+    found = []
+    for number, cell in enumerate(ids, 1):
+        if not isinstance(cell, str):
+            raise InputError(
+                f"an id must be text (got {type(cell).__name__} at {what} {number}); write numbers as text: '007' is "
+                "not '7'"
+            )
+        text = normal(cell) if len(cell) <= LONGEST_ID else cell
+        if not text:
+            raise InputError(f"an id must not be empty (at {what} {number})")
+        if len(text) > LONGEST_ID or _BAD.search(text):
+            raise InputError(f"an id {BAD_ID} (at {what} {number})")
+        found.append(text)
+    return found
+
+
+def _budgets_of(
+    source: Any, person: Any, budget: Any, tiers: Mapping[str, Any], form: Form
+) -> tuple[dict[str, int], dict[int, str]]:
+    """Return {person: units} and the names of tiers by their budget; a bad id or budget raises and names its place."""
+    if not isinstance(tiers, Mapping) or not all(isinstance(name, str) for name in tiers):
+        raise InputError(f"tiers are a mapping of names to budgets, such as {{'open': 1}} (got {type(tiers).__name__})")
+    known = {name: budget_units(cell, f" for tier {name!r}") for name, cell in tiers.items()}
+    if isinstance(person, str) or isinstance(source, (str, os.PathLike)):
+        ids, cells = _table(source, person, budget, tiers, form)
+    elif person is not None or not isinstance(source, Iterable) or isinstance(source, Mapping) != (budget is None):
+        raise InputError("enrol a mapping {id: budget}, ids with budget=…, or a table with person=… and budget=…")
+    else:
+        ids, one = _clean_ids(source), isinstance(budget, str) or not isinstance(budget, Iterable)
+        cells = list(source.values()) if isinstance(source, Mapping) else [budget] * len(ids) if one else list(budget)
+        if len(ids) != len(cells):
+            raise InputError(f"everybody needs one budget (got {len(ids)} ids and {len(cells)} budgets)")
+        for who, cell in zip(ids, cells, strict=True) if tiers else ():
+            if cell not in tiers:
+                said = ", ".join(map(repr, tiers))
+                raise InputError(f"unknown tier {str(cell)[:64]!r} for {who[:64]!r}; the tiers are {said}")
+        cells = [tiers[cell] for cell in cells] if tiers else cells
+    # Most people have one of a few budgets, and each is read once. Its type belongs to it: to a dict True is 1.
+    some = {(type(cell), cell): who for who, cell in zip(ids, cells, strict=True)}
+    units = {key: budget_units(key[1], f" for {who[:64]!r}") for key, who in some.items()}
+    found = {who: units[type(cell), cell] for who, cell in zip(ids, cells, strict=True)}
+    if len(found) < len(ids):
+        ((twice, _),) = Counter(ids).most_common(1)
+        raise InputError(f"an id comes twice, such as {twice[:64]!r}; everybody is enrolled once with one budget")
+    names = joined_names((amount, name) for name, amount in known.items())
+    return found, {int(amount): name for amount, name in names.items()}
+
+
+def _table(source: Any, person: Any, budget: Any, tiers: Mapping[str, Any], form: Form) -> tuple[list[str], list[Any]]:
+    """Return the ids and budgets of a table. A budget is read as an ε is: a number, inf, public or a tier."""
+    if not isinstance(person, str) or not isinstance(budget, str):
+        raise InputError("enrolling a table needs the names of two columns: person=… and budget=…")
+    people = Source.of(source, value=None, epsilon=budget, person=person, tiers=tiers, form=form, counts_only=True)
+    ids: list[str] = []
+    cells: list[Any] = []
+    for batch in people.batches():
+        ids += _clean_ids(batch.texts[person].to_list(), "row")
+        cells += batch.epsilon.tolist()
+    if not ids:
+        raise InputError("there is nobody to enrol; the table has no rows")
+    return ids, cells
+
+
+# --- The rows of a source: before the charge who they are about, after it their values
+
+
+def _source_of(source: Any, value: str | None, person: Any, form: Form | None = None) -> Source:
+    """Return a source with values and the ids of whom they are about; nothing is read."""
+    if person is None:
+        raise InputError("a ledger needs to know who a row is about; name the column of ids: person=…")
+    found = Source.of(source, value=value, epsilon=1.0, person=person, rows="average", form=form or Form())
+    if found.ids is not None:
+        sizes = [len(some) if hasattr(some, "__len__") else None for some in (source, found.ids)]
+        if None in sizes or sizes[0] != sizes[1]:
+            raise InputError(
+                f"values and ids must be sequences with one entry a row (of lengths {sizes[0]}, {sizes[1]})"
+            )
+    return found
+
+
+def _ids_of(people: Source) -> list[str]:
+    """Return the ids of a source whose rows are public, one row per person. What stands in other columns is not used.
+
+    No message quotes an id: on a damaged line of a delimited file it may be a piece of the value beside it.
+    """
+    column = str(people.asked.person)
+    ids = _clean_ids(cell for batch in people.batches() for cell in batch.texts[column].to_list())
+    if len(set(ids)) < len(ids):
+        raise InputError("an id stands on more than one row; here everybody has one row")
+    return ids
+
+
+def _tally_of(people: Source, levels: Mapping[str, int], plan: Plan) -> Tally:
+    """Return the tally of those who take part; `levels` has the index of each one's level in the plan.
+
+    Claim. It adds one code in {0…Q} for each of them, whatever rows the source has: nobody's values, and nobody's
+    presence in the source, changes who is counted or raises.
+
+    Argument. A person's code is the average of the codes of their rows, rounded in integers as everywhere; without a
+    row it is the midpoint. A row of somebody who does not take part is nobody's, and so is one whose id no person can
+    have: such a text is none of the clean ids here. Counts come from the plan. Who has ε = 0 is not in `levels`: their
+    values are not looked at.
+    """
+    row_of = {person: i for i, person in enumerate(levels)}
+    total, rows = np.zeros((2, len(row_of)), np.int64)
+    for batch in people.batches():
+        ids = batch.texts[str(people.asked.person)].to_list()
+        at = np.array([row_of.get(normal(cell), -1) if isinstance(cell, str) else -1 for cell in ids], dtype=np.int64)
+        mine = at >= 0
+        found = np.asarray(batch.values)[mine]
+        codes = plan.interval.codes(found, np.empty(found.size), np.empty(found.size, dtype=bool))
+        np.add.at(total, at[mine], codes.astype(np.int64))
+        np.add.at(rows, at[mine], 1)
+    code = np.where(rows > 0, plan.interval.average(total, np.maximum(rows, 1)), GRID // 2)
+    sums = np.zeros(len(plan.levels), np.int64)
+    np.add.at(sums, np.fromiter(levels.values(), np.int64, len(levels)), code)
+    table = Table.single(plan.levels.epsilon, plan.levels.count, sums, rounded=plan.levels.rounded)
+    return Tally(table, plan.interval, plan.levels.names)

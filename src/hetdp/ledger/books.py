@@ -1,312 +1,497 @@
-"""An open ledger: what is read is checked against the chain, what is written extends it, people are where events say.
+"""The books of a ledger in exact integers: amounts of privacy, events in a hash chain, and what they add up to.
 
-Every transaction checks the chain of the events that are new to it, and that balances are what the charges add up to.
-`history.verify` checks the rest: the file's pages, the triggers, who moved to which cohort and when, and that every
-charge is what its plan spends.
+Amounts are whole units of 10⁻⁹ ε: budgets rounded down, spends rounded up.
 
-Who is in which cohort is also checked by every release, after its charge and before a value is read
-(`checked_members`): a person moved to another cohort behind the ledger's back would otherwise be counted at an ε that
-was never theirs to spend.
+Claim. Let `left` be what a person has left, in units, and ε = `level(left)`, the largest double not above left·10⁻⁹.
+A plan made with ε charges this person, by `charges`, at most `left`.
 
-Claim. `checked_members` returns the people of the events, or raises.
+Argument. The exact check of `privacy.exact` gives C/s ≤ ε⁻ for the noise scale s and how far one person can move the
+noisy sum, C = cost(W) (for a mean the integer weight W itself), and ε⁻ < ε ≤ left·10⁻⁹. So 10⁹·C/s < left, and as
+`left` is whole, ⌈10⁹·C/s⌉ ≤ left. Both steps are decided in integers: a double is an exact quotient of two integers.
 
-Argument. Each event that moves people carries, for each cohort, a digest of the ids that came to it, and is itself
-covered by the hash chain, which must end at the head that this ledger has seen. Rows of people are compared event by
-event: a row too many, too few, renamed, under another event or in another cohort changes a digest or a count, and so
-does a swap of two people that leaves all counts as they are. Where somebody came from is compared too, so a false row
-that was used for a later move and then taken away is noticed.
+Whoever changes, removes or reorders an event changes every hash after it, so the last hash, the head, stands for the
+whole history. A chain does not keep somebody who can write to the database from making a new one, and an old copy of a
+ledger has forgotten charges: using it would overspend. So the head is also kept in a file, see `store`.
+
+Columns of numbers in an event are lists while they are short. A charge of a thousand cohorts has six thousand numbers,
+and in digits these took longer than the charge itself. So a long column is one text: how a number is kept, `f8`
+(IEEE 754) or `u1`, `u2`, `u4`, `u8` (unsigned, of so many bytes), a colon, and base64 of the numbers, little-endian.
 """
 
 from __future__ import annotations
 
+import binascii
+import decimal
 import hashlib
-import secrets
-import threading
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
-from itertools import groupby
-from typing import Any, TypeVar
+import json
+import math
+import numbers
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from fractions import Fraction
+from functools import cached_property
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
-import sqlalchemy as sa
-from sqlalchemy import Connection
+from numpy.typing import NDArray
 
-from hetdp.errors import HetdpError, LedgerError
+from hetdp.core.domain import Interval, epsilon_of
+from hetdp.core.levels import Levels
+from hetdp.core.plan import Plan
+from hetdp.errors import InputError, LedgerError
+from hetdp.privacy.exact import NoiseTerm
+from hetdp.statistics.mean import Mean
 
-from . import store
-from .chain import GENESIS, Event, Head, State, checked, next_event, read_head, refused, write_head
-from .store import PathName, run
+UNIT = 10**9
+"""Units in one ε."""
 
-T = TypeVar("T")
-_FEW = 500
-"""So many people are asked for by their ids; of more, all are read."""
+UNLIMITED = 10**18
+"""The budget of people whose value is public. What they spend is written down as well, up to this number."""
+
+Kind = Literal["spend", "share", "share_left"]
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
 
 
-class Books:
-    """An open ledger: its database, its state after the events that were read so far, the head outside."""
+def budget_units(cell: Any, where: str = "") -> int:
+    """Return a lifetime budget in units, rounded down; `inf` and `public` give `UNLIMITED`.
 
-    def __init__(self, where: PathName, head_file: PathName | None, expect_head: str | None = None) -> None:
-        self.store, self.state, self.lock = store.opened(where, head_file), State(), threading.RLock()
-        self.name = self.store.name  # the file or address, without a password
-        try:
-            self._check(expect_head)
-            self.flush_head()
-        except BaseException:  # whatever it is, no connection stays open to a ledger that is refused
-            self.close()
-            raise
+    A float is taken as the decimal number that Python prints for it, so 0.3 is three tenths.
 
-    def _check(self, expect_head: str | None) -> None:
-        beside = self.store.head_file
-        missing = beside is not None and read_head(beside) is None and expect_head is None
-        if self.read(lambda _, state: state.head.seq, expect_head) > 1 and missing:
-            raise LedgerError(
-                f"{beside} is missing, so an old copy of the ledger could not be noticed; bring it back, or open "
-                "the ledger with a head that you wrote down: --expect-head NUMBER:HASH"
+    >>> budget_units("0.3"), budget_units(0.3), budget_units(1e-10), budget_units("public") == UNLIMITED
+    (300000000, 300000000, 0, True)
+    """
+    value = epsilon_of(cell, where)
+    if math.isinf(value):
+        return UNLIMITED
+    if value * UNIT < 0.5:  # also keeps "1e-999999999" from becoming an enormous fraction
+        return 0
+    units = math.floor(_decimal(cell, value) * UNIT)
+    if units >= UNLIMITED:
+        raise InputError(f"a budget must be below 10⁹ (got {value:g}{where}); write inf if the value is public")
+    return units
+
+
+def _decimal(cell: Any, value: float) -> Fraction:
+    if isinstance(cell, numbers.Integral):
+        return Fraction(int(cell))
+    return Fraction(cell if isinstance(cell, (str, Fraction, decimal.Decimal)) else repr(value))
+
+
+def in_epsilon(units: int) -> float:
+    """Return units as an ε for reading: the nearest double, infinity if there is no limit."""
+    return math.inf if units >= UNLIMITED else units / UNIT
+
+
+def level(units: int) -> float:
+    """Return the largest double not above units·10⁻⁹; infinity if there is no limit.
+
+    >>> level(300_000_000), level(100_000_000)
+    (0.3, 0.09999999999999999)
+    """
+    if units >= UNLIMITED:
+        return math.inf
+    nearest = units / UNIT  # Python divides integers with one correct rounding
+    up, down = nearest.as_integer_ratio()
+    return nearest if up * UNIT <= units * down else math.nextafter(nearest, 0)
+
+
+def levels(units: Ints) -> Floats:
+    """Return `level` of many amounts at once.
+
+    The nearest double f = h + l is split into its first 32 bits and the other 21. As 10⁹ = 1953125·2⁹ and 1953125
+    has 21 bits, h·10⁹ and l·10⁹ are doubles without rounding, and so is units − h·10⁹, of two numbers that lie close
+    together: f·10⁹ > units is decided exactly. Amounts from 2⁵³ on are no doubles and are taken one by one.
+
+    >>> levels(np.array([0, 300_000_000, 100_000_000, UNLIMITED]))
+    array([0. , 0.3, 0.1, inf])
+    """
+    large = np.flatnonzero(units >= 2**53)
+    amounts = units.copy()
+    amounts[large] = 0
+    nearest = amounts / UNIT
+    first = (nearest.view(np.int64) >> 21 << 21).view(np.float64)
+    above = (nearest - first) * UNIT > amounts - first * UNIT
+    found = (nearest.view(np.int64) - above).view(np.float64)  # the double below has the bits of the integer below
+    found[large] = [level(amount) for amount in units[large].tolist()]
+    return found
+
+
+def charges(plan: Plan) -> Ints:
+    """Return what one person at each level of a plan spends: ⌈10⁹·C/s⌉ units, `UNLIMITED` where no noise protects."""
+    costs = plan.costs
+    found = np.where(costs > 0, UNLIMITED, 0)
+    for term in plan.noise:
+        part = slice(term.first, term.last)
+        up, down = term.scale.as_integer_ratio()  # of the scale, exactly
+        each = UNIT * down
+        found[part] = [min(-(-cost * each // up), UNLIMITED) for cost in costs[part].tolist()]
+    return found
+
+
+@dataclass(frozen=True)
+class Rule:
+    """How much a release may use of each person: ε at most, a share of the budget, or a share of what is left.
+
+    >>> Rule("spend", Fraction(1, 10)).allowed(budget=10**9, left=60_000_000)
+    60000000
+    >>> Rule("share", Fraction(1, 4)).allowed(budget=10**9, left=10**9)
+    250000000
+    """
+
+    kind: Kind
+    amount: Fraction
+
+    @classmethod
+    def given(cls, *, spend: Any = None, share: Any = None, share_left: Any = None) -> Rule:
+        """Return the rule that a caller gave; exactly one of the three must be there."""
+        named: dict[Kind, Any] = {"spend": spend, "share": share, "share_left": share_left}
+        said = [(kind, cell) for kind, cell in named.items() if cell is not None]
+        if len(said) != 1:
+            raise InputError(
+                f"say how much a release may use by one of --spend ε, --share of the budget or --share-left of what is "
+                f"left (got {len(said)} of them)"
             )
+        kind, cell = said[0]
+        value = epsilon_of(cell, f" for {kind}")
+        if kind == "spend" and (math.isinf(value) or budget_units(cell) < 1):
+            raise InputError(f"spend must be a number from 10⁻⁹ to 10⁹ (got {value:g}): the ε that a person may spend")
+        if kind != "spend" and not 0 < value <= 1:
+            raise InputError(f"{kind} must be above 0 and at most 1 (got {value:g}); 0.25 is a quarter")
+        return cls(kind, _decimal(cell, value))
 
-    def read(self, find: Callable[[Connection, State], T], expect_head: str | None = None) -> T:
-        """Return what a function finds in one moment of the ledger. It reads and no more: its errors mean damage."""
-        expected = None if expect_head is None else Head.parse(expect_head)
-        with self.lock:
-            outside = [read_head(self.store.head_file), expected]  # before the snapshot, see `chain`
+    def wanted(self, budget: Ints, left: Ints) -> Ints:
+        """Return what the release would use of people, in units, whether or not it is left.
 
-            def work(connection: Connection) -> T:
-                self.state = catch_up(connection, self.state, outside, self.name)
-                return find(connection, self.state)
-
-            with readable(self.name):
-                return self.store.transact(work)
-
-    def change(self, make: Callable[[Connection, State], tuple[State, T]]) -> T:
-        """Carry out one change under the ledger's lock; it is on disk when this returns.
-
-        The head outside is written too; call `flush_head` before anything of the change is shown.
+        People without a limit (their value is public) have none here either.
         """
-        with self.lock:
-            outside = read_head(self.store.head_file)
+        base = np.full_like(budget, UNIT) if self.kind == "spend" else budget if self.kind == "share" else left
+        up, down = self.amount.numerator, self.amount.denominator
+        if max(up, down) * max(1, int(base.max(initial=0))) < 2**63:
+            part = base * up // down
+        else:
+            part = np.array([min(units * up // down, UNLIMITED) for units in base.tolist()], dtype=np.int64)
+        return np.where(budget == UNLIMITED, UNLIMITED, part)
 
-            def work(connection: Connection) -> tuple[State, T]:
-                with readable(self.name):
-                    state = catch_up(connection, self.state, [outside], self.name, lock=True)
-                return make(connection, state)
+    def allowed(self, budget: int, left: int) -> int:
+        """Return what the release may use of a person, in units, never more than is left."""
+        return min(left, int(self.wanted(np.array([budget]), np.array([left]))[0]))
 
-            self.state, made = self.store.transact(work, writes=True)
-            write_head(self.store.head_file, self.state.head)
-            return made
-
-    def flush_head(self) -> None:
-        """Flush the head file. Call this before anything that was read or written is shown."""
-        with self.lock:
-            write_head(self.store.head_file, self.state.head, sync=True)
-
-    def close(self) -> None:
-        """Close the database."""
-        with self.lock:
-            self.store.close()
-
-
-def make(where: PathName, head_file: PathName | None) -> None:
-    """Make a new, empty ledger."""
-    with closing(store.opened(where, head_file, new=True)) as place, readable(place.name):
-        event = next_event(GENESIS, "open", {"ledger": secrets.token_hex(16)})
-
-        def work(connection: Connection) -> None:
-            store.create(connection, place.name, event.facts["ledger"], GENESIS.hash)
-            write(connection, State(), event)
-
-        place.transact(work, writes=True)
-
-
-def upgrade(where: PathName, head_file: PathName | None) -> None:
-    """Bring a ledger that an older hetdp wrote to the schema of this one."""
-    with closing(store.opened(where, head_file)) as place, readable(place.name):
-
-        def work(connection: Connection) -> None:
-            version, _ = _stamp(connection, place.name, lock=True)
-            store.migrate(connection, version, place.name)
-
-        place.transact(work, writes=True)
-
-
-@contextmanager
-def readable(name: str) -> Iterator[None]:
-    """Turn what a damaged entry brings about into one sentence: SQLite keeps a cell of any type in any column."""
-    try:
-        yield
-    except HetdpError:
-        raise
-    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError):
-        raise refused(f"{name} is damaged: it has an entry that no ledger writes") from None
+    def __str__(self) -> str:
+        words = {"spend": "ε a person", "share": "of each budget", "share_left": "of what is left"}
+        return f"{float(self.amount):g} {words[self.kind]}"
 
 
 # --- Events
 
+LONG = 64
+"""From how many numbers on a column is a text."""
 
-def events(connection: Connection, where: str = "seq > ?", cells: Sequence[Any] = (0,)) -> Iterator[Event]:
-    """Yield the events that a condition picks, in order."""
-    query = f"SELECT seq, kind, release, at, body, hash FROM hetdp_event WHERE {where} ORDER BY seq"  # noqa: S608  ours
-    return (Event(*row) for row in run(connection, query, cells))
+FORMAT = {"format": "hetdp-ledger-event", "version": 1, "statistic": "mean", "measure": "pure-epsilon"}
+"""What every event says about itself, and what one without these fields means: the first ledgers wrote none of them.
 
+Stored history keeps its meaning. Never remove a field, never change what a field or a value of it means; a new meaning
+gets a new value here. Whatever this package does not know is refused when an event is read (`Event.facts`): an older
+package must not guess what a newer one has charged.
+"""
 
-def find(connection: Connection, release_id: str, kind: str) -> Event | None:
-    """Return the charge or the result of a release, if there is one; raise if it was changed behind our back."""
-    with readable("the ledger"):
-        for event in events(connection, "release = ? AND kind = ?", (release_id, kind)):
-            return next(checked([event], _head_at(connection, event.seq - 1), "the ledger"))
-    return None
-
-
-def _head_at(connection: Connection, seq: int) -> Head:
-    """Return the head as of an event; where there is no such event, the head of an empty ledger."""
-    row = run(connection, "SELECT seq, hash FROM hetdp_event WHERE seq = ?", (seq,)).first()
-    return GENESIS if row is None else Head(*row)
+KINDS = ("open", "enroll", "charge", "result")
 
 
-def write(connection: Connection, before: State, event: Event, moved: Mapping[str, int] | None = None) -> State:
-    """Write one event, who moves to which cohort by it and what it does to the cohorts; return the state after it.
+def refused(why: str) -> LedgerError:
+    """Return the error of a ledger that cannot be trusted."""
+    return LedgerError(f"{why}; nothing is released from it")
 
-    The table of cohorts must say what the state before says, see `catch_up`. People come first, see
-    `store.member_guards`, and in the order of their ids, which suits the tree of the index.
+
+@dataclass(frozen=True)
+class Head:
+    """The last event of a ledger: its number and its hash. Written `12:9f86…`."""
+
+    seq: int
+    hash: str
+
+    def __str__(self) -> str:
+        return f"{self.seq}:{self.hash}"
+
+    @classmethod
+    def parse(cls, text: str) -> Head:
+        """Return a head that a person wrote down; the first 16 digits of the hash are enough."""
+        match = re.fullmatch(r"([0-9]{1,18}):([0-9a-f]{16,64})", str(text).strip())
+        if match is None:
+            raise InputError(
+                f"a head is written NUMBER:HASH, as `hetdp ledger verify` prints it (got {str(text)[:90]!r})"
+            )
+        return cls(int(match[1]), match[2])
+
+
+GENESIS = Head(0, hashlib.sha256(b"hetdp-ledger-1").hexdigest())
+
+
+@dataclass(frozen=True)
+class Event:
+    """One thing that happened: a ledger was opened, people enrolled, a release charged, its result stored.
+
+    Attributes
+    ----------
+    body
+        Canonical JSON.
+    at
+        The time by this machine's clock. It is shown and never decides anything: clocks go backwards.
     """
-    people = [(person, event.seq, cohort) for person, cohort in sorted((moved or {}).items())]
-    store.insert(connection, store.MEMBER, people)
-    state, known = before.after(event), len(before.table)
-    differs = np.ones(len(state.table), bool)
-    differs[:known] = (state.table[:known] != before.table).any(axis=1)
-    changes = "ON CONFLICT (cohort) DO UPDATE SET spent = excluded.spent, people = excluded.people"
-    store.insert(connection, store.COHORT, state.table[differs].tolist(), changes)
-    store.insert(connection, store.EVENT, [(event.seq, event.kind, event.release, event.at, event.body, event.hash)])
-    run(connection, "UPDATE hetdp_ledger SET seq = ?, hash = ?", (event.seq, event.hash))
-    return state
+
+    seq: int
+    kind: str
+    release: str | None
+    at: str
+    body: str
+    hash: str
+
+    @cached_property
+    def facts(self) -> dict[str, Any]:
+        """The body as plain data, columns of numbers as `integers` and `reals` take them; the unknown is refused."""
+        found: dict[str, Any] = json.loads(self.body)
+        unknown = {name: found[name] for name, known in FORMAT.items() if found.get(name, known) != known}
+        if self.kind not in KINDS:
+            unknown["kind"] = self.kind
+        if unknown:
+            (name, what), *_ = unknown.items()
+            raise refused(
+                f"event {self.seq} of the ledger has the {name} {str(what)[:64]!r}, which this hetdp does not know; "
+                "update hetdp"
+            )
+        return found
+
+    @property
+    def head(self) -> Head:
+        """The head after this event."""
+        return Head(self.seq, self.hash)
 
 
-def catch_up(
-    connection: Connection, state: State, outside: Iterable[Head | None], name: str, *, lock: bool = False
-) -> State:
-    """Return the state with all events that it does not have yet; raise unless everything agrees.
+def next_event(head: Head, kind: str, facts: Mapping[str, Any], release: str | None = None) -> Event:
+    """Return the event that comes after a head."""
+    at, body = datetime.now(UTC).isoformat(timespec="milliseconds"), canonical({**FORMAT, **facts})
+    return Event(head.seq + 1, kind, release, at, body, _hash(head, kind, release, at, body))
 
-    Checked are: the schema, the chain of the new events, that they add up, that no head known from elsewhere is
-    missing, that the table of cohorts says what the state says, and that no trigger of somebody else writes to it.
+
+def checked(events: Iterable[Event], after: Head, name: str) -> Iterator[Event]:
+    """Yield events that must follow a head without a gap, each with the right hash; raise at the first other one."""
+    head = after
+    for event in events:
+        expected = _hash(head, event.kind, event.release, event.at, event.body)
+        if event.head != Head(head.seq + 1, expected):
+            raise refused(
+                f"{name} has a broken chain at event {head.seq + 1}: it was changed outside of hetdp; "
+                "go back to a copy that verifies and has the newest head"
+            )
+        head = event.head
+        yield event
+
+
+def _hash(before: Head, kind: str, release: str | None, at: str, body: str) -> str:
+    covered = canonical([before.hash, before.seq + 1, kind, release, at])
+    return hashlib.sha256(f"{covered}\n{body}".encode("ascii")).hexdigest()
+
+
+# --- How facts are written
+
+
+def canonical(facts: Any) -> str:
+    r"""Return plain data and columns of numbers as JSON with one spelling: sorted names, no blanks, ASCII.
+
+    >>> canonical({"b": np.array([1, 2]), "a": "ε"})
+    '{"a":"\\u03b5","b":[1,2]}'
     """
-    version, head = _stamp(connection, name, lock=lock)
-    store.check_version(version, name)
-    for known in {known for known in (state.head, *outside) if known is not None}:
-        _check_known(connection, known, head, name)
-    for event in checked(events(connection, "seq > ?", (state.head.seq,)), state.head, name):
-        state = state.after(event)
-    if state.head != head:
-        raise refused(f"{name} says that event {head.seq} is its last, and it is not")
-    # SQLite has a number that changes when another connection has written; what this one writes follows the state.
-    written = run(connection, "PRAGMA data_version").scalar() if connection.dialect.name == "sqlite" else None
-    if written is None or connection.info.get("hetdp_written") != written:
-        check_cohorts(connection, state, name)
-        connection.info["hetdp_written"] = written
-    return state
+    return json.dumps(facts, sort_keys=True, separators=(",", ":"), allow_nan=False, default=packed)
 
 
-def check_cohorts(connection: Connection, state: State, name: str) -> None:
-    """Raise unless the table of cohorts says what the state says, and nothing but a ledger writes to it."""
-    _, foreign = store.wrong_triggers(connection)
-    if foreign:
-        raise refused(f"{name} has a trigger that is not its own, {foreign[0]!r}; take it away")
-    rows = run(connection, "SELECT cohort, asked, budget, spent, people FROM hetdp_cohort ORDER BY cohort")
-    if [*map(list, rows)] != state.table.tolist():
-        raise refused(f"the balances in {name} are not what its charges add up to")
+def packed(column: NDArray[Any]) -> list[Any] | str:
+    """Return a column of reals, or of integers from 0 on, as plain data, exact.
 
-
-def _stamp(connection: Connection, name: str, *, lock: bool) -> tuple[int, Head]:
-    """Return the version of the schema and the head that the database says; on PostgreSQL this can take the lock."""
-    query = sa.select(store.LEDGER)
-    try:
-        found = connection.execute(query.with_for_update() if lock else query).first()
-    except sa.exc.DBAPIError as error:
-        if "no such table" not in str(error.orig) and "UndefinedTable" not in type(error.orig).__name__:
-            raise
-        found = None
-    if found is None:
-        raise LedgerError(f"there is no ledger in {name}; make one with: hetdp ledger init")
-    return found.version, Head(found.seq, found.hash)
-
-
-def _check_known(connection: Connection, known: Head, head: Head, name: str) -> None:
-    """Raise unless a head that was seen before is in this ledger."""
-    if known.seq > head.seq:
-        raise LedgerError(
-            f"{name} is an old copy: it ends at event {head.seq}, and event {known.seq} has been seen; "
-            "releasing from it would spend the same budgets again: bring back the newest copy"
-        )
-    found = _head_at(connection, known.seq)
-    if found.seq != known.seq or not found.hash.startswith(known.hash):  # one that a person wrote down may be cut short
-        raise refused(
-            f"{name} has another event {known.seq} than the head that was kept outside of it (in its .head file, or "
-            "given by --expect-head): it is not the ledger that charged the last releases"
-        )
-
-
-# --- Who is in which cohort: a row for every time that a person changed cohort, never changed itself
-
-
-def members(connection: Connection, upto: int, ids: Sequence[str] | None = None) -> dict[str, int]:
-    """Return {person: cohort} as of an event; of some people, if they are few, or of all.
-
-    Rows come in the order of events, so the last one of a person stays.
+    >>> packed(np.array([3, 1])), packed(np.array([0.5])), packed(np.arange(64))[:12]
+    ([3, 1], ['0x1.0000000000000p-1'], 'u1:AAECAwQFB')
     """
-    few = ids if ids is not None and len(ids) <= _FEW else ()
-    some = f"AND person IN ({', '.join('?' * len(few))})" if few else ""
-    query = f"SELECT person, cohort FROM hetdp_member WHERE event <= ? {some} ORDER BY person, event"  # noqa: S608  ours
-    return dict(map(tuple, run(connection, query, (upto, *few))))
+    real = column.dtype.kind == "f"
+    if column.size < LONG:
+        return [x.hex() for x in column.tolist()] if real else column.tolist()
+    kind = "f8" if real else f"u{np.min_scalar_type(column.max()).itemsize}"
+    return f"{kind}:{binascii.b2a_base64(column.astype(f'<{kind}').tobytes(), newline=False).decode()}"
 
 
-def move_facts(there: Mapping[str, int], moved: Iterable[tuple[str, int]]) -> dict[str, Any]:
-    """Return what an event says of people who change cohort: how many from where to where, and a digest of who.
+def integers(kept: Any) -> Ints:
+    """Return the column of integers that `packed` took; ValueError if it gives no such text."""
+    return np.asarray(_unpacked(kept, {"u1", "u2", "u4", "u8"}) if isinstance(kept, str) else kept, dtype=np.int64)
 
-    `there` is where they were, `moved` the pairs (person, cohort) of where they are now.
-    """
-    moves, came = Counter[tuple[int, int]](), dict[int, list[str]]()
-    for person, cohort in moved:
-        moves[there.get(person, 0), cohort] += 1
-        came.setdefault(cohort, []).append(person)
+
+def reals(kept: Any) -> NDArray[np.float64]:
+    """Return the column of reals that `packed` took; ValueError if it gives no such text."""
+    if isinstance(kept, str):
+        return _unpacked(kept, {"f8"}).astype(np.float64)
+    return np.array([float.fromhex(x) for x in kept], dtype=np.float64)
+
+
+def _unpacked(text: str, kinds: set[str]) -> NDArray[Any]:
+    kind, _, numbers = text.partition(":")
+    if kind not in kinds or not numbers:
+        raise ValueError("no column of an event")
+    return np.frombuffer(binascii.a2b_base64(numbers, strict_mode=True), dtype=f"<{kind}")
+
+
+def plan_facts(made: Plan) -> dict[str, Any]:
+    """Return a plan as exact plain data and columns of numbers."""
     return {
-        "moves": [[*pair, people] for pair, people in sorted(moves.items())],
-        "ids": {str(cohort): digest(people) for cohort, people in sorted(came.items())},
+        "method": made.method,
+        "bounds": [bound.hex() for bound in made.bounds],
+        "epsilon": made.levels.epsilon,
+        "count": made.levels.count,
+        "rounded": made.levels.rounded,
+        "names": {e.hex(): name for e, name in made.levels.names.items()},
+        "units": made.units,
+        "noise": [[term.scale.hex(), term.first, term.last] for term in made.noise],
+        "threshold": None if made.threshold is None else float(made.threshold).hex(),
+        "abstains": made.abstains,
+        "variance": float(made.variance_bound).hex(),
+        "shrink": float(made.shrink).hex(),
     }
 
 
-def digest(ids: Iterable[str]) -> str:
-    """Return a fingerprint of a set of ids. Ids are public."""
-    return hashlib.sha256("\n".join(sorted(ids)).encode()).hexdigest()
+def plan_of(facts: Mapping[str, Any]) -> Plan:
+    """Return the plan that `plan_facts` gave; it passes the exact check again."""
+    real = float.fromhex
+    names = {real(e): name for e, name in facts["names"].items()}
+    return Plan(
+        facts["method"],
+        Levels.from_arrays(reals(facts["epsilon"]), integers(facts["count"]), rounded=facts["rounded"], names=names),
+        Mean(Interval.of([real(bound) for bound in facts["bounds"]])),
+        integers(facts["units"]),
+        tuple(NoiseTerm(real(scale), first, last) for scale, first, last in facts["noise"]),
+        None if facts["threshold"] is None else real(facts["threshold"]),
+        abstains=facts["abstains"],
+        variance_bound=real(facts["variance"]),
+        shrink=real(facts["shrink"]),
+    )
 
 
-# --- The whole history once more, with the rows of people
+# --- What events add up to. An event's body has up to three lists, applied in this order:
+#
+#     new       [cohort, asked, budget, spent]   a cohort without people yet
+#     moves     [from, to, people]               people who change cohort; from 0: who are enrolled
+#     levels    [cohort, index]                  everybody in the cohort has spent units[index] more
+#
+# and for the last one `units`, what each level of the plan costs. Both are columns, `levels` in pairs.
 
 
-def checked_members(connection: Connection, state: State, upto: int, name: str) -> tuple[Event | None, dict[str, int]]:
-    """Return an event and {person: cohort} as of it, or raise unless rows of people are those that events tell of."""
-    found: tuple[Event | None, dict[str, int]] = (None, {})
-    for event, there in replayed(connection, state, name):
-        if event.seq == upto:
-            found = (event, dict(there))
-    return found
+class Cohort(NamedTuple):
+    """People with the same budget who have spent the same. Amounts are in units.
+
+    `budget` is what limits them in the database: what they asked for, or what they have spent already if they
+    asked for less later. Then they are frozen.
+    """
+
+    asked: int
+    budget: int
+    spent: int
+    people: int
+
+    @property
+    def left(self) -> int:
+        """What one of them may still spend."""
+        return UNLIMITED if self.asked == UNLIMITED else max(0, self.asked - self.spent)
+
+    @property
+    def frozen(self) -> bool:
+        """Whether they lowered their budget below what was spent already."""
+        return self.asked < self.spent
 
 
-def replayed(connection: Connection, state: State, name: str) -> Iterator[tuple[Event, dict[str, int]]]:
-    """Yield every event with who is in which cohort after it; raise if the rows of people tell anything else."""
-    missing, _ = store.wrong_triggers(connection)
-    if missing:
-        raise refused(f"{name} has lost {len(missing)} of its triggers, such as {missing[0]}")
-    there: dict[str, int] = {}
-    rows = run(connection, "SELECT event, person, cohort FROM hetdp_member ORDER BY event")
-    moves = ((event, [(p, c) for _, p, c in group]) for event, group in groupby(rows, key=lambda row: row[0]))
-    head = GENESIS
-    for event in checked(events(connection), GENESIS, name):
-        told = {"moves": event.facts.get("moves", []), "ids": event.facts.get("ids", {})}
-        seq, came = next(moves, (0, [])) if told["moves"] else (event.seq, [])
-        if seq != event.seq or move_facts(there, came) != told:
-            raise refused(f"the people of event {event.seq} of {name} are not those who were written down")
-        there.update(came)
-        head = event.head
-        yield event, there
-    counted = {number: now.people for number, now in state.cohorts.items() if now.people}
-    if head != state.head or next(moves, None) is not None or Counter(there.values()) != Counter(counted):
-        raise refused(f"people in {name} were moved between cohorts outside of hetdp")
+@dataclass(frozen=True, eq=False)
+class State:
+    """All cohorts after some event, and the names that tiers were given (for display alone).
+
+    Attributes
+    ----------
+    table
+        One row per cohort, in the order of their numbers: cohort, asked, budget, spent, people. An array, because a
+        charge concerns thousands of cohorts at once.
+    """
+
+    head: Head = GENESIS
+    table: Ints = field(default_factory=lambda: np.zeros((0, 5), np.int64))
+    names: Mapping[int, str] = field(default_factory=dict)
+
+    @cached_property
+    def cohorts(self) -> dict[int, Cohort]:
+        """The cohorts by their number."""
+        return {row[0]: Cohort(*row[1:]) for row in self.table.tolist()}
+
+    @property
+    def people(self) -> int:
+        """The number of people enrolled."""
+        return int(self.table[:, 4].sum())
+
+    def rows(self, cohorts: Ints) -> Ints:
+        """Return each cohort's row in the table; raise if one is missing."""
+        there = self.table[:, 0]
+        rows = np.searchsorted(there, cohorts)
+        if not np.array_equal(there[np.minimum(rows, there.size - 1)], cohorts):
+            raise ValueError("a cohort that is not there")
+        return rows
+
+    def after(self, event: Event) -> State:
+        """Return the state after one more event; raise if no ledger could have written it."""
+        facts = event.facts
+        try:
+            names = {int(asked): str(name) for asked, name in facts.get("names", {}).items()}
+            state = replace(self, head=event.head, names={**self.names, **names})
+            if facts.get("new") or facts.get("moves"):
+                cohorts = _moved(self.cohorts, facts["new"], facts["moves"], enrolling=event.kind == "enroll")
+                table = np.array([(number, *now) for number, now in sorted(cohorts.items())], np.int64).reshape(-1, 5)
+                state = replace(state, table=np.asfortranarray(table))
+            return state.charged(*costs(facts)) if "levels" in facts else state
+        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
+            raise refused(f"event {event.seq} of the ledger does not add up") from None
+
+    def charged(self, cohorts: Ints, units: Ints) -> State:
+        """Return the state after charges. Where there is no limit, what was spent stops at the largest number."""
+        rows = self.rows(cohorts)
+        asked, spent = self.table[rows, 1], self.table[rows, 3] + units
+        spent = np.where(asked == UNLIMITED, np.minimum(spent, UNLIMITED), spent)
+        if (units < 0).any() or (spent > asked).any() or np.bincount(rows).max(initial=0) > 1:
+            raise ValueError("a charge that passes a budget, or a cohort that is charged twice")
+        table = self.table.copy(order="K")
+        table[rows, 3] = spent
+        return replace(self, table=table)
+
+
+def _moved(before: Mapping[int, Cohort], new: Any, moves: Any, *, enrolling: bool) -> dict[int, Cohort]:
+    """Return the cohorts after some are made and people move; ValueError if no ledger could have written that."""
+    cohorts = dict(before)
+    for number, asked, budget, spent in new:
+        if number in cohorts or budget != max(asked, spent) or not (0 <= asked <= UNLIMITED and spent >= 0):
+            raise ValueError("no new cohort")
+        cohorts[number] = Cohort(asked, budget, spent, 0)
+    for origin, target, people in moves:
+        there = cohorts[target]
+        if origin:
+            here = cohorts[origin]
+            if here.spent != there.spent or not (enrolling or here[:3] == there[:3]) or not 0 < people <= here.people:
+                raise ValueError("no move: a balance would change")
+            cohorts[origin] = here._replace(people=here.people - people)
+        elif there.spent or not enrolling or people <= 0:
+            raise ValueError("no enrolment")
+        cohorts[target] = cohorts[target]._replace(people=cohorts[target].people + people)
+    return cohorts
+
+
+def levels_of(facts: Mapping[str, Any]) -> Ints:
+    """Return the pairs (cohort, index of its level) of an event; without any it charges nobody."""
+    return integers(facts.get("levels", ())).reshape(-1, 2)
+
+
+def costs(facts: Mapping[str, Any]) -> tuple[Ints, Ints]:
+    """Return what an event charges: the cohorts that pay something, and how much each person in them."""
+    levels = levels_of(facts)
+    units = integers(facts.get("units", ()))[levels[:, 1]]
+    pays = np.flatnonzero(units)
+    return levels[pays, 0], units[pays]

@@ -6,7 +6,7 @@ import csv
 import io
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -17,14 +17,12 @@ from sqlalchemy import Connection
 from hetdp.errors import InputError, LedgerError
 from hetdp.files import jsonable, to_json, write_whole
 
-from .amounts import UNLIMITED, Rule, charges, in_epsilon
-from .books import check_cohorts, events, members, replayed
-from .chain import Cohort, State, costs, integers, refused
-from .release import everybody, intended, plan_of
-from .store import PathName, run
+from . import books
+from .books import UNLIMITED, Cohort, Rule, State, in_epsilon, refused
+from .charge import everybody, intended, members, replayed
+from .store import PathName, check_cohorts, events, run
 
 _MOST_RELEASES = 10_000
-_MOST_TIERS, _MOST_LABELS = 8, 24
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
@@ -113,15 +111,14 @@ def balances(connection: Connection, state: State, ids: Sequence[str] | None = N
 def entries(connection: Connection) -> list[Entry]:
     """Return everything that happened, in order."""
     found: list[Entry] = []
-    state, bounds = State(), dict[str | None, list[float]]()
+    bounds: dict[str | None, list[float]] = {}
     for event in events(connection):
-        state, facts = state.after(event), event.facts
+        facts = event.facts
         entry = Entry(event.seq, event.at, event.kind, event.release)
         if event.kind == "charge":
             bounds[event.release] = [float.fromhex(bound) for bound in facts["plan"]["bounds"]]
-            cohorts, units = costs(facts)
-            people = int(state.table[state.rows(cohorts), 4].sum()) if cohorts.size else 0
-            entry = replace(entry, people=people, most=in_epsilon(int(units.max(initial=0))))
+            units, count = books.integers(facts["units"]), books.integers(facts["plan"]["count"])
+            entry = replace(entry, people=int(count[units > 0].sum()), most=in_epsilon(int(units.max())))
         elif event.kind == "result":
             lo, hi = bounds[event.release]
             entry = replace(entry, estimate=min(max(float.fromhex(facts["unclamped"]), lo), hi))
@@ -131,25 +128,18 @@ def entries(connection: Connection) -> list[Entry]:
     return found
 
 
-def writable(what: str, path: PathName, *endings: str) -> Path:
-    """Return where something is to be written; raise, before it is made, if that cannot be."""
+def export(path: PathName, rows: Callable[[], Sequence[Balance | Entry]]) -> None:
+    """Write balances or the history as CSV or JSON, told by the name of the file, which is checked first."""
     target = Path(path)
-    if target.suffix.lower() not in endings or not target.parent.is_dir():
-        ends = " or ".join(endings)
-        raise InputError(f"{what} needs a name in an existing folder that ends in {ends} (got {target})")
-    return target
-
-
-def export(target: Path, rows: Sequence[Balance | Entry]) -> None:
-    """Write balances or the history as CSV or JSON, told by the name of the file."""
-    plain = [row.to_dict() for row in rows]
-    if target.suffix.lower() == ".json":
-        write_whole(target, to_json(plain) + "\n", public=True)
-        return
-    text = io.StringIO(newline="")
-    writer = csv.writer(text)
-    writer.writerows([list(plain[0])] if plain else [])
-    writer.writerows([_harmless(cell) for cell in row.values()] for row in plain)
+    kind = target.suffix.lower()
+    if kind not in {".csv", ".json"} or not target.parent.is_dir():
+        raise InputError(f"an export needs a name in an existing folder that ends in .csv or .json (got {target})")
+    plain = [row.to_dict() for row in rows()]
+    text = io.StringIO(to_json(plain) + "\n" if kind == ".json" else "", newline="")
+    if kind == ".csv":
+        writer = csv.writer(text)
+        writer.writerows([list(plain[0])] if plain else [])
+        writer.writerows([_harmless(cell) for cell in row.values()] for row in plain)
     write_whole(target, text.getvalue(), public=True)
 
 
@@ -199,7 +189,7 @@ def verify(connection: Connection, state: State, name: str) -> Verified:
         facts = event.facts
         if event.kind == "charge":
             charged[event.release] = event.seq
-            if not np.array_equal(charges(plan_of(facts["plan"])), integers(facts["units"])):
+            if not np.array_equal(books.charges(books.plan_of(facts["plan"])), books.integers(facts["units"])):
                 raise refused(f"event {event.seq} of {name} charges something else than its plan spends")
         elif event.kind == "result" and facts["charge"] != charged.get(event.release):
             raise refused(f"event {event.seq} of {name} is a result without its charge")
@@ -291,50 +281,3 @@ def _left(state: State) -> dict[str, float]:
     names = {asked: f"budget {in_epsilon(asked):.9g}" for asked in found}
     names = {a: f"tier {state.names[a]} ({n})" if a in state.names else f"the tier with {n}" for a, n in names.items()}
     return {names[asked]: in_epsilon(left) for asked, left in found.items()}
-
-
-# --- A picture of the budgets: what every tier had left after each release
-
-
-Curve = tuple[list[float], list[float]]
-"""Of one tier, after each release: what is left to those who have least, and to those who have most, in ε."""
-
-
-def curves(connection: Connection) -> tuple[list[str], list[tuple[str, Curve]]]:
-    """Return the releases, and the name and the curve of each tier; the largest tiers only, in the order of budgets."""
-    state, states, releases = State(), list[State](), ["start"]
-    for event in events(connection):
-        if event.kind == "charge":
-            states.append(state)
-            releases.append(str(event.release))
-        state = state.after(event)
-    states.append(state)
-    sizes = Counter[int]()
-    for now in state.cohorts.values():
-        if 0 < now.asked < UNLIMITED:
-            sizes[now.asked] += now.people
-    found = []
-    for asked in sorted(asked for asked, _ in sizes.most_common(_MOST_TIERS)):
-        left = [[now.left for now in s.cohorts.values() if now.asked == asked and now.people] for s in states]
-        least, most = ([in_epsilon(of(some)) if some else math.nan for some in left] for of in (min, max))
-        found.append((state.names.get(asked, f"ε = {in_epsilon(asked):.4g}"), (least, most)))
-    return releases, found
-
-
-def draw(target: Path, releases: Sequence[str], found: Sequence[tuple[str, Curve]]) -> None:
-    """Write the picture of curves to a file."""
-    from hetdp.report import plots
-
-    if not found:
-        raise InputError("nobody with a budget is enrolled; there is nothing to draw yet")
-    drawn, (axes,) = plots.figure(width=6.4)
-    places = list(range(len(releases)))
-    for (name, (least, most)), colour in zip(found, plots.COLOURS.values(), strict=False):
-        axes.step(places, most, where="post", color=colour, label=name)
-        if least != most:
-            axes.fill_between(places, least, most, step="post", color=colour, alpha=0.2, linewidth=0)
-    axes.set(ylabel="ε left of the lifetime budget", ylim=(0, None))
-    few = max(1, -(-len(releases) // _MOST_LABELS))
-    axes.set_xticks(places[::few], releases[::few], rotation=45, ha="right")
-    plots.beside(axes)
-    plots.save(drawn, target)

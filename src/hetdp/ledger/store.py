@@ -1,17 +1,19 @@
-"""The database of a ledger: opened only if it can be trusted, written only under a lock, on disk after a transaction.
+"""An open ledger: its database, what is read from it checked against the chain, and the head outside of it.
 
-    hetdp_ledger   one row: the version of the schema, the number and hash of the last event
-    hetdp_event    everything that happened, append-only, in a hash chain: the truth
-    hetdp_cohort   people with the same budget who have spent the same, as of the last event
-    hetdp_member   which person moved to which cohort at which event, append-only
+A ledger is opened only if it can be trusted, written only under a lock, and on disk after a transaction. A writer takes
+the lock before it reads (SQLite's own, see `sqlite_engine`; on PostgreSQL the one row of `hetdp_ledger`), so what it
+decides from cannot change before it commits. Statements are plain SQL, the same for both databases.
 
-Cohorts can be derived from the events (`chain.State`), and every transaction checks that they agree. What the database
-enforces besides: nobody has spent more than their budget, nothing spent is taken back, no event is changed or
-removed, a release has one charge and one result, a row of a person belongs to the event that is being written.
+Every transaction checks the chain of the events that are new to it, and that balances are what the charges add up to.
+`charge.replayed` and `history.verify` check the rest.
 
-A writer takes the lock before it reads (SQLite's own, see `sqlite_engine`; on PostgreSQL the one row of
-`hetdp_ledger`, see `books.catch_up`), so what it decides from cannot change before it commits. Statements are plain
-SQL, the same for both databases, and go through SQLAlchemy's connections.
+Claim. Whatever left a ledger is covered by its head file, and the head file never leads the database.
+
+Argument. It is written after a commit that is on disk, and it is on disk itself (`Store.flush_head`) before a result is
+handed out or the history shown, whoever stored it, and before an enrolment is confirmed. A crash in between leaves it
+behind by events of which nothing was shown: an old copy without such a charge has nothing to make good. Writers hold a
+lock on it and never move it backwards. A reader looks at it *before* it takes its snapshot of the database, so it
+cannot see a head that the snapshot does not have yet.
 """
 
 from __future__ import annotations
@@ -19,24 +21,27 @@ from __future__ import annotations
 import itertools
 import os
 import re
+import secrets
 import sqlite3
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
+import numpy as np
 import sqlalchemy as sa
+from sqlalchemy import Connection
 
-from hetdp.errors import InputError, LedgerError
+from hetdp.errors import HetdpError, InputError, LedgerError
 from hetdp.files import sqlite_engine
 
-from .amounts import UNLIMITED
+from . import tables
+from .books import GENESIS, Event, Head, State, checked, next_event, refused
+from .tables import SCHEMA
 
 T = TypeVar("T")
 PathName = str | os.PathLike[str]
-
-SCHEMA = 2
-"""The version of the schema that this package writes."""
 
 PATIENCE = 60
 """Seconds to wait for another writer."""
@@ -55,7 +60,7 @@ _CAUSES = {
     f"another program has kept it locked for {PATIENCE} seconds": ("SQLITE_BUSY", "55P03"),
     "the server has run out of disk or memory": ("53",),
     "this user may not do that": ("42501",),
-    "there is no ledger in this database; make one with: hetdp ledger init": ("42P01",),
+    "there is no ledger in this database; make one with: hetdp ledger init": ("42P01", "SQLITE_ERROR"),
     "a ledger is append-only": ("P0001",),
     "the server has ended the connection; try again": ("57P",),
     "the server cannot be reached": ("08",),
@@ -69,21 +74,77 @@ _BEGIN = {
 """How a transaction of PostgreSQL begins: one that reads, and one that writes."""
 
 
-@dataclass(frozen=True, eq=False)
 class Store:
-    """An open database.
+    """An open ledger: its database, its state after the events that were read so far, the head outside.
 
     Attributes
     ----------
     name
-        How messages call it; without a password.
+        How messages call it: the file or address, without a password.
     head_file
         Where the head is kept outside of the database; None if nowhere.
     """
 
-    engine: sa.Engine
-    name: str
-    head_file: Path | None
+    def __init__(self, where: PathName, head_file: PathName | None, *, new: bool = False) -> None:
+        text = os.fspath(where)
+        path = None if text.startswith(("postgresql:", "postgres:", "postgresql+")) else Path(text)
+        self.state, self.lock = State(), threading.RLock()
+        self.head_file = None if head_file is None else Path(head_file)
+        if path is not None:
+            if "://" in text:
+                raise InputError(f"a ledger is a file or a postgresql:// address (got {text.partition('://')[0]}://…)")
+            # A link to the ledger is the same ledger, with the same head.
+            self.head_file = self.head_file or Path(f"{path.resolve()}.head")
+            check_file_system(path)
+            if new and path.exists():
+                raise InputError(f"{path} exists already; open it, or choose another name for a new ledger")
+        if new and self.head_file is not None and self.head_file.exists():
+            raise LedgerError(
+                f"{self.head_file} says that a ledger was here; starting a new one would forget what it has charged: "
+                "bring it back, or choose another name"
+            )
+        if path is not None:
+            (_make_file if new else _check_file)(path)
+            self.engine, self.name = sqlite_engine(path, patience=PATIENCE), str(path)
+            return
+        self.engine = _postgres(text)
+        self.name = self.engine.url.set(password=None).render_as_string().replace("+psycopg", "")
+        if self.transact(lambda connection: run(connection, "SHOW fsync").scalar()) != "on":
+            self.close()
+            raise LedgerError(f"{self.name} runs with fsync = off and would forget charges; switch it on")
+
+    def check(self, expect_head: str | None) -> None:
+        """Raise unless this ledger can be trusted; then nothing stays open."""
+        try:
+            missing = self.head_file is not None and read_head(self.head_file) is None and expect_head is None
+            if self.read(lambda _, state: state.head.seq, expect_head) > 1 and missing:
+                raise LedgerError(  # noqa: TRY301  the handler only closes
+                    f"{self.head_file} is missing, so an old copy of the ledger could not be noticed; bring it back, "
+                    "or open the ledger with a head that you wrote down: --expect-head NUMBER:HASH"
+                )
+            self.flush_head()
+        except BaseException:  # whatever it is, no connection stays open to a ledger that is refused
+            self.close()
+            raise
+
+    def create(self) -> None:
+        """Make the tables of a new, empty ledger, and its first event."""
+        event = next_event(GENESIS, "open", {"ledger": secrets.token_hex(16)})
+
+        def work(connection: Connection) -> None:
+            tables.create(connection, self.name, event.facts["ledger"], GENESIS.hash)
+            write(connection, State(), event)
+
+        self.transact(work, writes=True)
+
+    def upgrade(self) -> None:
+        """Bring a ledger that an older hetdp wrote to the schema of this one."""
+
+        def work(connection: Connection) -> None:
+            tables.upgrade(connection, stamp(connection, lock=True)[0], self.name)
+
+        with readable(self.name):
+            self.transact(work, writes=True)
 
     def transact(self, work: Callable[[sa.Connection], T], *, writes: bool = False) -> T:
         """Return what a function finds or does in one transaction; it is on disk when this returns.
@@ -102,9 +163,70 @@ class Store:
         # Not raised above: an error of the database may quote what it was given, and must not be in the chain of ours.
         raise LedgerError(f"{self.name} cannot be used: {cause}")
 
+    def read(self, find: Callable[[Connection, State], T], expect_head: str | None = None) -> T:
+        """Return what a function finds in one moment of the ledger. It reads and no more: its errors mean damage."""
+        expected = None if expect_head is None else Head.parse(expect_head)
+        with self.lock:
+            outside = [read_head(self.head_file), expected]  # before the snapshot, see above
+
+            def work(connection: Connection) -> T:
+                self.state = self._caught_up(connection, outside)
+                return find(connection, self.state)
+
+            with readable(self.name):
+                return self.transact(work)
+
+    def change(self, make: Callable[[Connection, State], tuple[State, T]]) -> T:
+        """Carry out one change under the ledger's lock; it is on disk when this returns.
+
+        The head outside is written too; call `flush_head` before anything of the change is shown.
+        """
+        with self.lock:
+            outside = read_head(self.head_file)
+
+            def work(connection: Connection) -> tuple[State, T]:
+                with readable(self.name):
+                    state = self._caught_up(connection, [outside], lock=True)
+                return make(connection, state)
+
+            self.state, made = self.transact(work, writes=True)
+            write_head(self.head_file, self.state.head)
+            return made
+
+    def flush_head(self) -> None:
+        """Flush the head file. Call this before anything that was read or written is shown."""
+        with self.lock:
+            write_head(self.head_file, self.state.head, sync=True)
+
     def close(self) -> None:
         """Close all connections."""
-        self.engine.dispose()
+        with self.lock:
+            self.engine.dispose()
+
+    def _caught_up(self, connection: Connection, outside: Iterable[Head | None], *, lock: bool = False) -> State:
+        """Return the state with all events that it does not have yet; raise unless everything agrees.
+
+        Checked are: the schema, the chain of the new events, that they add up, that no head known from elsewhere is
+        missing, that the table of cohorts says what the state says, and that no trigger of somebody else writes to it.
+        """
+        version, head = stamp(connection, lock=lock)
+        if version != SCHEMA:
+            newer, older = "update hetdp", f"make a copy of it and run: hetdp ledger upgrade {self.name}"
+            which, remedy = ("newer", newer) if version > SCHEMA else ("older", older)
+            raise LedgerError(f"{self.name} has the {which} schema {version} (this hetdp writes {SCHEMA}); {remedy}")
+        state = self.state
+        for known in {known for known in (state.head, *outside) if known is not None}:
+            _check_known(connection, known, head, self.name)
+        for event in checked(events(connection, "seq > ?", (state.head.seq,)), state.head, self.name):
+            state = state.after(event)
+        if state.head != head:
+            raise refused(f"{self.name} says that event {head.seq} is its last, and it is not")
+        # SQLite has a number that changes when another connection has written; what this one writes follows the state.
+        written = run(connection, "PRAGMA data_version").scalar() if connection.dialect.name == "sqlite" else None
+        if written is None or connection.info.get("hetdp_written") != written:
+            check_cohorts(connection, state, self.name)
+            connection.info["hetdp_written"] = written
+        return state
 
 
 def _cause(error: BaseException | None) -> str:
@@ -121,51 +243,134 @@ def run(connection: sa.Connection, statement: str, cells: Sequence[Any] = ()) ->
     return connection.exec_driver_sql(spelled, tuple(cells) or None)
 
 
-def insert(connection: sa.Connection, table: sa.Table, rows: Sequence[Sequence[Any]], conflict: str = "") -> None:
+def insert(connection: Connection, columns: str, cells: Sequence[Any], conflict: str = "") -> None:
     """Insert rows, many in one statement: one by one they would take longer than the rest of a charge.
 
-    Raise if one was not written, as when somebody's trigger kept it from being.
+    `columns` is a table and its columns, as SQL writes them, and `cells` are the rows one after the other. Raise if one
+    was not written, as when somebody's trigger kept it from being.
     """
-    names = table.c.keys()
-    marks, most = f"({', '.join('?' * len(names))})", _MOST_CELLS // len(names)
-    for start in range(0, len(rows), most):
-        some = rows[start : start + most]
-        values = ", ".join([marks] * len(some))
-        statement = f"INSERT INTO {table.name} ({', '.join(names)}) VALUES {values} {conflict}"  # noqa: S608  our own names
-        if run(connection, statement, [*itertools.chain.from_iterable(some)]).rowcount != len(some):
+    width = columns.count(",") + 1
+    most = _MOST_CELLS // width * width
+    for start in range(0, len(cells), most):
+        some = cells[start : start + most]
+        rows = len(some) // width
+        values = ", ".join([f"({', '.join('?' * width)})"] * rows)
+        statement = f"INSERT INTO {columns} VALUES {values} {conflict}"  # noqa: S608  our own names
+        if run(connection, statement, some).rowcount != rows:
             raise LedgerError("the ledger could not write all balances and people; is there a trigger on its tables?")
+
+
+@contextmanager
+def readable(name: str) -> Iterator[None]:
+    """Turn what a damaged entry brings about into one sentence: SQLite keeps a cell of any type in any column."""
+    try:
+        yield
+    except HetdpError:
+        raise
+    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError):
+        raise refused(f"{name} is damaged: it has an entry that no ledger writes") from None
+
+
+# --- Events
+
+
+def events(connection: Connection, where: str = "seq > ?", cells: Sequence[Any] = (0,)) -> Iterator[Event]:
+    """Yield the events that a condition picks, in order."""
+    query = f"SELECT seq, kind, release, at, body, hash FROM hetdp_event WHERE {where} ORDER BY seq"  # noqa: S608  ours
+    return (Event(*row) for row in run(connection, query, cells))
+
+
+def find(connection: Connection, release_id: str, kind: str) -> Event | None:
+    """Return the charge or the result of a release, if there is one; raise if it was changed behind our back."""
+    with readable("the ledger"):
+        for event in events(connection, "release = ? AND kind = ?", (release_id, kind)):
+            return next(checked([event], _head_at(connection, event.seq - 1), "the ledger"))
+    return None
+
+
+def _head_at(connection: Connection, seq: int) -> Head:
+    """Return the head as of an event; where there is no such event, the head of an empty ledger."""
+    row = run(connection, "SELECT seq, hash FROM hetdp_event WHERE seq = ?", (seq,)).first()
+    return GENESIS if row is None else Head(*row)
+
+
+def write(connection: Connection, before: State, event: Event, moved: Mapping[str, int] | None = None) -> State:
+    """Write one event, who moves to which cohort by it and what it does to the cohorts; return the state after it.
+
+    The table of cohorts must say what the state before says. People come first, see `tables`, and in the order of
+    their ids, which suits the tree of the index.
+    """
+    people = ((person, event.seq, cohort) for person, cohort in sorted((moved or {}).items()))
+    insert(connection, "hetdp_member (person, event, cohort)", [*itertools.chain.from_iterable(people)])
+    state, known = before.after(event), len(before.table)
+    differs = np.ones(len(state.table), bool)
+    differs[:known] = (state.table[:known] != before.table).any(axis=1)
+    changes = "ON CONFLICT (cohort) DO UPDATE SET spent = excluded.spent, people = excluded.people"
+    cohorts = "hetdp_cohort (cohort, asked, budget, spent, people)"
+    insert(connection, cohorts, state.table[differs].ravel().tolist(), changes)
+    cells = (event.seq, event.kind, event.release, event.at, event.body, event.hash)
+    insert(connection, "hetdp_event (seq, kind, release, at, body, hash)", cells)
+    run(connection, "UPDATE hetdp_ledger SET seq = ?, hash = ?", (event.seq, event.hash))
+    return state
+
+
+def check_cohorts(connection: Connection, state: State, name: str) -> None:
+    """Raise unless the table of cohorts says what the state says, and nothing but a ledger writes to it."""
+    _, foreign = wrong_triggers(connection)
+    if foreign:
+        raise refused(f"{name} has a trigger that is not its own, {foreign[0]!r}; take it away")
+    rows = run(connection, "SELECT cohort, asked, budget, spent, people FROM hetdp_cohort ORDER BY cohort")
+    if [*map(list, rows)] != state.table.tolist():
+        raise refused(f"the balances in {name} are not what its charges add up to")
+
+
+def wrong_triggers(connection: Connection) -> tuple[list[str], list[str]]:
+    """Return the triggers that should be there and are not, and those on tables of a file that are not the ledger's.
+
+    On a server others may have triggers for their own reasons.
+    """
+    names = tables.TRIGGERS[connection.dialect.name]
+    if connection.dialect.name == "sqlite":
+        query = "SELECT name, lower(tbl_name) FROM sqlite_master WHERE type = 'trigger' ORDER BY name"
+        there = {name: table in tables.TABLES for name, table in run(connection, query)}
+    else:
+        ours = ", ".join(f"'{table}'::regclass" for table in tables.TABLES)  # those in the search path
+        query = f"SELECT tgname FROM pg_trigger WHERE tgenabled <> 'D' AND tgrelid IN ({ours})"  # noqa: S608  our own names
+        there = {name: False for (name,) in run(connection, query)}
+    missing = [name for name in names if name not in there]
+    return missing, [name for name, foreign in there.items() if foreign and name not in names]
+
+
+def stamp(connection: Connection, *, lock: bool) -> tuple[int, Head]:
+    """Return the version of the schema and the head that the database says; on PostgreSQL this can take the lock."""
+    locked = "FOR UPDATE" if lock and connection.dialect.name == "postgresql" else ""
+    found = run(connection, f"SELECT version, seq, hash FROM hetdp_ledger {locked}").one()  # noqa: S608  ours
+    return found.version, Head(found.seq, found.hash)
+
+
+def _check_known(connection: Connection, known: Head, head: Head, name: str) -> None:
+    """Raise unless a head that was seen before is in this ledger."""
+    if known.seq > head.seq:
+        raise LedgerError(
+            f"{name} is an old copy: it ends at event {head.seq}, and event {known.seq} has been seen; "
+            "releasing from it would spend the same budgets again: bring back the newest copy"
+        )
+    found = _head_at(connection, known.seq)
+    if found.seq != known.seq or not found.hash.startswith(known.hash):  # one that a person wrote down may be cut short
+        raise refused(
+            f"{name} has another event {known.seq} than the head that was kept outside of it (in its .head file, or "
+            "given by --expect-head): it is not the ledger that charged the last releases"
+        )
 
 
 # --- Opening
 
 
-def opened(where: PathName, head_file: PathName | None, *, new: bool = False) -> Store:
-    """Return the store of a file name or of a postgresql:// address; `new` makes the file."""
-    text = os.fspath(where)
-    path = None if text.startswith(("postgresql:", "postgres:", "postgresql+")) else Path(text)
-    beside = None if head_file is None else Path(head_file)
-    if path is not None:
-        if "://" in text:
-            raise InputError(f"a ledger is a file or a postgresql:// address (got {text.partition('://')[0]}://…)")
-        beside = beside or Path(f"{path.resolve()}.head")  # a link to the ledger is the same ledger, with the same head
-        check_file_system(path)
-        if new and path.exists():
-            raise InputError(f"{path} exists already; open it, or choose another name for a new ledger")
-    if new and beside is not None and beside.exists():
-        raise LedgerError(
-            f"{beside} says that a ledger was here; starting a new one would forget what it has charged: "
-            "bring it back, or choose another name"
-        )
-    if path is None:
-        return _postgres(text, beside)
-    if not new:
-        _check_file(path)
-    else:
-        try:
-            os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
-        except OSError as error:
-            raise InputError(f"{path} cannot be made: {error.strerror}") from None
-    return Store(sqlite_engine(path, patience=PATIENCE), str(path), beside)
+def _make_file(path: Path) -> None:
+    try:
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
+    except OSError as error:
+        raise InputError(f"{path} cannot be made: {error.strerror}") from None
 
 
 def _check_file(path: Path) -> None:
@@ -180,21 +385,15 @@ def _check_file(path: Path) -> None:
             raise LedgerError(f"{path} cannot be used: the file is damaged or no ledger")
 
 
-def _postgres(text: str, head_file: Path | None) -> Store:
+def _postgres(text: str) -> sa.Engine:
     try:
-        url = sa.make_url(text).set(drivername="postgresql+psycopg")
-        engine = sa.create_engine(url, hide_parameters=True)
+        return sa.create_engine(sa.make_url(text).set(drivername="postgresql+psycopg"), hide_parameters=True)
     except ImportError:
         raise LedgerError(
             "a ledger in PostgreSQL needs psycopg; install it with: pip install 'hetdp[postgres]'"
         ) from None
     except (sa.exc.ArgumentError, ValueError):
         raise InputError("the address of the database cannot be read; write postgresql://user@host/name") from None
-    store = Store(engine, url.set(password=None).render_as_string().replace("+psycopg", ""), head_file)
-    if store.transact(lambda connection: run(connection, "SHOW fsync").scalar()) != "on":
-        store.close()
-        raise LedgerError(f"{store.name} runs with fsync = off and would forget charges; switch it on")
-    return store
 
 
 # --- Where a file may be. SQLite relies on file locks and on shared memory, which network file systems do not keep
@@ -236,168 +435,55 @@ def file_system(path: Path, mounts: str) -> str:
     return max(reversed(above), key=lambda found: found[0], default=(0, ""))[1]
 
 
-# --- The tables, and what guards them
-
-TABLES = sa.MetaData()
-_NUMBER = sa.BigInteger().with_variant(sa.Integer(), "sqlite")  # there an INTEGER key is the row's own number
+# --- The head file
 
 
-def _numbers(*names: str) -> list[sa.Column[Any]]:
-    return [sa.Column(name, sa.BigInteger, nullable=False) for name in names]
+_LINE = re.compile(rb"hetdp-ledger-head ([0-9]{20}) ([0-9a-f]{64})\n")
 
 
-def _texts(*names: str) -> list[sa.Column[Any]]:
-    return [sa.Column(name, sa.Text, nullable=False) for name in names]
-
-
-LEDGER = sa.Table(
-    "hetdp_ledger",
-    TABLES,
-    sa.Column("one", sa.SmallInteger, sa.CheckConstraint("one = 1"), primary_key=True, autoincrement=False),
-    sa.Column("version", sa.Integer, nullable=False),
-    *_texts("ident"),
-    *_numbers("seq"),
-    *_texts("hash"),
-)
-EVENT = sa.Table(
-    "hetdp_event",
-    TABLES,
-    sa.Column("seq", _NUMBER, primary_key=True, autoincrement=False),
-    *_texts("kind"),
-    sa.Column("release", sa.Text, nullable=True),
-    *_texts("at", "body", "hash"),
-    sa.UniqueConstraint("release", "kind", name="hetdp_one_charge_one_result"),
-    sa.CheckConstraint("(kind IN ('charge', 'result')) = (release IS NOT NULL)", name="hetdp_release_named"),
-)
-COHORT = sa.Table(
-    "hetdp_cohort",
-    TABLES,
-    sa.Column("cohort", _NUMBER, primary_key=True, autoincrement=False),
-    *_numbers("asked", "budget", "spent", "people"),
-    sa.CheckConstraint("0 <= spent AND spent <= budget", name="hetdp_within_budget"),
-    sa.CheckConstraint(f"0 <= asked AND asked <= budget AND budget <= {UNLIMITED}", name="hetdp_budget"),
-    sa.CheckConstraint("people >= 0", name="hetdp_people"),
-)
-MEMBER = sa.Table(
-    "hetdp_member",
-    TABLES,
-    sa.Column("person", sa.Text().with_variant(sa.Text(collation="C"), "postgresql"), primary_key=True),
-    sa.Column("event", sa.BigInteger, primary_key=True, autoincrement=False),
-    *_numbers("cohort"),
-    sqlite_with_rowid=False,
-)
-
-_ONWARD = "NEW.seq < OLD.seq OR NEW.ident <> OLD.ident OR NEW.version < OLD.version"
-_GUARDS = [  # a trigger, what it refuses, of which table, and when
-    ("hetdp_cohort_no_delete", "DELETE", "hetdp_cohort", ""),
-    ("hetdp_ledger_no_delete", "DELETE", "hetdp_ledger", ""),
-    ("hetdp_cohort_fixed", "UPDATE OF cohort, asked, budget", "hetdp_cohort", ""),
-    ("hetdp_cohort_only_spends", "UPDATE OF spent", "hetdp_cohort", "NEW.spent < OLD.spent"),
-    ("hetdp_ledger_only_grows", "UPDATE", "hetdp_ledger", _ONWARD),
-]
-
-
-def create(connection: sa.Connection, name: str, ident: str, genesis: str) -> None:
-    """Make the tables and the triggers that guard them."""
-    if sa.inspect(connection).has_table(LEDGER.name):
-        raise InputError(f"there is a ledger in {name} already; open it instead")
-    TABLES.create_all(connection, checkfirst=False)
-    insert(connection, LEDGER, [(1, SCHEMA, ident, 0, genesis)])
-    for statement in guards(connection.dialect.name):
-        run(connection, statement)
-
-
-def guards(dialect: str) -> list[str]:
-    """Return the statements that make the triggers of a kind of database."""
-    kept = (EVENT.name, MEMBER.name)  # append-only
-    if dialect == "sqlite":
-        all_kept = [(f"{table}_no_{verb.lower()}", verb, table, "") for table in kept for verb in ("UPDATE", "DELETE")]
-        return [*(_guard(*guard) for guard in [*all_kept, *_GUARDS]), *member_guards(dialect)]
-    refuse = "EXECUTE FUNCTION hetdp_refuse()"
-    rows = [*((f"{table}_kept", "UPDATE OR DELETE", table, "") for table in kept), *_GUARDS]
-    return [
-        "CREATE FUNCTION hetdp_refuse() RETURNS trigger LANGUAGE plpgsql AS "
-        "$$ BEGIN RAISE EXCEPTION 'a ledger is append-only'; END $$",
-        *(
-            f"CREATE TRIGGER {name} BEFORE {verb} ON {table} FOR EACH ROW WHEN ({when or True}) {refuse}"
-            for name, verb, table, when in rows
-        ),
-        *(f"CREATE TRIGGER {t}_whole BEFORE TRUNCATE ON {t} FOR EACH STATEMENT {refuse}" for t in TABLES.tables),
-        *member_guards(dialect),
-    ]
-
-
-def _guard(name: str, verb: str, table: str, when: str) -> str:
-    refuse = "SELECT RAISE(ABORT, 'a ledger is append-only');"
-    return f"CREATE TRIGGER {name} AFTER {verb} ON {table} FOR EACH ROW WHEN {when or 1} BEGIN {refuse} END"
-
-
-def member_guards(dialect: str) -> list[str]:
-    """Return what keeps a row of a person from naming another event than the one that is being written.
-
-    People are written before the event and before the ledger's own number moves on, so that event is the next one.
-    """
-    other = "event <> (SELECT seq + 1 FROM hetdp_ledger)"
-    if dialect == "sqlite":
-        return [_guard("hetdp_member_of_next", "INSERT", "hetdp_member", f"NEW.{other}")]
-    found = f"SELECT 1 FROM came WHERE {other}"  # noqa: S608  our own names
-    refuse = f"IF EXISTS ({found}) THEN RAISE EXCEPTION 'a ledger is append-only'; END IF"
-    return [
-        "CREATE FUNCTION hetdp_refuse_other_event() RETURNS trigger LANGUAGE plpgsql AS "
-        f"$$ BEGIN {refuse}; RETURN NULL; END $$",
-        "CREATE TRIGGER hetdp_member_of_next AFTER INSERT ON hetdp_member REFERENCING NEW TABLE AS came "
-        "FOR EACH STATEMENT EXECUTE FUNCTION hetdp_refuse_other_event()",  # once for all rows of a statement
-    ]
-
-
-def wrong_triggers(connection: sa.Connection) -> tuple[list[str], list[str]]:
-    """Return the triggers that should be there and are not, and those on tables of a file that are not the ledger's.
-
-    On a server others may have triggers for their own reasons.
-    """
-    names = [words[2] for words in map(str.split, guards(connection.dialect.name)) if words[1] == "TRIGGER"]
-    if connection.dialect.name == "sqlite":
-        query = "SELECT name, lower(tbl_name) FROM sqlite_master WHERE type = 'trigger' ORDER BY name"
-        there = {name: table in TABLES.tables for name, table in run(connection, query)}
-    else:
-        ours = ", ".join(f"'{table}'::regclass" for table in TABLES.tables)  # those in the search path
-        query = f"SELECT tgname FROM pg_trigger WHERE tgenabled <> 'D' AND tgrelid IN ({ours})"  # noqa: S608  our own names
-        there = {name: False for (name,) in run(connection, query)}
-    missing = [name for name in names if name not in there]
-    return missing, [name for name, foreign in there.items() if foreign and name not in names]
-
-
-# --- Versions
-
-
-def check_version(version: int, name: str) -> None:
-    """Raise unless a ledger has the version that this package writes."""
-    if version < SCHEMA:
+def read_head(path: Path | None) -> Head | None:
+    """Return the head in a file; None if there is no such file."""
+    if path is None:
+        return None
+    try:
+        with path.open("rb") as file:
+            match = _LINE.fullmatch(file.read(256))
+    except FileNotFoundError:
+        return None
+    except OSError:
+        match = None
+    if match is None:
         raise LedgerError(
-            f"{name} has the older schema {version} (this hetdp writes {SCHEMA}); "
-            f"make a copy of it and run: hetdp ledger upgrade {name}"
+            f"{path} is damaged, so an old copy of the ledger could not be noticed; if you have written down a head, "
+            f"delete this file and run: hetdp ledger verify LEDGER --expect-head HEAD"
         )
-    if version > SCHEMA:
+    return Head(int(match[1]), match[2].decode())
+
+
+def write_head(path: Path | None, head: Head, *, sync: bool = False) -> None:
+    """Move the head file forward to this head, never backwards; with `sync` it is on disk when this returns.
+
+    It is written in place, not exchanged for a new file: the lock of other writers is on this one.
+    """
+    if path is None:
+        return
+    import fcntl  # not on every system, and only a head file needs it
+
+    try:
+        with os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT, 0o600), "r+b", buffering=0) as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            match = _LINE.fullmatch(file.read(256))
+            if match is None or int(match[1]) < head.seq:
+                file.seek(0)
+                file.write(f"hetdp-ledger-head {head.seq:020d} {head.hash}\n".encode("ascii"))
+            if sync or match is None:
+                os.fsync(file.fileno())
+        if match is None:  # a new file: its name too must be on disk
+            folder = os.open(path.parent, os.O_RDONLY)
+            os.fsync(folder)
+            os.close(folder)
+    except OSError as error:
         raise LedgerError(
-            f"{name} was written by a newer hetdp (schema {version}, this one knows {SCHEMA}); update hetdp"
-        )
-
-
-def migrate(connection: sa.Connection, version: int, name: str) -> None:
-    """Bring a ledger from an older version to this one, step by step, inside the caller's transaction."""
-    for old in range(version, SCHEMA):
-        if old not in STEPS:
-            raise LedgerError(
-                f"{name} has schema {old}, from which there is no way to {SCHEMA}; use the hetdp it was made with"
-            )
-        STEPS[old](connection)
-        run(connection, "UPDATE hetdp_ledger SET version = ?", (old + 1,))
-
-
-def _guard_members(connection: sa.Connection) -> None:
-    for statement in member_guards(connection.dialect.name):
-        run(connection, statement)
-
-
-STEPS: Mapping[int, Callable[[sa.Connection], None]] = {1: _guard_members}
-"""From each older version, the step to the next one. A new version is one function and one line here."""
+            f"{path} cannot be written ({error.strerror}); the ledger keeps its head there: what it did last is in it, "
+            "so repair this and do the same again"
+        ) from None

@@ -1,4 +1,6 @@
-"""The order of a release: public checks, the charge on disk, the values, the result on disk, the answer.
+"""What changes balances: people are enrolled, and releases are charged and carried out.
+
+The order of a release: public checks, the charge on disk, the values, the result on disk, the answer.
 
 Claim. No result leaves without a committed charge that covers it, and only one result leaves under one id.
 
@@ -7,20 +9,30 @@ after its own transaction has; what is handed out is what that transaction found
 charge and one result for an id, and both transactions hold the ledger's lock. So of two who carry out the same id,
 after a crash or at the same time, the second finds the first one's result and its own draw is dropped unseen. A crash
 after the charge leaves a charge without a result: the safe side. There are no refunds once values may have been read.
-Between the charge and the values, the people of every cohort are compared with the events (`books`), so nobody is
-counted in a cohort into which they were moved behind the ledger's back.
-
 A charge stays when reading fails afterwards; the error says so. What decides a plan is public and fixed with the
 charge, so a resumed release carries out the plan that was charged, not one for the balances of today.
+
+Between the charge and the values, the people of every cohort are compared with the events: a person moved to another
+cohort behind the ledger's back would otherwise be counted at an ε that was never theirs to spend.
+
+Claim. `replayed` yields the people of the events, or raises.
+
+Argument. Each event that moves people carries, for each cohort, a digest of the ids that came to it, and is itself
+covered by the hash chain, which must end at the head that this ledger has seen. Rows of people are compared event by
+event: a row too many, too few, renamed, under another event or in another cohort changes a digest or a count, and so
+does a swap of two people that leaves all counts as they are. Where somebody came from is compared too, so a false row
+that was used for a later move and then taken away is noticed.
 """
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
+from itertools import groupby
 from typing import Any, Protocol
 
 import numpy as np
@@ -31,14 +43,148 @@ from hetdp.core.levels import Levels, round_down
 from hetdp.core.plan import Plan, plan
 from hetdp.errors import ChargedError, HetdpError, InputError, LedgerError, OtherRequestError, PrivacyError
 from hetdp.files import jsonable
-from hetdp.privacy.exact import NoiseTerm
 from hetdp.privacy.release import Release, release
-from hetdp.statistics.mean import Mean
 from hetdp.tally.tally import Tally
 
-from .amounts import UNLIMITED, Floats, Ints, Rule, charges, in_epsilon, levels
-from .books import Books, checked_members, digest, find, members, move_facts, write
-from .chain import Event, State, canonical, costs, integers, levels_of, next_event, reals
+from . import books
+from .books import GENESIS, UNLIMITED, Event, Floats, Ints, Rule, State
+from .store import Store, events, find, run, write, wrong_triggers
+
+_FEW = 500
+"""So many people are asked for by their ids; of more, all are read."""
+
+# --- Who is in which cohort: a row for every time that a person changed cohort, never changed itself
+
+
+def members(connection: Connection, upto: int, ids: Sequence[str] | None = None) -> dict[str, int]:
+    """Return {person: cohort} as of an event; of some people, if they are few, or of all.
+
+    Rows come in the order of events, so the last one of a person stays.
+    """
+    few = ids if ids is not None and len(ids) <= _FEW else ()
+    some = f"AND person IN ({', '.join('?' * len(few))})" if few else ""
+    query = f"SELECT person, cohort FROM hetdp_member WHERE event <= ? {some} ORDER BY person, event"  # noqa: S608  ours
+    return dict(map(tuple, run(connection, query, (upto, *few))))
+
+
+def move_facts(there: Mapping[str, int], moved: Iterable[tuple[str, int]]) -> dict[str, Any]:
+    """Return what an event says of people who change cohort: how many from where to where, and a digest of who.
+
+    `there` is where they were, `moved` the pairs (person, cohort) of where they are now.
+    """
+    moves, came = Counter[tuple[int, int]](), dict[int, list[str]]()
+    for person, cohort in moved:
+        moves[there.get(person, 0), cohort] += 1
+        came.setdefault(cohort, []).append(person)
+    return {
+        "moves": [[*pair, people] for pair, people in sorted(moves.items())],
+        "ids": {str(cohort): digest(people) for cohort, people in sorted(came.items())},
+    }
+
+
+def digest(ids: Iterable[str]) -> str:
+    """Return a fingerprint of a set of ids. Ids are public."""
+    return hashlib.sha256("\n".join(sorted(ids)).encode()).hexdigest()
+
+
+def replayed(connection: Connection, state: State, name: str) -> Iterator[tuple[Event, dict[str, int]]]:
+    """Yield every event with who is in which cohort after it; raise if the rows of people tell anything else."""
+    missing, _ = wrong_triggers(connection)
+    if missing:
+        raise books.refused(f"{name} has lost {len(missing)} of its triggers, such as {missing[0]}")
+    there: dict[str, int] = {}
+    rows = run(connection, "SELECT event, person, cohort FROM hetdp_member ORDER BY event")
+    moves = ((event, [(p, c) for _, p, c in group]) for event, group in groupby(rows, key=lambda row: row[0]))
+    head = GENESIS
+    for event in books.checked(events(connection), GENESIS, name):
+        told = {"moves": event.facts.get("moves", []), "ids": event.facts.get("ids", {})}
+        seq, came = next(moves, (0, [])) if told["moves"] else (event.seq, [])
+        if seq != event.seq or move_facts(there, came) != told:
+            raise books.refused(f"the people of event {event.seq} of {name} are not those who were written down")
+        there.update(came)
+        head = event.head
+        yield event, there
+    counted = {number: now.people for number, now in state.cohorts.items() if now.people}
+    if head != state.head or next(moves, None) is not None or Counter(there.values()) != Counter(counted):
+        raise books.refused(f"people in {name} were moved between cohorts outside of hetdp")
+
+
+def charged_people(connection: Connection, state: State, charged: Event, name: str) -> dict[str, int]:
+    """Return {person: cohort} as of a charge, or raise unless the events tell of this charge and of these people.
+
+    The charge is looked for in the whole chain: what the database showed as the charge a moment ago may have been put
+    there for that moment.
+    """
+    found = None
+    for event, there in replayed(connection, state, name):
+        if event == charged:
+            found = dict(there)
+    if found is None:
+        raise LedgerError(f"the charge of this release is not in the history of {name}; nothing was read")
+    return found
+
+
+# --- Enrolment
+
+
+@dataclass(frozen=True)
+class Enrolled:
+    """What an enrolment did, in people.
+
+    Attributes
+    ----------
+    frozen
+        Of those who lowered their budget, how many had spent more than that already. They take no part any more.
+    """
+
+    added: int = 0
+    raised: int = 0
+    lowered: int = 0
+    frozen: int = 0
+    unchanged: int = 0
+
+    def __str__(self) -> str:
+        said = [f"{self.added:,} people enrolled"]
+        said += [f"{count:,} {verb}" for verb, count in (("raised", self.raised), ("lowered", self.lowered)) if count]
+        if self.frozen:
+            said.append(f"{self.frozen:,} of these frozen, as they have spent more already")
+        return ", ".join([*said, *([f"{self.unchanged:,} unchanged"] if self.unchanged else [])])
+
+
+def enroll(
+    connection: Connection, state: State, budgets: Mapping[str, int], names: Mapping[int, str]
+) -> tuple[State, Enrolled]:
+    """Enrol people with budgets in units; of those enrolled already, change the budget.
+
+    A budget may be raised at any time. One that is lowered below what was spent cannot be honoured for the past: the
+    person is frozen and has weight 0 from now on.
+    """
+    there = members(connection, state.head.seq, list(budgets)) if state.people else {}
+    kinds: Counter[str] = Counter()
+    moved: dict[str, tuple[int, int]] = {}  # what they ask for and have spent: those who agree in both share a cohort
+    for person, asked in budgets.items():
+        now = state.cohorts[there[person]] if person in there else None
+        if now is None:
+            kinds["added"] += 1
+        elif asked == now.asked:
+            kinds["unchanged"] += 1
+            continue
+        else:
+            kinds["raised" if asked > now.asked else "lowered"] += 1
+            kinds["frozen"] += asked < min(now.asked, now.spent)
+        moved[person] = (asked, 0 if now is None else now.spent)
+    new_names = {str(asked): name for asked, name in names.items() if state.names.get(asked) != name}
+    if not moved and not new_names:
+        return state, Enrolled(**kinds)
+    cohort = {(now.asked, now.spent): number for number, now in sorted(state.cohorts.items(), reverse=True)}
+    fresh = sorted(set(moved.values()) - cohort.keys())
+    cohort |= {key: number for number, key in enumerate(fresh, max(state.cohorts, default=0) + 1)}
+    to = {person: cohort[key] for person, key in moved.items()}
+    new = [[cohort[asked, spent], asked, max(asked, spent), spent] for asked, spent in fresh]
+    facts: dict[str, Any] = {"new": new, **move_facts(there, to.items()), **({"names": new_names} if new_names else {})}
+    event = books.next_event(state.head, "enroll", facts)
+    return write(connection, state, event, to), Enrolled(**kinds)
+
 
 # --- What a release is, and what comes out of it
 
@@ -60,7 +206,7 @@ class Request:
     about
         What else belongs to the request: names of columns and of a file. Never anything private.
     quotes
-        Whether a message may quote an id; not if ids come from the rows themselves, see `persons.ids_of`.
+        Whether a message may quote an id; not if ids come from the rows themselves.
     """
 
     release: str
@@ -127,9 +273,6 @@ Read = Callable[[Mapping[str, int], Plan], Tally]
 
 # --- From what people allow to a charge: who enters with which ε, the plan on that, the exact spend of each cohort
 
-Part = tuple[int, int]
-"""Some people of one cohort: the cohort, and what they allow in this release at most (`UNLIMITED`: not said)."""
-
 
 @dataclass(frozen=True, eq=False)
 class Intent:
@@ -140,8 +283,8 @@ class Intent:
     plan
         Made on everybody's allowance.
     parts, index
-        The parts that enter with ε > 0 as rows (cohort, what they allow, people), and the index of each one's level
-        in the plan.
+        The people who enter with ε > 0 as rows (cohort, what they allow in this release, people), and the index of each
+        row's level in the plan.
     units
         What each level of the plan is charged.
     facts
@@ -173,11 +316,11 @@ def intended(state: State, parts: Ints, rule: Rule, ask: Mapping[str, Any]) -> I
     left = np.where(asked == UNLIMITED, UNLIMITED, np.maximum(asked - spent, 0))
     wanted = rule.wanted(asked, left)
     allowed = np.minimum(np.minimum(left, wanted), own)
-    epsilon = levels(allowed)
+    epsilon = books.levels(allowed)
     made = plan(Levels.from_arrays(epsilon, count, names=_names(state, asked, epsilon)), **ask)
     index = np.searchsorted(made.levels.epsilon, round_down(epsilon) if made.levels.rounded else epsilon)
-    units = charges(made)
-    if (units[index] > allowed).any():  # by the claim in `amounts` this cannot happen
+    units = books.charges(made)
+    if (units[index] > allowed).any():  # by the claim in `books` this cannot happen
         raise PrivacyError("this plan would charge more than somebody has left; nothing was released")
     frozen, empty = asked < spent, (left == 0) & (asked > 0)
     kinds = {"used_up": empty & ~frozen, "frozen": frozen, "short": (left < wanted) & (left > 0)}
@@ -195,20 +338,20 @@ def _names(state: State, asked: Ints, epsilon: Floats) -> dict[float, str]:
     return {e: ", ".join(sorted(names)) for e, names in tiers.items() if "" not in names}
 
 
-def split(state: State, intent: Intent) -> tuple[list[list[int]], dict[Part, int]]:
+def split(state: State, intent: Intent) -> tuple[list[list[int]], dict[tuple[int, int], int]]:
     """Return the cohorts to make, as an event lists them, and the cohort of each part with ε > 0 from then on.
 
-    A cohort of which everybody enters at one level stays as it is. Otherwise each part of it goes to a cohort of its
-    own, shared with parts of other cohorts that had the same balance and enter at the same level.
+    A part is a cohort and what these people of it allow in this release (`UNLIMITED`: not said). A cohort of which
+    everybody enters at one level stays as it is. Otherwise each part of it goes to a cohort of its own, shared with
+    parts of other cohorts that had the same balance and enter at the same level.
     """
     cohorts = intent.parts[:, 0]
     times, balances = Counter(cohorts.tolist()), state.table[state.rows(cohorts), 1:].tolist()
-    where: dict[Part, int] = {}
+    where: dict[tuple[int, int], int] = {}
     fresh: dict[tuple[int, ...], int] = {}
     first = int(state.table[:, 0].max(initial=0)) + 1
-    for (cohort, own, count), balance, index in zip(
-        intent.parts.tolist(), balances, intent.index.tolist(), strict=True
-    ):
+    rows = zip(intent.parts.tolist(), balances, intent.index.tolist(), strict=True)
+    for (cohort, own, count), balance, index in rows:
         if times[cohort] == 1 and count == balance[3]:
             where[cohort, own] = cohort
         else:
@@ -216,61 +359,26 @@ def split(state: State, intent: Intent) -> tuple[list[list[int]], dict[Part, int
     return [[cohort, *key[:3]] for key, cohort in fresh.items()], where
 
 
-def plan_facts(made: Plan) -> dict[str, Any]:
-    """Return a plan as exact plain data and columns of numbers."""
-    return {
-        "method": made.method,
-        "bounds": [bound.hex() for bound in made.bounds],
-        "epsilon": made.levels.epsilon,
-        "count": made.levels.count,
-        "rounded": made.levels.rounded,
-        "names": {e.hex(): name for e, name in made.levels.names.items()},
-        "units": made.units,
-        "noise": [[term.scale.hex(), term.first, term.last] for term in made.noise],
-        "threshold": None if made.threshold is None else float(made.threshold).hex(),
-        "abstains": made.abstains,
-        "variance": float(made.variance_bound).hex(),
-        "shrink": float(made.shrink).hex(),
-    }
-
-
-def plan_of(facts: Mapping[str, Any]) -> Plan:
-    """Return the plan that `plan_facts` gave; it passes the exact check again."""
-    real = float.fromhex
-    names = {real(e): name for e, name in facts["names"].items()}
-    return Plan(
-        facts["method"],
-        Levels.from_arrays(reals(facts["epsilon"]), integers(facts["count"]), rounded=facts["rounded"], names=names),
-        Mean(Interval.of([real(bound) for bound in facts["bounds"]])),
-        integers(facts["units"]),
-        tuple(NoiseTerm(real(scale), first, last) for scale, first, last in facts["noise"]),
-        None if facts["threshold"] is None else real(facts["threshold"]),
-        abstains=facts["abstains"],
-        variance_bound=real(facts["variance"]),
-        shrink=real(facts["shrink"]),
-    )
-
-
 # --- The order of a release
 
 
-def carry_out(books: Books, request: Request, read: Read, keeper: Keeper | None) -> LedgerRelease:
+def carry_out(store: Store, request: Request, read: Read, keeper: Keeper | None) -> LedgerRelease:
     """Charge a release, compute it, store it and return it; see `Ledger.carry_out`."""
     request.bounds.ordinary()  # what is charged can also be shown
     try:
-        charged = books.change(lambda connection, state: _charged(connection, state, request))
+        charged = store.change(lambda connection, state: _charged(connection, state, request))
     except KeyboardInterrupt:
         raise _unfinished(request.release, "may be charged already", "it was interrupted") from None
     try:
-        stored = books.read(lambda connection, _: find(connection, request.release, "result"))
+        stored = store.read(lambda connection, _: find(connection, request.release, "result"))
         if stored is None:
-            unclamped = _computed(books, charged, read, keeper)
-            stored = books.change(lambda connection, state: _stored(connection, state, charged, unclamped))
-        books.flush_head()
+            unclamped = _computed(store, charged, read, keeper)
+            stored = store.change(lambda connection, state: _stored(connection, state, charged, unclamped))
+        store.flush_head()
     except (HetdpError, KeyboardInterrupt) as error:
         why = "it was interrupted" if isinstance(error, KeyboardInterrupt) else str(error)
         raise _unfinished(request.release, "is charged", why) from None
-    return published(books.name, charged, stored)
+    return published(store.name, charged, stored)
 
 
 def _unfinished(release_id: str, state: str, why: str) -> ChargedError:
@@ -286,14 +394,14 @@ def _charged(connection: Connection, state: State, request: Request) -> tuple[St
     if found is None:
         return _charge_now(connection, state, request)
     before, now = found.facts["request"], request.facts
-    if canonical(before) != canonical(now):
+    if books.canonical(before) != books.canonical(now):
         words = {
             "rule": "how much it may use",
             "plan": "the bounds, the method or the variance",
             "people": "who takes part",
             "columns": "the columns or the names of the files",
         }
-        differs = [words[name] for name in now if canonical(now[name]) != canonical(before.get(name))]
+        differs = [words[name] for name in now if books.canonical(now[name]) != books.canonical(before.get(name))]
         raise OtherRequestError(
             f"release id {request.release!r} stands for another request, it differs in: {', '.join(differs)}; "
             "an id is used once: choose another one"
@@ -322,30 +430,24 @@ def _charge_now(connection: Connection, state: State, request: Request) -> tuple
         moves = {"new": new, **move_facts(there, moved.items())}
     facts = {
         "request": request.facts,
-        "plan": plan_facts(intent.plan),
+        "plan": books.plan_facts(intent.plan),
         "units": intent.units,
         "people": intent.facts,
         "levels": pairs.ravel(),
     }
-    event = next_event(state.head, "charge", facts | moves, request.release)
+    event = books.next_event(state.head, "charge", facts | moves, request.release)
     return write(connection, state, event, moved), event
 
 
-def _computed(books: Books, charged: Event, read: Read, keeper: Keeper | None) -> float:
-    """Read the values and draw the result. A plan that abstains reads nothing.
-
-    The charge is taken from the chain of events once more, together with the people: what the database showed as the
-    charge a moment ago may have been put there for that moment.
-    """
+def _computed(store: Store, charged: Event, read: Read, keeper: Keeper | None) -> float:
+    """Read the values and draw the result. A plan that abstains reads nothing."""
     if keeper is not None and keeper.drawn is not None:
         return keeper.drawn
-    plan = plan_of(charged.facts["plan"])
+    plan = books.plan_of(charged.facts["plan"])
     if plan.abstains:
         return plan.interval.mid
-    event, there = books.read(lambda connection, state: checked_members(connection, state, charged.seq, books.name))
-    if event is None or event != charged:
-        raise LedgerError(f"the charge of this release is not in the history of {books.name}; nothing was read")
-    index = dict(levels_of(event.facts).tolist())
+    there = store.read(lambda connection, state: charged_people(connection, state, charged, store.name))
+    index = dict(books.levels_of(charged.facts).tolist())
     number = release(read({p: index[c] for p, c in there.items() if c in index}, plan), plan).unclamped
     if keeper is not None:
         keeper.keep(number)
@@ -357,14 +459,15 @@ def _stored(connection: Connection, state: State, charged: Event, unclamped: flo
     found = find(connection, str(charged.release), "result")
     if found is not None:
         return state, found
-    event = next_event(state.head, "result", {"charge": charged.seq, "unclamped": unclamped.hex()}, charged.release)
+    facts = {"charge": charged.seq, "unclamped": unclamped.hex()}
+    event = books.next_event(state.head, "result", facts, charged.release)
     return write(connection, state, event), event
 
 
 def published(name: str, charged: Event, stored: Event) -> LedgerRelease:
     """Return a stored release as it was, with what a reader should know about its people. All of it is public."""
     facts, release_id = charged.facts, str(charged.release)
-    people, most = facts["people"], in_epsilon(int(costs(facts)[1].max(initial=0)))
+    people, most = facts["people"], books.in_epsilon(int(books.costs(facts)[1].max(initial=0)))
     ((kind, amount),) = facts["request"]["rule"].items()
     cost = "of public people without limit" if most == math.inf else f"of anybody at most ε = {most:.9g}"
     notes = [
@@ -381,4 +484,4 @@ def published(name: str, charged: Event, stored: Event) -> LedgerRelease:
     shown = {"name": name, "event": charged.seq, "at": charged.at, "rule": {kind: amount}, "people": people["people"]}
     shown |= {**{why: people[why] for why in left_out}, "most_charged": jsonable(most)}
     unclamped = float.fromhex(stored.facts["unclamped"])
-    return LedgerRelease(plan_of(facts["plan"]), unclamped, tuple(notes), release_id=release_id, ledger=shown)
+    return LedgerRelease(books.plan_of(facts["plan"]), unclamped, tuple(notes), release_id=release_id, ledger=shown)
