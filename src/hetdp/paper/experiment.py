@@ -1,4 +1,4 @@
-"""What an experiment is: a claim of the paper (or ours), numbers, a picture, a verdict; and a folder with them all."""
+"""What an experiment is: a claim of the paper, numbers, a picture, a verdict; and a folder with them all."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ class Points(dict[Any, dict[str, Simulation]]):
 
 @dataclass(frozen=True)
 class Experiment:
-    """One figure, table or example, its place in the paper (or "ours"), and whether it has a picture."""
+    """One figure, table or example, its place in the paper, and whether it has a picture."""
 
     name: str
     title: str
@@ -145,26 +145,24 @@ class Curve:
     dashed: bool = False
 
 
-def picture(*panels: tuple[Sequence[Curve], str, str, str]) -> Figure:
-    """Return panels side by side: curves, the names of the two axes, and which of them are logarithmic ("xy")."""
-    drawn, axes = figure(len(panels))
-    for axis, (curves, x, y, log) in zip(axes, panels, strict=True):
-        for c in curves:
-            colour, marker = (COLOURS[c.method], MARKERS[c.method]) if c.method else (DASHED, "")
-            if c.error is None:
-                axis.plot(c.x, c.y, "--" if c.dashed else "-", color=colour, linewidth=1, label=c.label)
-            else:
-                axis.errorbar(c.x, c.y, yerr=4 * np.asarray(c.error), color=colour, marker=marker, markersize=4,
-                              linewidth=0, elinewidth=1, label=c.label)  # fmt: skip
-                axis.set_title("lines: exact; points: simulated, ± 4 standard errors", fontsize=8)
-        axis.set(xlabel=x, ylabel=y, xscale="log" if "x" in log else "linear", yscale="log" if "y" in log else "linear")
-        low, high = axis.get_ylim()
-        if "y" not in log:
-            axis.set_ylim(bottom=0)
-        elif high < 1000 * low:  # beyond that, powers of ten read better
-            plain(axis.yaxis)
-        if any(c.label for c in curves):
-            beside(axis)
+def picture(curves: Sequence[Curve], x: str, y: str, log: str) -> Figure:
+    """Return curves in one panel, with the names of the two axes, and which of them are logarithmic ("xy")."""
+    drawn, (axis,) = figure()
+    for c in curves:
+        colour, marker = (COLOURS[c.method], MARKERS[c.method]) if c.method else (DASHED, "")
+        if c.error is None:
+            axis.plot(c.x, c.y, "--" if c.dashed else "-", color=colour, linewidth=1, label=c.label)
+        else:
+            axis.errorbar(c.x, c.y, yerr=4 * np.asarray(c.error), color=colour, marker=marker, markersize=4,
+                          linewidth=0, elinewidth=1, label=c.label)  # fmt: skip
+            axis.set_title("lines: exact; points: simulated, ± 4 standard errors", fontsize=8)
+    axis.set(xlabel=x, ylabel=y, xscale="log" if "x" in log else "linear", yscale="log" if "y" in log else "linear")
+    low, high = axis.get_ylim()
+    if "y" not in log:
+        axis.set_ylim(bottom=0)
+    elif high < 1000 * low:  # beyond that, powers of ten read better
+        plain(axis.yaxis)
+    beside(axis)
     return drawn
 
 
