@@ -345,7 +345,7 @@ def test_the_command_prints_json_and_says_0_when_all_holds(hetdp_command, tmp_pa
     for name in ("a.html", "a.txt", "a.json"):
         assert hetdp_command(*options, "--draws", 200, "-o", tmp_path / name)[0] == 0
     assert "&lt;" not in (tmp_path / "a.txt").read_text()
-    assert "<pre>" in (tmp_path / "a.html").read_text()
+    assert "<table" in (tmp_path / "a.html").read_text()
     assert json.loads((tmp_path / "a.json").read_text())["holds"]
 
 

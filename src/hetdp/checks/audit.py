@@ -43,7 +43,7 @@ from hetdp.files import jsonable
 from hetdp.privacy.release import floored_sum, release, release_records
 from hetdp.privacy.sampling import KEEP_ONE, SamplingPlan
 from hetdp.report import plots
-from hetdp.report.text import Grid, body, epsilon, shorten, spent_epsilon, text
+from hetdp.report.text import Grid, Parts, epsilon, shorten, spent_epsilon, text
 from hetdp.sources import read
 from hetdp.tally.tally import Tally
 
@@ -157,6 +157,10 @@ class Audit:
 
     def report(self) -> str:
         """Return the audit as text."""
+        return text(self.parts())
+
+    def parts(self) -> Parts:
+        """Return the report as its parts."""
         control = (*_cells(self.control)[:-1], "found" if self.control.holds else "NOT FOUND")
         broken = sum(not part.holds for part in self.findings) + sum(not fit.passed for fit in self.fits)
         verdict = "no claim is broken" if self.control.holds else "NOTHING SHOWN: the planted over-spend was not found"
@@ -169,7 +173,7 @@ class Audit:
         wrong = f"together they are wrong with probability at most {self.alpha:g}"
         notes += [("Draws", f"{self.draws:,} releases of each dataset, half of them to choose the event; {wrong}")]
         table = Grid(_HEADINGS, [*map(_cells, self.findings), control], words=2)
-        return text(body([table, [*notes, *_NOTICES.items()]]))
+        return [table, [*notes, *_NOTICES.items()]]
 
     def plot(self, path: str | Path) -> None:
         """Write a picture: what is claimed and what was shown, for every method and level."""

@@ -129,8 +129,7 @@ def mean(
             output,
             as_json=as_json,
             facts=lambda: result.to_dict(confidence),
-            body=lambda: result.body(confidence),
-            html=lambda: result.html(confidence),
+            parts=lambda: result.parts(confidence),
             title="A private mean" if by is None else f"Private means by {by}",
         )
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 import sys
 from pathlib import Path
 from typing import Annotated, Any
@@ -19,7 +18,7 @@ from hetdp.sources import counted
 from . import options
 from .app import app
 from .data import reading
-from .output import deliver, progress, show, writable
+from .output import deliver, progress, show, show_parts, writable
 
 
 @app.command()
@@ -47,7 +46,7 @@ def plan(
 ) -> None:
     """Say what a release would do and cost, without touching a value."""
     writable(output, source or [], force=force)
-    from hetdp.report import text
+    from hetdp.report.text import plan_parts
     from hetdp.theory.target import target
 
     interval = Interval.of(bounds).ordinary()
@@ -64,8 +63,7 @@ def plan(
         output,
         as_json=as_json,
         facts=facts,
-        body=lambda: text.body(text.plan_parts(planned, answer, notes)),
-        html=lambda: text.to_html(text.plan_parts(planned, answer, notes)),
+        parts=lambda: plan_parts(planned, answer, notes),
         title="What a private mean would cost",
     )
 
@@ -99,7 +97,10 @@ def compare(
     compared = compare_methods(people, bounds=bounds, variance=variance)
     if plot is not None:
         compared.plot(plot)
-    show({**compared.to_dict(), "assumptions": notes} if as_json else compared.body(notes))
+    if as_json:
+        show({**compared.to_dict(), "assumptions": notes})
+    else:
+        show_parts(compared.parts(notes))
 
 
 def _levels(given: dict[str, Any]) -> tuple[Levels, list[str]]:
@@ -167,8 +168,7 @@ def audit(
         output,
         as_json=as_json,
         facts=found.to_dict,
-        body=found.report,
-        html=lambda: f"<pre>{html.escape(found.report())}</pre>",
+        parts=found.parts,
         title="An audit of privacy claims",
     )
     if not found.holds:
