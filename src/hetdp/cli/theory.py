@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Unpack
 
 import typer
 
@@ -22,20 +22,10 @@ from .output import deliver, progress, show, show_parts, writable
 
 
 @app.command()
+@options.shared
 def plan(
-    context: typer.Context,
     source: options.PublicSources = None,
     *,
-    tier: options.TierPeople = None,
-    tiers: options.TierFile = None,
-    epsilon: options.Epsilon = None,
-    value: options.PrivateColumn = None,
-    person: options.Person = None,
-    rows: options.Rows = None,
-    query: options.Query = None,
-    delimiter: options.Delimiter = None,
-    decimal: options.Decimal = ".",
-    thousands: options.Thousands = None,
     bounds: options.PlanBounds,
     method: options.MethodName = "adpm",
     variance: options.Variance = None,
@@ -43,6 +33,7 @@ def plan(
     as_json: options.Json = False,
     output: options.Output = None,
     force: options.Force = False,
+    **given: Unpack[options.Public],
 ) -> None:
     """Say what a release would do and cost, without touching a value."""
     writable(output, source or [], force=force)
@@ -50,7 +41,7 @@ def plan(
     from hetdp.theory.target import target
 
     interval = Interval.of(bounds).ordinary()
-    people, notes = _levels(context.params)
+    people, notes = _levels(source, given)
     planned = plan_for(people, bounds=interval, method=method, variance=variance)
     answer = None if target_error is None else target(planned, target_error)
 
@@ -69,31 +60,22 @@ def plan(
 
 
 @app.command()
+@options.shared
 def compare(
-    context: typer.Context,
     source: options.PublicSources = None,
     *,
-    tier: options.TierPeople = None,
-    tiers: options.TierFile = None,
-    epsilon: options.Epsilon = None,
-    value: options.PrivateColumn = None,
-    person: options.Person = None,
-    rows: options.Rows = None,
-    query: options.Query = None,
-    delimiter: options.Delimiter = None,
-    decimal: options.Decimal = ".",
-    thousands: options.Thousands = None,
     bounds: options.PlanBounds,
     variance: options.DataVariance = None,
     plot: options.Plot = None,
     force: options.Force = False,
     as_json: options.Json = False,
+    **given: Unpack[options.Public],
 ) -> None:
     """Show every method side by side: error, who spends what, and what no ε-DP method can beat."""
     from hetdp.report.compare import compare as compare_methods
 
     writable(plot, source or [], force=force, picture=True)
-    people, notes = _levels(context.params)
+    people, notes = _levels(source, given)
     compared = compare_methods(people, bounds=bounds, variance=variance)
     if plot is not None:
         compared.plot(plot)
@@ -103,19 +85,19 @@ def compare(
         show_parts(compared.parts(notes))
 
 
-def _levels(given: dict[str, Any]) -> tuple[Levels, list[str]]:
+def _levels(source: list[str] | None, given: options.Public) -> tuple[Levels, list[str]]:
     """Return the levels of a table or of tiers, and what is assumed about rows and people."""
-    if not given["source"]:
+    if not source:
         if not given["tier"]:
             raise InputError("name the tiers (--tier strict=0.1:700 --tier open=inf:300) or a file with --epsilon COL")
-        if any(given[name] for name in ("epsilon", "value", "person", "rows")):
+        if given["epsilon"] or given["value"] or given["person"] or given["rows"]:
             raise InputError(
                 "columns belong to a table; name its file, or leave out --epsilon, --value, --person and --rows"
             )
         return options.levels_of(given["tier"]), []
     if given["epsilon"] is None:
         raise InputError("a table needs --epsilon COL, the column with everybody's ε")
-    with reading(given, counts_only=True) as people:
+    with reading(source, given, counts_only=True) as people:
         return counted(people), [people.note]
 
 
