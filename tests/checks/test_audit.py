@@ -16,7 +16,7 @@ import hetdp
 from hetdp.checks import audit as _audit
 from hetdp.checks.audit import audit, log_ratio, lower_bound, reach
 from hetdp.checks.doctor import sampler_gate
-from hetdp.cli.theory import audit as command
+from hetdp.cli.public import audit as command
 from hetdp.core import plan as _plan
 from hetdp.privacy import noise as _noise
 from hetdp.privacy import release as _release

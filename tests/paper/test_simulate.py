@@ -77,7 +77,7 @@ def test_public_people_agree_with_the_exact_error(name):
 
 def run_instead(right, wrong, distribution, levels, runs, seed):
     """Simulate one mechanism and compare it with the exact error of another."""
-    law = distribution_of(distribution, UNIT, np.random.default_rng(0))
+    law = distribution_of(distribution, UNIT)
     study = _simulate._Study.of(law, levels.count, [wrong])
     (mse,), (error,) = study.run(runs, [seed])
     return Simulation("wrong", runs, mse, error, right.mse(law))
@@ -246,7 +246,7 @@ def test_sums_of_uniforms_are_right_for_any_number_of_people():
 
 
 def drawn_beta(a, b, size=200_000):
-    law = distribution_of(("beta", a, b), UNIT, np.random.default_rng(0))
+    law = distribution_of(("beta", a, b), UNIT)
     return law, law.draw(np.random.default_rng(22), (1, size)).ravel() + 0.5
 
 
@@ -327,8 +327,8 @@ def test_a_seed_gives_the_same_result_again_and_another_seed_another():
     assert run(29) == run(np.int64(29)) == run(sequence) == run(sequence)
     first = run(generator)
     assert first != run(generator)
-    assert first == run(np.random.default_rng(29))
-    assert len({run(29), run(30), run(None), run(None), first}) == 5
+    assert first == run(np.random.default_rng(29)) == run(29)
+    assert len({run(29), run(30), run(None), run(None)}) == 4
 
 
 def test_methods_of_one_call_share_the_data_and_not_the_noise():
@@ -381,16 +381,6 @@ def test_estimates_are_not_clamped_and_the_exact_error_is_printed():
     assert "exact 8" in str(found)
 
 
-def test_a_function_without_moments_is_measured_and_has_no_exact_error():
-    found = simulate({INF: 20}, method="adpm", distribution=triangular, runs=50_000, rng=37, bounds=(0, 1))
-    assert found.exact_mse is None
-    assert found.z is None
-    assert "exact" not in str(found)
-    assert abs(found.mse - 1 / 18 / 20) < FAR * found.standard_error
-    with pytest.raises(hetdp.InputError, match="no exact error"):
-        exact_mse({INF: 20}, "adpm", triangular, bounds=(0, 1))
-
-
 def test_an_estimate_without_any_error_has_the_score_zero():
     found = simulate(
         {0.0: 2, INF: 3}, method=["adpm", "sampling"], distribution=("point", 0.1), runs=10, rng=38, bounds=UNIT
@@ -420,7 +410,6 @@ GOOD = {"levels": {0.5: 10}, "method": "adpm", "distribution": "uniform", "bound
         {"rng": -1},
         {"rng": "seed"},
         {"rng": 1.5},
-        {"rng": np.random.RandomState(1)},
         {"bounds": (1, 0)},
         {"variance": -1},
         {"distribution": "normal"},
@@ -441,7 +430,7 @@ GOOD = {"levels": {0.5: 10}, "method": "adpm", "distribution": "uniform", "bound
         {"distribution": (triangular, 0.1)},
         {"distribution": (triangular, 0.9, 0.01)},
         {"distribution": (triangular, 0.4, 0.2)},
-        {"distribution": lambda rng, size: rng.random(size)},
+        {"distribution": triangular},
         {"distribution": (lambda _, size: np.full(size, math.nan), 0.0, 0.0)},
         {"distribution": (lambda _, size: np.zeros(size - 1), 0.0, 0.0)},
         {"distribution": ("beta", 2, 3), "levels": {0.5: 2**24 + 1}},

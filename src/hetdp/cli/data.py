@@ -130,6 +130,16 @@ def _handed_out(*, stored: bool) -> Iterator[None]:
 
 @app.command()
 @options.shared
+def check(source: options.Sources, *, as_json: options.Json = False, **given: Unpack[options.Checked]) -> None:
+    """PRIVATE, for the owner of the data: what is missing, unreadable or outside the bounds, and where."""
+    _agree("a table", given)
+    with reading(source, given) as people:
+        found = checks.of_source(people, Interval.of(given["bounds"]))
+    show(found.to_dict() if as_json else found.report())
+
+
+@app.command()
+@options.shared
 def tally(
     source: options.Sources,
     *,
@@ -147,16 +157,6 @@ def tally(
     said = "PRIVATE: its sums are not protected by any noise. Give it only to whoever releases the mean."
     facts = {"tally": str(output), "n": made.n, "levels": len(made.levels), "warning": said}
     show(facts if as_json else f"{output}: {made.n:,} people at {len(made.levels):,} levels of ε. {said}")
-
-
-@app.command()
-@options.shared
-def check(source: options.Sources, *, as_json: options.Json = False, **given: Unpack[options.Checked]) -> None:
-    """PRIVATE, for the owner of the data: what is missing, unreadable or outside the bounds, and where."""
-    _agree("a table", given)
-    with reading(source, given) as people:
-        found = checks.of_source(people, Interval.of(given["bounds"]))
-    show(found.to_dict() if as_json else found.report())
 
 
 @contextmanager

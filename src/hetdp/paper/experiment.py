@@ -14,8 +14,8 @@ import numpy as np
 
 from hetdp.core.plan import Plan, plan
 from hetdp.files import to_json, write_whole
-from hetdp.report.plots import COLOURS, DASHED, MARKERS, beside, figure, plain, require, save
-from hetdp.report.text import page
+from hetdp.report.plots import beside, figure, look, plain, require, save
+from hetdp.report.text import Grid, page, to_html
 
 from .simulate import Simulation, simulate
 
@@ -91,11 +91,11 @@ class Points(dict[Any, dict[str, Simulation]]):
 
     def exact(self) -> dict[Any, dict[str, float]]:
         """Return the exact errors of the methods at each point."""
-        return {x: {name: p.exact_mse or p.mse for name, p in found.items()} for x, found in self.items()}
+        return {x: {name: p.exact_mse for name, p in found.items()} for x, found in self.items()}
 
     def agreement(self) -> Verdict:
         """Say whether all points lie within 4 standard errors of the exact formulas."""
-        scores = [abs(p.z) for found in self.values() for p in found.values() if p.z is not None]
+        scores = [abs(p.z) for found in self.values() for p in found.values()]
         return Verdict(
             "simulated points agree with the exact formulas within 4 standard errors",
             f"largest distance of {len(scores)} points: {max(scores):.2f} standard errors",
@@ -149,12 +149,11 @@ def picture(curves: Sequence[Curve], x: str, y: str, log: str) -> Figure:
     """Return curves in one panel, with the names of the two axes, and which of them are logarithmic ("xy")."""
     drawn, (axis,) = figure()
     for c in curves:
-        colour, marker = (COLOURS[c.method], MARKERS[c.method]) if c.method else (DASHED, "")
+        style = {**look(c.method), "label": c.label}
         if c.error is None:
-            axis.plot(c.x, c.y, "--" if c.dashed else "-", color=colour, linewidth=1, label=c.label)
+            axis.plot(c.x, c.y, "--" if c.dashed else "-", **style | {"marker": ""}, linewidth=1)
         else:
-            axis.errorbar(c.x, c.y, yerr=4 * np.asarray(c.error), color=colour, marker=marker, markersize=4,
-                          linewidth=0, elinewidth=1, label=c.label)  # fmt: skip
+            axis.errorbar(c.x, c.y, yerr=4 * np.asarray(c.error), **style, markersize=4, linewidth=0, elinewidth=1)
             axis.set_title("lines: exact; points: simulated, ± 4 standard errors", fontsize=8)
     axis.set(xlabel=x, ylabel=y, xscale="log" if "x" in log else "linear", yscale="log" if "y" in log else "linear")
     low, high = axis.get_ylim()
@@ -213,12 +212,7 @@ def _write(done: Done, out: Path) -> None:
             save(drawn, out / f"{name}.{kind}")
 
 
-_STYLE = """
-h2 { margin: 3rem 0 .2rem; } a { color: inherit; } img { max-width: 100%; background: #fff; border-radius: 8px; }
-table { border-collapse: collapse; width: 100%; } .place { opacity: .7; } .yes { color: #2da44e; }
-td, th { text-align: left; vertical-align: top; padding: .35rem .8rem .35rem 0; border-top: 1px solid #8886; }
-.no { color: #e5534b; font-weight: 600; }
-"""
+_STYLE = "img { max-width: 100%; background: #fff; border-radius: 8px; } h2 { margin-top: 3rem; }"
 
 
 def _page(done: list[Done], settings: Settings) -> str:
@@ -236,15 +230,11 @@ def _page(done: list[Done], settings: Settings) -> str:
 
 def _section(item: Done) -> str:
     entry, result = item.experiment, item.result
-    rows = "".join(
-        f'<tr><td class="{"yes" if v.holds else "no"}">{"✓ holds" if v.holds else "✗ differs"}</td>'
-        f"<td>{html.escape(v.claim)}</td><td>{html.escape(v.found)}</td></tr>"
-        for v in result.verdicts
-    )
+    rows = [("✓ holds" if v.holds else "✗ differs", v.claim, v.found) for v in result.verdicts]
     picture = f'<img src="{entry.name}.png" alt="{html.escape(entry.title)}">' if result.figure is not None else ""
     links = f'<a href="{entry.name}.csv">numbers</a>' + (f' · <a href="{entry.name}.svg">SVG</a>' if picture else "")
     return (
         f'<h2 id="{entry.name}">{html.escape(entry.title)}</h2>'
-        f'<p class="place">{html.escape(entry.place)} · {links} · {item.seconds:.1f} s</p>{picture}'
-        f"<table><tr><th></th><th>Claim</th><th>Found</th></tr>{rows}</table>"
+        f"<p>{html.escape(entry.place)} · {links} · {item.seconds:.1f} s</p>{picture}"
+        f"{to_html([Grid(('', 'Claim', 'Found'), rows, words=3)])}"
     )

@@ -49,27 +49,25 @@ class Simulation:
     standard_error
         The standard error of `mse`.
     exact_mse
-        The exact mean squared error; None for a function of unknown mean.
+        The exact mean squared error.
     """
 
     method: str
     runs: int
     mse: float
     standard_error: float
-    exact_mse: float | None
+    exact_mse: float
 
     @property
-    def z(self) -> float | None:
-        """How many standard errors the simulated error lies above the exact one; None without the latter."""
-        if self.exact_mse is None:
-            return None
+    def z(self) -> float:
+        """How many standard errors the simulated error lies above the exact one."""
         apart = self.mse - self.exact_mse
         rounding = 1e-12 * self.exact_mse  # two doubles that should agree may differ so much
         return apart / (self.standard_error + rounding) if abs(apart) > rounding else 0.0
 
     def __str__(self) -> str:
-        exact = "" if self.z is None else f", exact {self.exact_mse:.6g} (z = {self.z:.2f})"
-        return f"{self.method}: mse {self.mse:.6g} ± {self.standard_error:.2g} over {self.runs:,} runs{exact}"
+        simulated = f"mse {self.mse:.6g} ± {self.standard_error:.2g} over {self.runs:,} runs"
+        return f"{self.method}: {simulated}, exact {self.exact_mse:.6g} (z = {self.z:.2f})"
 
 
 @overload
@@ -100,9 +98,8 @@ def simulate(  # type: ignore[misc]  # which options there are is known here alo
         A name of `hetdp.methods()`, or several: they then share the data, not the noise, and a dict comes back.
     distribution
         "uniform" on the interval; "bernoulli" or ("bernoulli", p) on its two ends, p for the upper one;
-        ("beta", a, b) stretched over it; ("point", x); a function (rng, size) -> values in it, called from several
-        threads; or (function, mean, variance). Of a function alone the mean is estimated from 2²² draws, which adds
-        variance/2²² to the error, and there is no exact error.
+        ("beta", a, b) stretched over it; ("point", x); or (function, mean, variance) with a function
+        (rng, size) -> values in it, called from several threads.
     runs
         How often the whole experiment is repeated.
     rng
@@ -125,14 +122,13 @@ def simulate(  # type: ignore[misc]  # which options there are is known here alo
         raise InputError(f"the method must be a name of hetdp.methods() or a list of them (got {method!r})")
     if not isinstance(runs, (int, np.integer)) or isinstance(runs, bool) or runs < 2:
         raise InputError(f"the number of runs must be a whole number, 2 or more (got {runs!r}); 20000 is usual")
-    law = distribution_of(distribution, interval, _stream(seed, 0))
+    law = distribution_of(distribution, interval)
     mechanisms = [mechanism_of(name, levels, interval, variance) for name in names]
     mse, error = _Study.of(law, levels.count, mechanisms).run(int(runs), seed)
-    exact = [m.mse(law) if law.known else None for m in mechanisms]
     area = interval.width * interval.width
     found = {
-        name: Simulation(name, int(runs), mse[i] * area, error[i] * area, None if e is None else e * area)
-        for i, (name, e) in enumerate(zip(names, exact, strict=True))
+        name: Simulation(name, int(runs), mse[i] * area, error[i] * area, mechanisms[i].mse(law) * area)
+        for i, name in enumerate(names)
     }
     return found[method] if isinstance(method, str) else found
 
@@ -156,11 +152,8 @@ def exact_mse(
     0.050825
     """
     interval = Interval.of(bounds)
-    law = distribution_of(distribution, interval, np.random.default_rng(0))
-    if not law.known:
-        raise InputError("there is no exact error for a function alone; give (function, mean, variance)")
     mechanism = mechanism_of(method, Levels.given(levels), interval, variance)
-    return mechanism.mse(law) * interval.width * interval.width
+    return mechanism.mse(distribution_of(distribution, interval)) * interval.width * interval.width
 
 
 # How the mechanisms act on simulated data ------------------------------------------------------------------------
@@ -345,15 +338,13 @@ def cores() -> int:
 
 def _seed(rng: Any) -> list[int]:
     """Return the entropy of all streams; a SeedSequence stays as it is, a Generator moves on."""
-    if isinstance(rng, np.random.Generator):
-        return [int(word) for word in rng.integers(2**32, size=8)]
     try:
-        sequence = rng if isinstance(rng, np.random.SeedSequence) else np.random.SeedSequence(rng)
+        generator = np.random.default_rng(rng)
     except (TypeError, ValueError):
         raise InputError(
             f"rng must be a whole number, 0 or more, a SeedSequence or a Generator (got {rng!r})"
         ) from None
-    return [int(word) for word in sequence.generate_state(8)]
+    return [int(word) for word in generator.integers(2**32, size=8)]
 
 
 def _stream(seed: list[int], key: int) -> np.random.Generator:

@@ -59,9 +59,9 @@ def save(drawn: Figure, path: Path) -> None:
         drawn.savefig(path, dpi=160, metadata={"Date": None} if path.suffix == ".svg" else None)
 
 
-def look(method: str) -> dict[str, Any]:
-    """Return the colour and the marker of a method, in all pictures the same."""
-    return {"color": COLOURS.get(method, DASHED), "marker": MARKERS.get(method, "o")}
+def look(method: str | None) -> dict[str, Any]:
+    """Return the colour and the marker of a method, in all pictures the same; dark grey without one."""
+    return {"color": COLOURS.get(method or "", DASHED), "marker": MARKERS.get(method or "", "o")}
 
 
 def plain(axis: Axis) -> None:
