@@ -161,17 +161,18 @@ def tally(
 
 @contextmanager
 def reading(source: list[str], given: Mapping[str, Any], *, counts_only: bool = False) -> Iterator[Source]:
-    """Give the source that the options of a command describe; a progress bar shows while it is read."""
+    """Give the source that the options of a command describe; progress is shown while it is read."""
     columns: dict[str, Any] = {name: given.get(name) for name in ("value", "epsilon", "person", "by", "query")}
     columns["rows"] = given.get("rows") or "one"
     columns["tiers"] = options.tiers_of(given["tier"], given["tiers"])
     asked = {**columns, "form": form_of(given), "counts_only": counts_only}
-    with progress("reading", Source.of(source, **asked).size) as tell:
+    with progress("reading") as tell:
 
         def watch(rows: int, done: int) -> None:
-            tell(completed=done, said=f"{done / 1e6:,.1f} MB, {rows:,} rows")
+            tell(f"{done / 1e6:,.1f} MB, {rows:,} rows", done, people.size)
 
-        yield Source.of(source, **asked, watch=watch)
+        people = Source.of(source, **asked, watch=watch)
+        yield people
 
 
 def form_of(given: Mapping[str, Any]) -> Form:

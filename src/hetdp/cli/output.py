@@ -1,4 +1,4 @@
-"""Printing, writing and progress bars."""
+"""Printing, writing and progress."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from hetdp.files import jsonable, to_json, write_whole
 from hetdp.report.text import WIDTH, Parts, page, text, to_html
 
 PATIENCE = 2.0
-"""A progress bar appears after so many seconds."""
+"""Progress is shown after so many seconds."""
 
 
 def show(what: str | dict[str, Any] | list[Any]) -> None:
@@ -86,27 +86,23 @@ def writable(output: Path | None, sources: Sequence[str], *, force: bool, pictur
 
 
 @contextmanager
-def progress(what: str, total: int = 0) -> Iterator[Callable[..., None]]:
-    """Give a function that updates a progress bar: rows are counted, never what they hold.
+def progress(what: str) -> Iterator[Callable[[str, int, int], None]]:
+    """Give a function that says how far the work is, from words, what is done and the total (0 if nobody knows it).
 
-    The bar appears on a terminal, when the work takes a while; elsewhere the function does nothing.
+    It speaks on a terminal alone, once the work takes a while. Rows are counted, what they hold is never shown.
     """
-    if not sys.stderr.isatty():
-        yield lambda **_: None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+    begun, shown = time.monotonic(), False
 
-    words = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[said]}"), TimeRemainingColumn())
-    begun, bar = time.monotonic(), Progress(*words, console=Console(stderr=True), transient=True)
-    task = bar.add_task(what, total=total or None, said="")
-
-    def update(**now: Any) -> None:
-        if not bar.live.is_started and time.monotonic() - begun > PATIENCE:
-            bar.start()
-        bar.update(task, **now)
+    def tell(said: str, done: int, total: int) -> None:
+        nonlocal shown
+        seconds = time.monotonic() - begun
+        if sys.stderr.isatty() and seconds >= PATIENCE:
+            shown = True
+            left = f", {done / total:.0%}, about {seconds * (total / done - 1):.0f} s left" if done and total else ""
+            print(f"\r{what}: {said}{left}\033[K", end="", file=sys.stderr, flush=True)  # in place of the line before
 
     try:
-        yield update
+        yield tell
     finally:
-        bar.stop()
+        if shown:
+            print("\r\033[K", end="", file=sys.stderr, flush=True)

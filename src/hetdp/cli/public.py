@@ -123,7 +123,6 @@ def audit(
     tier: Annotated[list[str] | None, typer.Option(help="Invented people; repeat.", metavar="NAME=ε:PEOPLE")] = None,
     bounds: options.PlanBounds = (-0.5, 0.5),
     draws: Annotated[int, typer.Option(help="Releases of each dataset.", min=200)] = 1_500,
-    plot: options.Plot = None,
     as_json: options.Json = False,
     output: options.Output = None,
     force: options.Force = False,
@@ -133,19 +132,12 @@ def audit(
     For every method and tier: the exact check, the law of the noise, and what many releases show about ε. Exit code 1
     if a claim is broken.
     """
-    writable(plot, [], force=force, picture=True)
     writable(output, [], force=force)
     from hetdp.checks.audit import audit as run_audit
 
     levels = options.levels_of(tier) if tier else None
-    with progress("audit") as bar:
-
-        def tell(part: str, done: int, total: int) -> None:
-            bar(said=part, completed=done, total=total)
-
+    with progress("audit") as tell:
         found = run_audit(levels, methods=method, bounds=bounds, draws=draws, tell=tell)
-    if plot is not None:
-        found.plot(plot)
     deliver(
         output,
         as_json=as_json,
