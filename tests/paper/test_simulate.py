@@ -21,7 +21,7 @@ import hetdp
 from hetdp.estimators import sampling
 from hetdp.paper import distributions as _distributions
 from hetdp.paper import simulate as _simulate
-from hetdp.paper.distributions import distribution_of, order_statistic, uniform_sums
+from hetdp.paper.distributions import distribution_of, uniform_sums
 from hetdp.paper.simulate import Simulation, exact_mse, laplace, mechanism_of, reciprocals, simulate
 
 INF = math.inf
@@ -257,12 +257,6 @@ def test_beta_values_have_the_law_that_scipy_knows_and_not_a_neighbouring_one(a,
     assert stats.kstest(x, stats.beta(a, b).cdf).pvalue > ALPHA
     assert stats.kstest(x, stats.beta(a * 1.05, b).cdf).pvalue < ALPHA
     np.testing.assert_allclose([law.mean + 0.5, law.variance], [f(a, b) for f in (stats.beta.mean, stats.beta.var)])
-
-
-def test_an_order_statistic_is_the_sorted_one():
-    x = order_statistic(np.random.default_rng(23), (3, 1000), 2, 4)
-    rng = np.random.default_rng(23)
-    np.testing.assert_array_equal(x, np.sort([rng.random((3, 1000)) for _ in range(4)], axis=0)[1])
 
 
 def test_sums_of_laplace_noises_have_the_law_of_direct_sums_and_not_of_five_per_cent_more():

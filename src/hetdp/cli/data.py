@@ -65,7 +65,7 @@ def _agree(what: str, given: Mapping[str, Any]) -> None:
 @app.command()
 @options.shared
 def mean(
-    source: options.SourcesOrTallies,
+    source: options.Sources,
     *,
     disjoint_people: options.Disjoint = False,
     people: options.LedgerPeople = "enrolled",

@@ -53,15 +53,11 @@ def _with_stdin(context: Context, names: list[str] | None) -> list[str] | None:
     return [str(file) if name == "-" else name for name in names or []]
 
 
-_FILES = "Files with one row per person (CSV, TSV, Parquet, Arrow IPC, NDJSON; gz, zst; globs; - reads stdin)"
 Sources = Annotated[
     list[str],
-    Argument(help=f"{_FILES}, or the URL of a PostgreSQL or SQLite database.", metavar="SOURCE", callback=_with_stdin),
-]
-SourcesOrTallies = Annotated[
-    list[str],
     Argument(
-        help=f"{_FILES}, tallies that `hetdp tally` wrote, or the URL of a PostgreSQL or SQLite database.",
+        help="Files with one row per person (CSV, TSV, Parquet, Arrow IPC, NDJSON; gz, zst; globs; - reads stdin), or "
+        "the URL of a PostgreSQL or SQLite database; for `hetdp mean` also tallies that `hetdp tally` wrote.",
         metavar="SOURCE",
         callback=_with_stdin,
     ),
@@ -171,7 +167,6 @@ TargetError = Annotated[Number, Option(help="Also say what would bring the worst
 
 Json = Annotated[bool, Option("--json", help="Print JSON instead of text.")]
 Output = Annotated[File, Option("--output", "-o", help="Write to this file: .json, .html, anything else is text.")]
-Plot = Annotated[File, Option(help="Write a picture: .png, .svg or .pdf.")]
 Force = Annotated[bool, Option("--force", help="Overwrite the output file.")]
 
 

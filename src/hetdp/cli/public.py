@@ -66,19 +66,14 @@ def compare(
     *,
     bounds: options.PlanBounds,
     variance: options.DataVariance = None,
-    plot: options.Plot = None,
-    force: options.Force = False,
     as_json: options.Json = False,
     **given: Unpack[options.Public],
 ) -> None:
     """Show every method side by side: error, who spends what, and what no ε-DP method can beat."""
     from hetdp.report.compare import compare as compare_methods
 
-    writable(plot, source or [], force=force, picture=True)
     people, notes = _levels(source, given)
     compared = compare_methods(people, bounds=bounds, variance=variance)
-    if plot is not None:
-        compared.plot(plot)
     if as_json:
         show({**compared.to_dict(), "assumptions": notes})
     else:
@@ -179,13 +174,9 @@ def reproduce(
     """Reproduce the paper: every figure, table and example, with pictures, numbers and verdicts."""
     from hetdp.paper import experiments
 
-    names = only or list(experiments.EXPERIMENTS)
-    for name in names:
-        if name not in experiments.EXPERIMENTS:
-            raise InputError(f"unknown experiment {name!r}; choose one of {', '.join(experiments.EXPERIMENTS)}")
+    chosen = [experiments.find(name) for name in only or experiments.EXPERIMENTS]
     if out.exists() and not out.is_dir():
         raise InputError(f"{out} is a file; name a folder")
-    chosen = [experiments.EXPERIMENTS[name] for name in names]
     settings = experiments.Settings(runs, quick)
     done = experiments.reproduce(chosen, out, settings, lambda line: print(line, file=sys.stderr))
     verdicts = [(item.experiment.name, verdict) for item in done for verdict in item.result.verdicts]

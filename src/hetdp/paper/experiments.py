@@ -352,8 +352,13 @@ _ALL = (  # in the order of the paper
 EXPERIMENTS = {experiment.name: experiment for experiment in _ALL}
 
 
-def run(name: str, *, runs: int | None = None, quick: bool = False, seed: int = 2023) -> Result:
-    """Return the numbers, verdicts and picture of one experiment."""
+def find(name: str) -> Experiment:
+    """Return the experiment of this name."""
     if name not in EXPERIMENTS:
         raise InputError(f"unknown experiment {name!r}; choose one of {', '.join(EXPERIMENTS)}")
-    return EXPERIMENTS[name].run(Settings(runs, quick, seed))
+    return EXPERIMENTS[name]
+
+
+def run(name: str, *, runs: int | None = None, quick: bool = False, seed: int = 2023) -> Result:
+    """Return the numbers, verdicts and picture of one experiment."""
+    return find(name).run(Settings(runs, quick, seed))
