@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hetdp.core.plan import Plan, plan
 from hetdp.files import to_json, write_whole
 from hetdp.report.plots import beside, figure, look, plain, require, save
 from hetdp.report.text import Grid, page, to_html
@@ -117,17 +116,6 @@ class Experiment:
     place: str
     run: Callable[[Settings], Result]
     picture: bool = True
-
-
-def planned(levels: Mapping[float, int], method: str = "adpm") -> Plan:
-    """Return the plan of a method on the paper's interval."""
-    return plan(levels, method=method, bounds=(-0.5, 0.5))
-
-
-def two_weights(eps1: float, eps2: float, n: int, f: float, method: str = "adpm") -> tuple[float, float]:
-    """Return the weights w₁ and w₂ of one person in each of two groups."""
-    first, second = planned({eps1: round(n * f), eps2: n - round(n * f)}, method).table
-    return first.weight, second.weight
 
 
 @dataclass(frozen=True)
