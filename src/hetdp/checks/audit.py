@@ -60,7 +60,6 @@ _MOST_LEVELS = 64
 _MOST_RECORDS = 10**6
 _READ = 16
 """How many people of each level are read; the others are all at the lower bound and only counted."""
-_AT_ONCE = 100
 _HEADINGS = ("Method", "Tier", "ε asked", "Claimed", "Exact check", "Shown ≥", "Can show", "")
 _NOTICES = {
     "Exact check": "integers, every pair of extreme values of one person at each level. It notices a noise scale that "
