@@ -91,6 +91,16 @@ def test_only_the_form_that_is_asked_for_is_computed(hetdp_command, people, tmp_
     assert hetdp_command("mean", people, *MEAN, *extra)[0] == 0
 
 
+@pytest.mark.parametrize(("terminal", "widest"), [(True, 60), (False, 100)])
+def test_a_report_is_as_wide_as_the_terminal(hetdp_command, monkeypatch, terminal, widest):
+    monkeypatch.setenv("COLUMNS", "60")
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: terminal, raising=False)
+    code, out, _ = hetdp_command("plan", "--tier", "a=0.1:700", "--tier", "b=1:300", "--bounds", 0, 1)
+    sentences = out[out.index("Saturation") :].splitlines()
+    assert code == 0
+    assert widest - 12 < max(map(len, sentences)) <= widest
+
+
 WRONG_TOGETHER = {
     "a charge without a ledger": (
         ("FILE", *MEAN, "--spend", "1", "--share-left", "1"),
