@@ -38,19 +38,20 @@ LedgerPeople = Annotated[str, Option(help="With a ledger, who takes part: all th
 # Where the people are
 
 
-def _with_stdin(context: Context, names: list[str] | None) -> list[str] | None:
+def _with_stdin(context: Context, names: list[str] | None) -> list[str]:
     """Return the sources, standard input as a copy that only this user can read and that goes when the command ends.
 
     A file is opened more than once (its header, then its rows), which a pipe does not allow.
     """
-    if "-" not in (names or []):
+    names = names or []  # older versions of typer need a list back
+    if "-" not in names:
         return names
     folder = TemporaryDirectory(prefix="hetdp-")
     context.call_on_close(folder.cleanup)
     file = Path(folder.name, "stdin")
     with file.open("wb") as copy:
         shutil.copyfileobj(sys.stdin.buffer, copy)
-    return [str(file) if name == "-" else name for name in names or []]
+    return [str(file) if name == "-" else name for name in names]
 
 
 Sources = Annotated[
