@@ -80,15 +80,25 @@ def test_output_goes_to_a_file_of_the_kind_its_name_says(hetdp_command, people, 
 
 @pytest.mark.parametrize(
     ("extra", "used"),
-    [((), "body"), (("--json",), "to_dict"), (("-o", "r.html"), "html"), (("-o", "r.json"), "to_dict")],
+    [((), "parts"), (("--json",), "to_dict"), (("-o", "r.html"), "parts"), (("-o", "r.json"), "to_dict")],
     ids=["text", "JSON", "page", "JSON file"],
 )
 def test_only_the_form_that_is_asked_for_is_computed(hetdp_command, people, tmp_path, monkeypatch, extra, used):
     """A certificate and a frontier take longer than a release: nobody waits for a report that nobody sees."""
     monkeypatch.chdir(tmp_path)
-    for form in {"body", "to_dict", "html"} - {used}:
+    for form in {"parts", "to_dict"} - {used}:
         monkeypatch.setattr(hetdp.Release, form, lambda *_, form=form: pytest.fail(f"{form} was computed"))
     assert hetdp_command("mean", people, *MEAN, *extra)[0] == 0
+
+
+@pytest.mark.parametrize(("terminal", "widest"), [(True, 60), (False, 100)])
+def test_a_report_is_as_wide_as_the_terminal(hetdp_command, monkeypatch, terminal, widest):
+    monkeypatch.setenv("COLUMNS", "60")
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: terminal, raising=False)
+    code, out, _ = hetdp_command("plan", "--tier", "a=0.1:700", "--tier", "b=1:300", "--bounds", 0, 1)
+    sentences = out[out.index("Saturation") :].splitlines()
+    assert code == 0
+    assert widest - 12 < max(map(len, sentences)) <= widest
 
 
 WRONG_TOGETHER = {

@@ -78,6 +78,33 @@ def test_text_and_html_say_the_same_in_the_same_order(release):
     assert -1 not in places
 
 
+def test_text_aligns_its_columns_and_wraps_its_sentences_under_themselves():
+    grid = _text.Grid(("Tier", "People"), [("strict\nones", "7"), ("open", "1,300")])
+    lines = [("Error", "one two three four five six seven well-being"), ("", "8   9")]
+    assert (
+        _text.text([grid, "chart", lines], 32)
+        == """\
+Tier         People
+strict ones       7
+open          1,300
+
+chart
+
+Error       one two three four
+            five six seven
+            well-being
+            8   9"""
+    )
+
+
+@pytest.mark.parametrize("width", [60, 100])
+def test_no_sentence_is_wider_than_asked_and_none_loses_a_word(width, release):
+    parts = _text.release_parts(release, 0.95)
+    sentences = [part for part in parts if isinstance(part, list)]
+    assert max(map(len, _text.text(sentences, width).splitlines())) <= width
+    assert _text.text(parts, width).split() == _text.text(parts).split()
+
+
 @pytest.mark.parametrize("count", [1, 2])
 def test_one_person_is_not_people(count):
     report = " ".join(hetdp.plan({0.1: 1000, 5.0: count}, bounds=(0, 1)).report().split())

@@ -27,7 +27,6 @@ from dataclasses import asdict, dataclass, replace
 from decimal import Decimal, localcontext
 from fractions import Fraction
 from itertools import combinations
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -42,8 +41,7 @@ from hetdp.estimators import methods as every_method
 from hetdp.files import jsonable
 from hetdp.privacy.release import floored_sum, release, release_records
 from hetdp.privacy.sampling import KEEP_ONE, SamplingPlan
-from hetdp.report import plots
-from hetdp.report.text import Grid, body, epsilon, shorten, spent_epsilon, text
+from hetdp.report.text import Grid, Parts, epsilon, shorten, spent_epsilon, text
 from hetdp.sources import read
 from hetdp.tally.tally import Tally
 
@@ -62,7 +60,6 @@ _MOST_LEVELS = 64
 _MOST_RECORDS = 10**6
 _READ = 16
 """How many people of each level are read; the others are all at the lower bound and only counted."""
-_AT_ONCE = 100
 _HEADINGS = ("Method", "Tier", "ε asked", "Claimed", "Exact check", "Shown ≥", "Can show", "")
 _NOTICES = {
     "Exact check": "integers, every pair of extreme values of one person at each level. It notices a noise scale that "
@@ -157,6 +154,10 @@ class Audit:
 
     def report(self) -> str:
         """Return the audit as text."""
+        return text(self.parts())
+
+    def parts(self) -> Parts:
+        """Return the report as its parts."""
         control = (*_cells(self.control)[:-1], "found" if self.control.holds else "NOT FOUND")
         broken = sum(not part.holds for part in self.findings) + sum(not fit.passed for fit in self.fits)
         verdict = "no claim is broken" if self.control.holds else "NOTHING SHOWN: the planted over-spend was not found"
@@ -169,30 +170,7 @@ class Audit:
         wrong = f"together they are wrong with probability at most {self.alpha:g}"
         notes += [("Draws", f"{self.draws:,} releases of each dataset, half of them to choose the event; {wrong}")]
         table = Grid(_HEADINGS, [*map(_cells, self.findings), control], words=2)
-        return text(body([table, [*notes, *_NOTICES.items()]]))
-
-    def plot(self, path: str | Path) -> None:
-        """Write a picture: what is claimed and what was shown, for every method and level."""
-        drawn, (axes,) = plots.figure(width=6.6, height=4.6)
-        points = [f for f in self.findings if f.lower_bound is not None and 0 < f.claimed < math.inf]
-        claims = [f.claimed for f in points] or [1.0]
-        low, high = min(claims) / 2, max(claims) * 2
-        line = np.geomspace(low, high, 200)
-        axes.fill_between(line, line, high, color="#D55E00", alpha=0.08, linewidth=0)
-        axes.plot(line, line, color=plots.DASHED, linewidth=1)
-        axes.text(low * 1.1, high / 1.3, "a point here breaks its claim", fontsize=8, color="#B04A00", va="top")
-        curve = [reach(x, self.draws, self.alpha_each) for x in line]
-        axes.plot(line, curve, "--", color=plots.DASHED, linewidth=1, label=f"what {self.draws:,} draws can show")
-        for method in dict.fromkeys(f.method for f in points):
-            some, look = [f for f in points if f.method == method], plots.look(method)
-            shown = [f.lower_bound or 0.0 for f in some]  # open markers stay visible where points coincide
-            axes.plot([f.claimed for f in some], shown, linestyle="", fillstyle="none", label=method, **look)
-        axes.set(xscale="log", xlim=(low, high), ylim=(-low / 5, high))
-        axes.set_yscale("symlog", linthresh=low)  # linear near 0, where nothing was shown
-        axes.set(xlabel="ε that a person spends, as claimed", ylabel="ε shown by the releases, at least")
-        plots.plain(axes.xaxis)
-        plots.beside(axes)
-        plots.save(drawn, Path(path))
+        return [table, [*notes, *_NOTICES.items()]]
 
     __str__ = report
 

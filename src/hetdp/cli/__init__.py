@@ -18,14 +18,14 @@ import typer
 
 from hetdp.errors import HetdpError
 
-from . import data, ledger, serve, theory
+from . import data, ledger, public, serve
 from .app import app
 
 INTERRUPTED = 130
 # What the parser raises: typer's own class, or that of click, which older versions of typer use.
 WrongUse: Any = getattr(typer, "TyperException", typer.BadParameter.__mro__[2])
 
-__all__ = ["app", "data", "ledger", "main", "serve", "theory"]
+__all__ = ["app", "data", "ledger", "main", "public", "serve"]
 
 
 def main() -> None:

@@ -2,25 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
-from typer.core import TyperGroup
-
-FIRST = ["mean", "plan", "compare", "explain", "check", "tally", "ledger", "serve"]
-"""The commands in the order in which somebody new meets them; the others follow as they are declared."""
-
-
-class Commands(TyperGroup):
-    """The commands, those that somebody new needs first."""
-
-    def list_commands(self, ctx: Any) -> list[str]:
-        """Return the names of the commands."""
-        return sorted(super().list_commands(ctx), key=lambda name: FIRST.index(name) if name in FIRST else len(FIRST))
-
 
 app = typer.Typer(
-    cls=Commands,
     help="Differentially private means when every person chooses their own privacy level ε.",
     no_args_is_help=True,
     add_completion=False,

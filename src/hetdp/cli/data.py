@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import reduce
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Unpack
 
 import typer
 
@@ -46,7 +46,7 @@ _REFUSED: dict[str, dict[tuple[str, ...], str]] = {
 }
 
 
-def _agree(what: str, given: dict[str, Any]) -> None:
+def _agree(what: str, given: Mapping[str, Any]) -> None:
     """Raise unless the options that were given fit together."""
 
     def flags(names: tuple[str, ...], *, present: bool) -> str:
@@ -63,39 +63,19 @@ def _agree(what: str, given: dict[str, Any]) -> None:
 
 
 @app.command()
+@options.shared
 def mean(
-    context: typer.Context,
-    source: options.SourcesOrTallies,
+    source: options.Sources,
     *,
-    value: options.Value = None,
-    epsilon: options.Epsilon = None,
-    bounds: options.Bounds = None,
-    tier: options.Tier = None,
-    tiers: options.TierFile = None,
-    query: options.Query = None,
-    person: options.Person = None,
-    rows: options.Rows = None,
-    by: options.By = None,
-    public_column: options.PublicColumn = None,
-    groups: options.GroupFile = None,
-    public_rows: options.PublicRows = None,
     disjoint_people: options.Disjoint = False,
-    delimiter: options.Delimiter = None,
-    decimal: options.Decimal = ".",
-    thousands: options.Thousands = None,
-    ledger: options.LedgerAt = None,
-    spend: options.Spend = None,
-    share: options.Share = None,
-    share_left: options.ShareLeft = None,
-    release_id: options.ReleaseId = None,
     people: options.LedgerPeople = "enrolled",
-    expect_head: options.ExpectHead = None,
     method: options.MethodName = "adpm",
     variance: options.Variance = None,
     confidence: options.Confidence = 0.95,
     as_json: options.Json = False,
     output: options.Output = None,
     force: options.Force = False,
+    **given: Unpack[options.Released],
 ) -> None:
     """Release a private mean: one number that may be published, with everything that is public about it.
 
@@ -104,34 +84,33 @@ def mean(
     writable(output, source, force=force)
     if not 0 < confidence < 1:
         raise InputError(f"the confidence level must be between 0 and 1 (got {confidence:g}); 0.95 is usual")
-    given = context.params
     result: Release | Groups
+    how: dict[str, Any] = {"method": method, "variance": variance}
+    ledger = given["ledger"]
     if _are_tallies(source):
         _agree("a tally", given)
-        result = questions.of_tally(_merged(source, promised=disjoint_people), method, variance)
+        result = questions.of_tally(_merged(source, promised=disjoint_people), **how)
     elif ledger is not None:
         from hetdp.ledger import Ledger
 
         _agree("a release through a ledger", given)
-        passed_on = ("bounds", "value", "person", "spend", "share", "share_left", "people", "method", "variance")
-        asked = {name: given[name] for name in passed_on}
-        with Ledger(ledger, expect_head=expect_head) as opened:
+        passed_on = ("bounds", "value", "person", "spend", "share", "share_left", "release_id")
+        how |= {name: option for name, option in given.items() if name in passed_on}
+        with Ledger(ledger, expect_head=given["expect_head"]) as opened:
             rows_of = source[0] if len(source) == 1 else source
-            result = opened.mean(rows_of, release_id=str(release_id), form=form_of(given), **asked)
+            result = opened.mean(rows_of, people=people, form=form_of(given), **how)
     else:
         _agree("a table", given)
-        how: dict[str, Any] = {"method": method, "variance": variance, "public_rows": public_rows}
-        by_group: dict[str, Any] = {"public_columns": public_column or (), "groups": options.groups_of(groups)}
-        with reading(given) as table:
-            result = questions.of_source(table, Interval.of(bounds), **how, **by_group)
+        how |= {"public_columns": given["public_column"] or (), "groups": options.groups_of(given["groups"])}
+        with reading(source, given) as table:
+            result = questions.of_source(table, Interval.of(given["bounds"]), public_rows=given["public_rows"], **how)
     with _handed_out(stored=ledger is not None):
         deliver(
             output,
             as_json=as_json,
             facts=lambda: result.to_dict(confidence),
-            body=lambda: result.body(confidence),
-            html=lambda: result.html(confidence),
-            title="A private mean" if by is None else f"Private means by {by}",
+            parts=lambda: result.parts(confidence),
+            title="A private mean" if given["by"] is None else f"Private means by {given['by']}",
         )
 
 
@@ -150,77 +129,56 @@ def _handed_out(*, stored: bool) -> Iterator[None]:
 
 
 @app.command()
+@options.shared
+def check(source: options.Sources, *, as_json: options.Json = False, **given: Unpack[options.Checked]) -> None:
+    """PRIVATE, for the owner of the data: what is missing, unreadable or outside the bounds, and where."""
+    _agree("a table", given)
+    with reading(source, given) as people:
+        found = checks.of_source(people, Interval.of(given["bounds"]))
+    show(found.to_dict() if as_json else found.report())
+
+
+@app.command()
+@options.shared
 def tally(
-    context: typer.Context,
     source: options.Sources,
     *,
     output: Annotated[Path, typer.Option("--output", "-o", help="The tally to write, as part1.tally.")],
-    value: options.Value = None,
-    epsilon: options.Epsilon = None,
-    bounds: options.Bounds = None,
-    tier: options.Tier = None,
-    tiers: options.TierFile = None,
-    query: options.Query = None,
-    person: options.Person = None,
-    rows: options.Rows = None,
-    public_rows: options.PublicRows = None,
-    delimiter: options.Delimiter = None,
-    decimal: options.Decimal = ".",
-    thousands: options.Thousands = None,
     as_json: options.Json = False,
     force: options.Force = False,
+    **given: Unpack[options.Tallied],
 ) -> None:
     """Write a PRIVATE tally: exact sums per level, to be merged and released elsewhere by `hetdp mean`."""
     writable(output, source, force=force)
-    _agree("a table", context.params)
-    with reading(context.params) as people:
-        made = tally_of(people, Interval.of(bounds), public_rows)
+    _agree("a table", given)
+    with reading(source, given) as people:
+        made = tally_of(people, Interval.of(given["bounds"]), given["public_rows"])
     made.save(output)
     said = "PRIVATE: its sums are not protected by any noise. Give it only to whoever releases the mean."
     facts = {"tally": str(output), "n": made.n, "levels": len(made.levels), "warning": said}
     show(facts if as_json else f"{output}: {made.n:,} people at {len(made.levels):,} levels of ε. {said}")
 
 
-@app.command()
-def check(
-    context: typer.Context,
-    source: options.Sources,
-    *,
-    value: options.Value = None,
-    epsilon: options.Epsilon = None,
-    bounds: options.Bounds = None,
-    tier: options.Tier = None,
-    tiers: options.TierFile = None,
-    delimiter: options.Delimiter = None,
-    decimal: options.Decimal = ".",
-    thousands: options.Thousands = None,
-    as_json: options.Json = False,
-) -> None:
-    """PRIVATE, for the owner of the data: what is missing, unreadable or outside the bounds, and where."""
-    _agree("a table", context.params)
-    with reading(context.params) as people:
-        found = checks.of_source(people, Interval.of(bounds))
-    show(found.to_dict() if as_json else found.report())
-
-
 @contextmanager
-def reading(given: dict[str, Any], *, counts_only: bool = False) -> Iterator[Source]:
-    """Give the source that the options of a command describe; a progress bar shows while it is read."""
+def reading(source: list[str], given: Mapping[str, Any], *, counts_only: bool = False) -> Iterator[Source]:
+    """Give the source that the options of a command describe; progress is shown while it is read."""
     columns: dict[str, Any] = {name: given.get(name) for name in ("value", "epsilon", "person", "by", "query")}
     columns["rows"] = given.get("rows") or "one"
     columns["tiers"] = options.tiers_of(given["tier"], given["tiers"])
     asked = {**columns, "form": form_of(given), "counts_only": counts_only}
-    with progress("reading", Source.of(given["source"], **asked).size) as tell:
+    with progress("reading") as tell:
 
         def watch(rows: int, done: int) -> None:
-            tell(completed=done, said=f"{done / 1e6:,.1f} MB, {rows:,} rows")
+            tell(f"{done / 1e6:,.1f} MB, {rows:,} rows", done, people.size)
 
-        yield Source.of(given["source"], **asked, watch=watch)
+        people = Source.of(source, **asked, watch=watch)
+        yield people
 
 
-def form_of(given: dict[str, Any]) -> Form:
+def form_of(given: Mapping[str, Any]) -> Form:
     """Return how the numbers of a file are written."""
-    return Form(given["delimiter"], given["decimal"], given["thousands"])
+    decimal = "." if given["decimal"] is None else given["decimal"]
+    return Form(given["delimiter"], decimal, given["thousands"])
 
 
 def _are_tallies(sources: list[str]) -> bool:

@@ -1,13 +1,18 @@
-"""The options that commands share, and how their texts are read. An option has the name of its parameter."""
+"""The options that commands share, and how their texts are read. An option has the name of its parameter.
+
+Options that go together are a TypedDict. A command takes them with `@shared` and `**given: Unpack[Table]`.
+"""
 
 from __future__ import annotations
 
+import inspect
 import shutil
 import sys
 import tomllib
+from collections.abc import Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Annotated, Any
+from typing import Annotated, Any, TypedDict, get_args, get_type_hints
 
 from typer import Argument, Context, Option
 
@@ -21,33 +26,39 @@ File = Path | None
 Number = float | None
 Pair = tuple[float, float]
 
+# The ledger
+
+Spend = Annotated[Text, Option(help="With a ledger: the most that a person may spend.", metavar="ε")]
+Share = Annotated[Text, Option(help="With a ledger: the share of everybody's budget to use.", metavar="X")]
+ShareLeft = Annotated[Text, Option(help="With a ledger: the share of what is left to use.", metavar="X")]
+ExpectHead = Annotated[Text, Option(help="A head of the ledger that you wrote down.", metavar="NUMBER:HASH")]
+HeadFile = Annotated[File, Option(help="Where the head is kept outside (LEDGER.head; for PostgreSQL nowhere).")]
+LedgerPeople = Annotated[str, Option(help="With a ledger, who takes part: all the 'enrolled', or the 'source' alone.")]
+
 # Where the people are
 
 
-def _with_stdin(context: Context, names: list[str] | None) -> list[str] | None:
+def _with_stdin(context: Context, names: list[str] | None) -> list[str]:
     """Return the sources, standard input as a copy that only this user can read and that goes when the command ends.
 
     A file is opened more than once (its header, then its rows), which a pipe does not allow.
     """
-    if "-" not in (names or []):
+    names = names or []  # older versions of typer need a list back
+    if "-" not in names:
         return names
     folder = TemporaryDirectory(prefix="hetdp-")
     context.call_on_close(folder.cleanup)
     file = Path(folder.name, "stdin")
     with file.open("wb") as copy:
         shutil.copyfileobj(sys.stdin.buffer, copy)
-    return [str(file) if name == "-" else name for name in names or []]
+    return [str(file) if name == "-" else name for name in names]
 
 
-_FILES = "Files with one row per person (CSV, TSV, Parquet, Arrow IPC, NDJSON; gz, zst; globs; - reads stdin)"
 Sources = Annotated[
     list[str],
-    Argument(help=f"{_FILES}, or the URL of a PostgreSQL or SQLite database.", metavar="SOURCE", callback=_with_stdin),
-]
-SourcesOrTallies = Annotated[
-    list[str],
     Argument(
-        help=f"{_FILES}, tallies that `hetdp tally` wrote, or the URL of a PostgreSQL or SQLite database.",
+        help="Files with one row per person (CSV, TSV, Parquet, Arrow IPC, NDJSON; gz, zst; globs; - reads stdin), or "
+        "the URL of a PostgreSQL or SQLite database; for `hetdp mean` also tallies that `hetdp tally` wrote.",
         metavar="SOURCE",
         callback=_with_stdin,
     ),
@@ -55,30 +66,97 @@ SourcesOrTallies = Annotated[
 PublicSources = Annotated[
     Texts, Argument(help="A table with everybody's ε; no value is used.", metavar="SOURCE", callback=_with_stdin)
 ]
-Value = Annotated[Text, Option(help="The column with the private values.", metavar="COL")]
-PrivateColumn = Annotated[Text, Option(help="The private column: lines may be too short for it.", metavar="COL")]
-Epsilon = Annotated[Text, Option(help="The column with everybody's ε: a number, inf or public.", metavar="COL")]
-Person = Annotated[Text, Option(help="The column that says whose row it is.", metavar="COL")]
-Rows = Annotated[Text, Option(help="What a person may have: 'one' row, or several that are averaged: 'average'.")]
 Tier = Annotated[Texts, Option(help="A tier, if the ε column holds names of tiers; repeat.", metavar="NAME=ε")]
-TierPeople = Annotated[
-    Texts,
-    Option(help="NAME=ε:PEOPLE without a file; NAME=ε if the file's ε column holds names; repeat.", metavar="TIER"),
-]
 TierFile = Annotated[File, Option(help="A TOML file with a table [tiers] of names and their ε.", metavar="FILE")]
-Query = Annotated[Text, Option(help="What to read from a database: a select, or a table's name.", metavar="SQL")]
-By = Annotated[Text, Option(help="Release a mean for each group of this public column.", metavar="COL")]
-PublicColumn = Annotated[Texts, Option(help="Declare that this column is public; repeat.", metavar="COL")]
-GroupFile = Annotated[File, Option(help="A file with one group per line; a group may be empty.", metavar="FILE")]
-PublicRows = Annotated[Text, Option(help="A file of publicly known rows; they join with ε = ∞.", metavar="FILE")]
-Disjoint = Annotated[bool, Option("--disjoint-people", help="Promise that nobody is in two of the tallies.")]
 Delimiter = Annotated[Text, Option(help="The character between cells, as ';' (a comma; a tab in .tsv).")]
-Decimal = Annotated[str, Option(help="The decimal character: '.' or ','.")]
+Decimal = Annotated[Text, Option(help="The decimal character: '.' (the default) or ','.")]
 Thousands = Annotated[Text, Option(help="The character between thousands, if there is one.")]
+
+
+class Table(TypedDict):
+    """A table with a row for each person."""
+
+    value: Annotated[Text, Option(help="The column with the private values.", metavar="COL")]
+    epsilon: Annotated[Text, Option(help="The column with everybody's ε: a number, inf or public.", metavar="COL")]
+    bounds: Annotated[
+        Pair | None, Option(help="The public interval of the values; others are clamped.", metavar="LO HI")
+    ]
+    tier: Tier
+    tiers: TierFile
+
+
+class Rows(TypedDict):
+    """Which rows to read, and whose they are."""
+
+    query: Annotated[Text, Option(help="What to read from a database: a select, or a table's name.", metavar="SQL")]
+    person: Annotated[Text, Option(help="The column that says whose row it is.", metavar="COL")]
+    rows: Annotated[Text, Option(help="What a person may have: 'one' row, or several that are averaged: 'average'.")]
+
+
+class Written(TypedDict):
+    """How the numbers of a file are written."""
+
+    delimiter: Delimiter
+    decimal: Decimal
+    thousands: Thousands
+
+
+class Checked(Table, Written):
+    """A table in files, for its owner."""
+
+
+class Tallied(Table, Rows, Written):
+    """All that a tally is made from."""
+
+    public_rows: Annotated[Text, Option(help="A file of publicly known rows; they join with ε = ∞.", metavar="FILE")]
+
+
+class Released(Tallied):
+    """All that a mean is made from: groups of people, a budget that is charged."""
+
+    by: Annotated[Text, Option(help="Release a mean for each group of this public column.", metavar="COL")]
+    public_column: Annotated[Texts, Option(help="Declare that this column is public; repeat.", metavar="COL")]
+    groups: Annotated[File, Option(help="A file with one group per line; a group may be empty.", metavar="FILE")]
+    ledger: Annotated[Text, Option(help="Charge this ledger: a file, or postgresql://…; needs --person.")]
+    spend: Spend
+    share: Share
+    share_left: ShareLeft
+    release_id: Annotated[
+        Text, Option(help="With a ledger: a name for this release. The same name again costs nothing.")
+    ]
+    expect_head: ExpectHead
+
+
+class PublicTable(TypedDict):
+    """Where everybody's ε comes from; the values are not used."""
+
+    epsilon: Annotated[Text, Option(help="The column with everybody's ε: a number, inf or public.", metavar="COL")]
+    tier: Annotated[
+        Texts,
+        Option(help="NAME=ε:PEOPLE without a file; NAME=ε if the file's ε column holds names; repeat.", metavar="TIER"),
+    ]
+    tiers: TierFile
+    value: Annotated[Text, Option(help="The private column: lines may be too short for it.", metavar="COL")]
+
+
+class Public(PublicTable, Rows, Written):
+    """All that a plan is made from."""
+
+
+def shared(command: Callable[..., None]) -> Callable[..., None]:
+    """Write the options of `**given: Unpack[...]` into the signature of a command, where typer looks for them."""
+    signature = inspect.signature(command, eval_str=True)
+    *own, given = signature.parameters.values()
+    hints = get_type_hints(get_args(given.annotation)[0], include_extras=True)
+    more = [inspect.Parameter(name, given.KEYWORD_ONLY, default=None, annotation=hints[name]) for name in hints]
+    first = sum(parameter.kind is not given.KEYWORD_ONLY for parameter in own)
+    command.__signature__ = signature.replace(parameters=[*own[:first], *more, *own[first:]])  # type: ignore[attr-defined]
+    return command
+
 
 # What is released
 
-Bounds = Annotated[Pair | None, Option(help="The public interval of the values; others are clamped.", metavar="LO HI")]
+Disjoint = Annotated[bool, Option("--disjoint-people", help="Promise that nobody is in two of the tallies.")]
 PlanBounds = Annotated[Pair, Option(help="The public interval of the values.", metavar="LO HI")]
 MethodName = Annotated[str, Option(help="The estimator; `hetdp methods` lists them.")]
 Variance = Annotated[Number, Option(help="A publicly known bound on the variance of a value. Not from the data.")]
@@ -86,22 +164,10 @@ DataVariance = Annotated[Number, Option(help="Also show the error for this varia
 Confidence = Annotated[float, Option(help="The confidence level of the interval.")]
 TargetError = Annotated[Number, Option(help="Also say what would bring the worst-case error down to this.")]
 
-# The ledger
-
-LedgerAt = Annotated[Text, Option(help="Charge this ledger: a file, or postgresql://…; needs --person.")]
-Spend = Annotated[Text, Option(help="With a ledger: the most that a person may spend.", metavar="ε")]
-Share = Annotated[Text, Option(help="With a ledger: the share of everybody's budget to use.", metavar="X")]
-ShareLeft = Annotated[Text, Option(help="With a ledger: the share of what is left to use.", metavar="X")]
-ReleaseId = Annotated[Text, Option(help="With a ledger: a name for this release. The same name again costs nothing.")]
-ExpectHead = Annotated[Text, Option(help="A head of the ledger that you wrote down.", metavar="NUMBER:HASH")]
-HeadFile = Annotated[File, Option(help="Where the head is kept outside (LEDGER.head; for PostgreSQL nowhere).")]
-LedgerPeople = Annotated[str, Option(help="With a ledger, who takes part: all the 'enrolled', or the 'source' alone.")]
-
 # What is printed or written
 
 Json = Annotated[bool, Option("--json", help="Print JSON instead of text.")]
 Output = Annotated[File, Option("--output", "-o", help="Write to this file: .json, .html, anything else is text.")]
-Plot = Annotated[File, Option(help="Write a picture: .png, .svg or .pdf.")]
 Force = Annotated[bool, Option("--force", help="Overwrite the output file.")]
 
 

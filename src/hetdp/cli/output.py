@@ -1,41 +1,37 @@
-"""Printing, writing and progress bars."""
+"""Printing, writing and progress."""
 
 from __future__ import annotations
 
 import json
 import os
+import shutil
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from hetdp.errors import InputError
 from hetdp.files import jsonable, to_json, write_whole
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
+from hetdp.report.text import WIDTH, Parts, page, text, to_html
 
 PATIENCE = 2.0
-"""A progress bar appears after so many seconds."""
+"""Progress is shown after so many seconds."""
 
 
-def show(what: RenderableType | dict[str, Any] | list[Any]) -> None:
-    """Print text, JSON or a report."""
+def show(what: str | dict[str, Any] | list[Any]) -> None:
+    """Print text or JSON."""
     if isinstance(what, str):
         print(what)
-    elif isinstance(what, (dict, list)):
-        plain = (sys.stdout.encoding or "").lower().replace("-", "") != "utf8"
-        print(json.dumps(jsonable(what), indent=2, ensure_ascii=plain, allow_nan=False))
-    else:
-        from rich.console import Console
+        return
+    plain = (sys.stdout.encoding or "").lower().replace("-", "") != "utf8"
+    print(json.dumps(jsonable(what), indent=2, ensure_ascii=plain, allow_nan=False))
 
-        console = Console(highlight=False, markup=False)
-        if console.is_terminal:
-            console.print(what)
-        else:
-            print(_text(what))
+
+def show_parts(parts: Parts) -> None:
+    """Print a report, as wide as the terminal."""
+    print(text(parts, shutil.get_terminal_size((WIDTH, 24)).columns if sys.stdout.isatty() else WIDTH))
 
 
 def deliver(
@@ -43,35 +39,30 @@ def deliver(
     *,
     as_json: bool,
     facts: Callable[[], dict[str, Any]],
-    body: Callable[[], RenderableType],
-    html: Callable[[], str],
+    parts: Callable[[], Parts],
     title: str,
 ) -> None:
     """Print a result, or write it as its file's name asks: .json, .html or text. Only that form is computed."""
-    if output is None:
-        show(facts() if as_json else body())
-        return
-    if as_json or output.suffix.lower() == ".json":
-        text = to_json(facts())
+    if output is None and as_json:
+        show(facts())
+    elif output is None:
+        show_parts(parts())
+    elif as_json or output.suffix.lower() == ".json":
+        _write(output, to_json(facts()))
     elif output.suffix.lower() in {".html", ".htm"}:
-        from hetdp.report.text import page
-
-        text = page(title, html())
+        _write(output, page(title, to_html(parts())))
     else:
-        text = _text(body())
+        _write(output, text(parts()))
+
+
+def _write(output: Path, content: str) -> None:
     try:
         if output.exists() and not output.is_file():  # a device or a pipe
-            output.write_text(text + "\n", encoding="utf-8")
+            output.write_text(content + "\n", encoding="utf-8")
         else:
-            write_whole(output, text + "\n", public=True)
+            write_whole(output, content + "\n", public=True)
     except OSError as error:
         raise InputError(f"{output} cannot be written: {error.strerror}") from None
-
-
-def _text(body: RenderableType) -> str:
-    from hetdp.report.text import text
-
-    return body if isinstance(body, str) else text(body)
 
 
 def writable(output: Path | None, sources: Sequence[str], *, force: bool, picture: bool = False) -> None:
@@ -95,27 +86,23 @@ def writable(output: Path | None, sources: Sequence[str], *, force: bool, pictur
 
 
 @contextmanager
-def progress(what: str, total: int = 0) -> Iterator[Callable[..., None]]:
-    """Give a function that updates a progress bar: rows are counted, never what they hold.
+def progress(what: str) -> Iterator[Callable[[str, int, int], None]]:
+    """Give a function that says how far the work is, from words, what is done and the total (0 if nobody knows it).
 
-    The bar appears on a terminal, when the work takes a while; elsewhere the function does nothing.
+    It speaks on a terminal alone, once the work takes a while. Rows are counted, what they hold is never shown.
     """
-    if not sys.stderr.isatty():
-        yield lambda **_: None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+    begun, shown = time.monotonic(), False
 
-    words = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[said]}"), TimeRemainingColumn())
-    begun, bar = time.monotonic(), Progress(*words, console=Console(stderr=True), transient=True)
-    task = bar.add_task(what, total=total or None, said="")
-
-    def update(**now: Any) -> None:
-        if not bar.live.is_started and time.monotonic() - begun > PATIENCE:
-            bar.start()
-        bar.update(task, **now)
+    def tell(said: str, done: int, total: int) -> None:
+        nonlocal shown
+        seconds = time.monotonic() - begun
+        if sys.stderr.isatty() and seconds >= PATIENCE:
+            shown = True
+            left = f", {done / total:.0%}, about {seconds * (total / done - 1):.0f} s left" if done and total else ""
+            print(f"\r{what}: {said}{left}\033[K", end="", file=sys.stderr, flush=True)  # in place of the line before
 
     try:
-        yield update
+        yield tell
     finally:
-        bar.stop()
+        if shown:
+            print("\r\033[K", end="", file=sys.stderr, flush=True)

@@ -238,9 +238,9 @@ class Plan:
 
     def report(self) -> str:
         """Return the plan as text."""
-        from hetdp.report.text import body, plan_parts, text
+        from hetdp.report.text import plan_parts, text
 
-        return text(body(plan_parts(self)))
+        return text(plan_parts(self))
 
     def _repr_html_(self) -> str:
         from hetdp.report.text import plan_parts, to_html

@@ -18,7 +18,6 @@ from hetdp.core.domain import Interval
 from hetdp.errors import InputError
 
 BITS = 16  # of a uniform value that is drawn as part of a sum
-TRIAL = 2**22  # draws from which the mean and the variance of a function are estimated when they are not given
 
 Values = NDArray[Any]
 Draw = Callable[["np.random.Generator", tuple[int, int]], Values]
@@ -32,30 +31,22 @@ class Distribution:
     Attributes
     ----------
     mean, variance
-        Closed forms, or what the caller said; estimates if `known` is false.
+        Closed forms, or what the caller said.
     draw
         From a generator and a shape to that many values.
     total
         From a generator and an array of numbers of people to the sum of that many values for each, drawn at once;
         None where values have to be drawn one by one.
-    known
-        Whether mean and variance are exact.
     """
 
     mean: float
     variance: float
     draw: Draw
     total: Total | None = None
-    known: bool = True
 
 
-def distribution_of(  # noqa: PLR0911  one return a distribution
-    distribution: Any, interval: Interval, rng: np.random.Generator
-) -> Distribution:
-    """Return the distribution that a name, a tuple (name, parameters …) or a function stands for.
-
-    `rng` serves to estimate the mean of a function that comes without one.
-    """
+def distribution_of(distribution: Any, interval: Interval) -> Distribution:
+    """Return the distribution that a name or a tuple (name or function, parameters …) stands for."""
     match distribution if isinstance(distribution, tuple) else (distribution,):
         case ("uniform",):
             return Distribution(0.0, 1 / 12, lambda rng, shape: rng.random(shape) - 0.5, total=uniform_sums)
@@ -68,19 +59,14 @@ def distribution_of(  # noqa: PLR0911  one return a distribution
         case ("point", value):
             x = _unit(_number(value), interval)
             return Distribution(x, 0.0, lambda _, shape: np.full(shape, x), total=lambda _, count: count * x)
-        case (function,) if callable(function):
-            draw = _checked(function, interval)
-            # in parts, because a function may need much memory for each value
-            trial = np.concatenate([draw(rng, (1, 2**16)) for _ in range(TRIAL // 2**16)], axis=None)
-            return Distribution(float(trial.mean()), float(trial.var()), draw, known=False)
         case (function, value, square) if callable(function):
             mean, variance = _unit(_number(value), interval), _number(square) / interval.width / interval.width
             if not 0 <= variance <= (0.25 - mean**2) * (1 + 1e-9):
                 raise InputError(f"no distribution within the bounds has mean {value:g} and variance {square:g}")
             return Distribution(mean, variance, _checked(function, interval))
     raise InputError(
-        f"a distribution is 'uniform', 'bernoulli', ('bernoulli', p), ('beta', a, b), ('point', x), a function "
-        f"(rng, size) -> values or (function, mean, variance) (got {distribution!r})"
+        f"a distribution is 'uniform', 'bernoulli', ('bernoulli', p), ('beta', a, b), ('point', x) or "
+        f"(function, mean, variance) with a function (rng, size) -> values (got {distribution!r})"
     )
 
 
@@ -112,25 +98,7 @@ def _beta(a: float, b: float) -> Distribution:
     s = a + b
     if not (a > 0 and b > 0 and math.isfinite(s)):
         raise InputError(f"the parameters of a Beta distribution must be positive and finite (got {a:g} and {b:g})")
-
-    def draw(rng: np.random.Generator, shape: tuple[int, int]) -> Values:
-        if a in (1, 2) and b.is_integer() and s <= 6:  # the paper's Beta(2, 3), three times as fast as by numpy
-            return order_statistic(rng, shape, int(a), int(s) - 1) - 0.5
-        return rng.beta(a, b, shape) - 0.5
-
-    return Distribution(a / s - 0.5, a / s * (b / s) / (s + 1), draw)
-
-
-def order_statistic(rng: np.random.Generator, shape: tuple[int, int], rank: int, of: int) -> Values:
-    """Return draws of the `rank`-th smallest of `of` uniform values on [0, 1], a Beta(rank, of + 1 − rank) variable."""
-    smallest: list[Values] = []
-    for _ in range(of):
-        larger = rng.random(shape)
-        for j, kept in enumerate(smallest):
-            smallest[j], larger = np.minimum(kept, larger), np.maximum(kept, larger)
-        if len(smallest) < rank:
-            smallest.append(larger)
-    return smallest[-1]
+    return Distribution(a / s - 0.5, a / s * (b / s) / (s + 1), lambda rng, shape: rng.beta(a, b, shape) - 0.5)
 
 
 def _checked(function: Callable[..., Any], interval: Interval) -> Draw:

@@ -1,4 +1,4 @@
-"""What an experiment is: a claim of the paper (or ours), numbers, a picture, a verdict; and a folder with them all."""
+"""What an experiment is: a claim of the paper, numbers, a picture, a verdict; and a folder with them all."""
 
 from __future__ import annotations
 
@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hetdp.core.plan import Plan, plan
 from hetdp.files import to_json, write_whole
-from hetdp.report.plots import COLOURS, DASHED, MARKERS, beside, figure, plain, require, save
-from hetdp.report.text import page
+from hetdp.report.plots import beside, figure, look, plain, require, save
+from hetdp.report.text import Grid, page, to_html
 
 from .simulate import Simulation, simulate
 
@@ -91,11 +90,11 @@ class Points(dict[Any, dict[str, Simulation]]):
 
     def exact(self) -> dict[Any, dict[str, float]]:
         """Return the exact errors of the methods at each point."""
-        return {x: {name: p.exact_mse or p.mse for name, p in found.items()} for x, found in self.items()}
+        return {x: {name: p.exact_mse for name, p in found.items()} for x, found in self.items()}
 
     def agreement(self) -> Verdict:
         """Say whether all points lie within 4 standard errors of the exact formulas."""
-        scores = [abs(p.z) for found in self.values() for p in found.values() if p.z is not None]
+        scores = [abs(p.z) for found in self.values() for p in found.values()]
         return Verdict(
             "simulated points agree with the exact formulas within 4 standard errors",
             f"largest distance of {len(scores)} points: {max(scores):.2f} standard errors",
@@ -110,24 +109,13 @@ class Points(dict[Any, dict[str, Simulation]]):
 
 @dataclass(frozen=True)
 class Experiment:
-    """One figure, table or example, its place in the paper (or "ours"), and whether it has a picture."""
+    """One figure, table or example, its place in the paper, and whether it has a picture."""
 
     name: str
     title: str
     place: str
     run: Callable[[Settings], Result]
     picture: bool = True
-
-
-def planned(levels: Mapping[float, int], method: str = "adpm") -> Plan:
-    """Return the plan of a method on the paper's interval."""
-    return plan(levels, method=method, bounds=(-0.5, 0.5))
-
-
-def two_weights(eps1: float, eps2: float, n: int, f: float, method: str = "adpm") -> tuple[float, float]:
-    """Return the weights w₁ and w₂ of one person in each of two groups."""
-    first, second = planned({eps1: round(n * f), eps2: n - round(n * f)}, method).table
-    return first.weight, second.weight
 
 
 @dataclass(frozen=True)
@@ -145,26 +133,23 @@ class Curve:
     dashed: bool = False
 
 
-def picture(*panels: tuple[Sequence[Curve], str, str, str]) -> Figure:
-    """Return panels side by side: curves, the names of the two axes, and which of them are logarithmic ("xy")."""
-    drawn, axes = figure(len(panels))
-    for axis, (curves, x, y, log) in zip(axes, panels, strict=True):
-        for c in curves:
-            colour, marker = (COLOURS[c.method], MARKERS[c.method]) if c.method else (DASHED, "")
-            if c.error is None:
-                axis.plot(c.x, c.y, "--" if c.dashed else "-", color=colour, linewidth=1, label=c.label)
-            else:
-                axis.errorbar(c.x, c.y, yerr=4 * np.asarray(c.error), color=colour, marker=marker, markersize=4,
-                              linewidth=0, elinewidth=1, label=c.label)  # fmt: skip
-                axis.set_title("lines: exact; points: simulated, ± 4 standard errors", fontsize=8)
-        axis.set(xlabel=x, ylabel=y, xscale="log" if "x" in log else "linear", yscale="log" if "y" in log else "linear")
-        low, high = axis.get_ylim()
-        if "y" not in log:
-            axis.set_ylim(bottom=0)
-        elif high < 1000 * low:  # beyond that, powers of ten read better
-            plain(axis.yaxis)
-        if any(c.label for c in curves):
-            beside(axis)
+def picture(curves: Sequence[Curve], x: str, y: str, log: str) -> Figure:
+    """Return curves in one panel, with the names of the two axes, and which of them are logarithmic ("xy")."""
+    drawn, (axis,) = figure()
+    for c in curves:
+        style = {**look(c.method), "label": c.label}
+        if c.error is None:
+            axis.plot(c.x, c.y, "--" if c.dashed else "-", **style | {"marker": ""}, linewidth=1)
+        else:
+            axis.errorbar(c.x, c.y, yerr=4 * np.asarray(c.error), **style, markersize=4, linewidth=0, elinewidth=1)
+            axis.set_title("lines: exact; points: simulated, ± 4 standard errors", fontsize=8)
+    axis.set(xlabel=x, ylabel=y, xscale="log" if "x" in log else "linear", yscale="log" if "y" in log else "linear")
+    low, high = axis.get_ylim()
+    if "y" not in log:
+        axis.set_ylim(bottom=0)
+    elif high < 1000 * low:  # beyond that, powers of ten read better
+        plain(axis.yaxis)
+    beside(axis)
     return drawn
 
 
@@ -215,12 +200,7 @@ def _write(done: Done, out: Path) -> None:
             save(drawn, out / f"{name}.{kind}")
 
 
-_STYLE = """
-h2 { margin: 3rem 0 .2rem; } a { color: inherit; } img { max-width: 100%; background: #fff; border-radius: 8px; }
-table { border-collapse: collapse; width: 100%; } .place { opacity: .7; } .yes { color: #2da44e; }
-td, th { text-align: left; vertical-align: top; padding: .35rem .8rem .35rem 0; border-top: 1px solid #8886; }
-.no { color: #e5534b; font-weight: 600; }
-"""
+_STYLE = "img { max-width: 100%; background: #fff; border-radius: 8px; } h2 { margin-top: 3rem; }"
 
 
 def _page(done: list[Done], settings: Settings) -> str:
@@ -238,15 +218,11 @@ def _page(done: list[Done], settings: Settings) -> str:
 
 def _section(item: Done) -> str:
     entry, result = item.experiment, item.result
-    rows = "".join(
-        f'<tr><td class="{"yes" if v.holds else "no"}">{"✓ holds" if v.holds else "✗ differs"}</td>'
-        f"<td>{html.escape(v.claim)}</td><td>{html.escape(v.found)}</td></tr>"
-        for v in result.verdicts
-    )
+    rows = [("✓ holds" if v.holds else "✗ differs", v.claim, v.found) for v in result.verdicts]
     picture = f'<img src="{entry.name}.png" alt="{html.escape(entry.title)}">' if result.figure is not None else ""
     links = f'<a href="{entry.name}.csv">numbers</a>' + (f' · <a href="{entry.name}.svg">SVG</a>' if picture else "")
     return (
         f'<h2 id="{entry.name}">{html.escape(entry.title)}</h2>'
-        f'<p class="place">{html.escape(entry.place)} · {links} · {item.seconds:.1f} s</p>{picture}'
-        f"<table><tr><th></th><th>Claim</th><th>Found</th></tr>{rows}</table>"
+        f"<p>{html.escape(entry.place)} · {links} · {item.seconds:.1f} s</p>{picture}"
+        f"{to_html([Grid(('', 'Claim', 'Found'), rows, words=3)])}"
     )

@@ -1,4 +1,4 @@
-"""Every figure, table and worked example of the paper, and ours, by name; `hetdp reproduce` writes them to a folder.
+"""Every figure, table and worked example of the paper, by name; `hetdp reproduce` writes them to a folder.
 
 >>> from hetdp import paper
 >>> result = paper.experiments.run("table-1")
@@ -9,31 +9,18 @@ True
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from hetdp.core.plan import Plan, plan
 from hetdp.errors import InputError
 from hetdp.estimators import methods
 from hetdp.report.plots import COLOURS, DASHED, figure
-from hetdp.theory.certificate import certificate
-from hetdp.theory.optimal import optimal
 
 from . import bounds
-from .experiment import (
-    Curve,
-    Experiment,
-    Points,
-    Result,
-    Rows,
-    Settings,
-    Verdict,
-    picture,
-    planned,
-    reproduce,
-    two_weights,
-)
+from .experiment import Curve, Experiment, Points, Result, Rows, Settings, Verdict, picture, reproduce
 from .simulate import exact_mse
 
 if TYPE_CHECKING:
@@ -53,6 +40,18 @@ PRINTED = {
 WITHIN = {"sampling": 0.2}  # how far a redraw may be from the printed number; 0.12 for every other method
 POPULATIONS = {"high": (-4.0, 2.0), "low": (-3.0, -2.0)}  # between which numbers ln ε is uniform
 _BETA = ("beta", 2, 3)
+
+
+def planned(levels: Mapping[float, int], method: str = "adpm") -> Plan:
+    """Return the plan of a method on the paper's interval."""
+    return plan(levels, method=method, bounds=(-0.5, 0.5))
+
+
+def two_weights(eps1: float, eps2: float, n: int, f: float, method: str = "adpm") -> tuple[float, float]:
+    """Return the weights w₁ and w₂ of one person in each of two groups."""
+    first, second = planned({eps1: round(n * f), eps2: n - round(n * f)}, method).table
+    return first.weight, second.weight
+
 
 # Figures 1 and 3 ---------------------------------------------------------------------------------------------------
 
@@ -146,14 +145,14 @@ def _figure3b(settings: Settings) -> Result:
 def _draw_by_size(points: Points, power: int) -> Figure:
     n = np.array(list(points))
     curves = _curves(points, 1 / (12 * n), n**power)
-    return picture((curves, "n", f"(MSE − 1/(12n))·n{'²' if power == 2 else ''}", "x" if power == 2 else "xy"))
+    return picture(curves, "n", f"(MSE − 1/(12n))·n{'²' if power == 2 else ''}", "x" if power == 2 else "xy")
 
 
 def _draw_by_epsilon(points: Points) -> Figure:
     curves = _curves(points, 0.0, 1e4)
     ends = [end(float(end(c.y)) for c in curves) for end in (min, max)]
     curves.append(Curve(None, [_SATURATION] * 2, ends, "ε₂ = R·ε₁", dashed=True))
-    return picture((curves, "ε₂", "MSE × 10⁴", "y" if "fme" in next(iter(points.values())) else ""))
+    return picture(curves, "ε₂", "MSE × 10⁴", "y" if "fme" in next(iter(points.values())) else "")
 
 
 def _curves(points: Points, less: Any, factor: Any) -> list[Curve]:
@@ -226,7 +225,7 @@ def _figure4(settings: Settings) -> Result:
         Curve("fme", x, fme, "FME"),
         Curve(None, x, [limit] * len(x), "R", dashed=True),
     ]
-    return Result(("epsilon2", "adpm", "fme"), rows, verdicts, lambda: picture((curves, "ε₂", "w₂/w₁", "xy")))
+    return Result(("epsilon2", "adpm", "fme"), rows, verdicts, lambda: picture(curves, "ε₂", "w₂/w₁", "xy"))
 
 
 # Table I and Remark 2 ----------------------------------------------------------------------------------------------
@@ -273,16 +272,12 @@ def logs(population: str, redraws: int, seed: int) -> dict[str, list[float]]:
     return {name: [math.log(exact_mse(levels, name, _BETA)) for levels in drawn] for name in PRINTED}
 
 
-def _populations(settings: Settings, names: Iterable[str], key: int) -> Points:
-    return Points({
-        population: settings.simulate(draw(population, settings.seed), tuple(names), _BETA, runs=20_000, key=key + i)
-        for i, population in enumerate(POPULATIONS)
-    })  # fmt: skip
-
-
 def _table2(settings: Settings) -> Result:
     redraws = 4 if settings.quick else 20
-    points = _populations(settings, PRINTED, key=0)
+    points = Points({
+        population: settings.simulate(draw(population, settings.seed), tuple(PRINTED), _BETA, runs=20_000, key=i)
+        for i, population in enumerate(POPULATIONS)
+    })  # fmt: skip
     rows: Rows = []
     verdicts = []
     for column, population in enumerate(POPULATIONS):
@@ -296,33 +291,18 @@ def _table2(settings: Settings) -> Result:
                 abs(mean - printed) <= WITHIN.get(name, 0.12),
             ))  # fmt: skip
     columns = ("population", "method", "printed", "exact_mean", "exact_spread", "simulated")
-    label = "ln MSE (× as printed; ● exact, spread over redraws of ε)"
-    dots = [(population, name, mean, spread, printed) for population, name, printed, mean, spread, _ in reversed(rows)]
-    return Result(columns, rows, [*verdicts, points.agreement()], lambda: _draw_dots(dots, xlabel=label))
+    return Result(columns, rows, [*verdicts, points.agreement()], lambda: _draw_logs(rows))
 
 
-def _all_methods(settings: Settings) -> Result:
-    points = _populations(settings, methods(), key=100)
-    best = {population: min(found, key=found.__getitem__) for population, found in points.exact().items()}
-    verdict = Verdict("the best method is ADPM or minimax", ", ".join(f"{k}: {v}" for k, v in best.items()),
-                      set(best.values()) <= {"adpm", "minimax"})  # fmt: skip
-    dots = [(population, name, mse, 4 * error, None) for population, name, mse, error, _ in points.rows()]
-    dots.sort(key=lambda dot: -dot[2])
-    label = "MSE for Beta(2, 3) data, ± 4 standard errors"
-    return points.result("population", [verdict], lambda: _draw_dots(dots, xlabel=label, xscale="log"))
-
-
-def _draw_dots(dots: Rows, **settings: Any) -> Figure:
-    """Draw a panel for each population and a line for each method: (population, method, x, ±, what is printed)."""
+def _draw_logs(rows: Rows) -> Figure:
     drawn, axes = figure(2, width=4.2)
     for axis, population in zip(axes, POPULATIONS, strict=True):
-        mine = [dot for dot in dots if dot[0] == population]
-        for place, (_, name, x, spread, printed) in enumerate(mine):
-            axis.errorbar(x, place, xerr=spread, color=COLOURS[name], marker="o", capsize=3)
-            if printed is not None:
-                axis.plot(printed, place, "x", color="black", markersize=7)
-        axis.set_yticks(range(len(mine)), [methods()[dot[1]].label for dot in mine])
-        axis.set(title=f"{population} variance of ε", **settings)
+        mine = [row for row in reversed(rows) if row[0] == population]  # the first row is the uppermost
+        for place, (_, name, printed, mean, spread, _once) in enumerate(mine):
+            axis.errorbar(mean, place, xerr=spread, color=COLOURS[name], marker="o", capsize=3)
+            axis.plot(printed, place, "x", color="black", markersize=7)
+        axis.set_yticks(range(len(mine)), [methods()[row[1]].label for row in mine])
+        axis.set(title=f"{population} variance of ε", xlabel="ln MSE (× as printed; ● exact, spread over redraws of ε)")
     return drawn
 
 
@@ -330,123 +310,25 @@ def _draw_dots(dots: Rows, **settings: Any) -> Figure:
 
 
 def _example2(settings: Settings) -> Result:
-    rows: Rows = []
     points = Points()
     for n in settings.thinned((100, 200, 500, 1000, 2000, 5000, 10_000)):
         levels = {0.01: n // 2, 0.1: n // 2}
         points[n] = settings.simulate(levels, ("stretch",), ("point", 0.5), runs=20_000, key=n)
-        found = points[n]["stretch"]
-        mse = planned(levels, "stretch").mse(0, mean=0.5)
-        rows.append((n, mse, found.mse, found.standard_error, 0.05 + 200 / n**2))
-    close = all(math.isclose(mse, 0.050625 + 200 / n**2, rel_tol=1e-6) for n, mse, *_ in rows)
+    exact = {n: found["stretch"] for n, found in points.exact().items()}
+    close, last = all(math.isclose(e, 0.050625 + 200 / n**2, rel_tol=1e-6) for n, e in exact.items()), max(exact)
     verdicts = [
         Verdict("the MSE at the point mass 0.5 is 0.05 + 200/n²", "it is 0.050625 + 200/n²: (0.45·0.5)² = 0.050625, "
                 "which the paper rounds", close),
-        Verdict("it cannot be made small with large n", f"{rows[-1][1]:.4f} at n = {rows[-1][0]}", rows[-1][1] > 0.05),
-        points.agreement(),
+        Verdict("it cannot be made small with large n", f"{exact[last]:.4f} at n = {last}", exact[last] > 0.05),
     ]  # fmt: skip
-    n, exact, simulated, error, paper = zip(*rows, strict=True)
-    curves = [
-        Curve(None, n, paper, "0.05 + 200/n², as printed", dashed=True),
-        Curve("stretch", n, exact, "exact"),
-        Curve("stretch", n, simulated, "simulated", error=error),
-    ]
-    columns = ("n", "exact", "simulated", "standard_error", "paper")
-    label = "MSE of stretching at the point mass 0.5"
-    return Result(columns, rows, verdicts, lambda: picture((curves, "n", label, "xy")))
-
-
-# Ours: what is left to gain past the paper -------------------------------------------------------------------------
-
-_MIXES = {"ε = 1": {1.0: 1.0}, "ε = 0.1": {0.1: 1.0}, "70 % at 0.1, 30 % public": {0.1: 0.7, np.inf: 0.3}}
-
-
-def _sizes(first: int, last: int, points: int) -> list[int]:
-    """Return whole numbers at equal ratios."""
-    return [int(n) for n in np.unique(np.round(np.geomspace(first, last, points)))]
-
-
-def _gain(levels: dict[float, int]) -> tuple[float, float, float]:
-    """Return the worst cases of ADPM and minimax, and the second over the first."""
-    adpm, minimax = (planned(levels, name).worst_case_mse for name in ("adpm", "minimax"))
-    return adpm, minimax, minimax / adpm
-
-
-def _minimax(settings: Settings) -> Result:
-    rows: Rows = []
-    for label, mix in _MIXES.items():
-        for n in settings.thinned(_sizes(4, 100_000, 30)):
-            rows.append((label, n, *_gain({level: max(1, round(n * share)) for level, share in mix.items()})))
-    table = 1 - _gain(draw("high", settings.seed))[2]
-    verdicts = [
-        Verdict("minimax is never worse than ADPM", f"largest ratio {max(row[4] for row in rows):.6f}",
-                all(row[4] <= 1 + 1e-9 for row in rows)),
-        Verdict("on the paper's table (n = 1000, high variance) it gains several per cent", f"{table:.1%}",
-                0.03 < table < 0.15),
-    ]  # fmt: skip
-    left, right = [], []
-    for label, colour in zip(_MIXES, ("adpm", "minimax", "proportional"), strict=True):  # any three colours
-        _, n, adpm, minimax, ratio = zip(*(row for row in rows if row[0] == label), strict=True)
-        left += [Curve(colour, n, adpm, dashed=True), Curve(colour, n, minimax)]
-        right.append(Curve(colour, n, ratio, label))
-    panels = (
-        (left, "n", "worst-case MSE (dashed: ADPM; solid: minimax)", "xy"),
-        (right, "n", "worst case of minimax ÷ that of ADPM", "x"),
-    )
-    return Result(("mix", "n", "adpm", "minimax", "ratio"), rows, verdicts, lambda: picture(*panels))
-
-
-def _certificate(settings: Settings) -> Result:
-    rows: Rows = []
-    for eps in settings.thinned((0.01, 0.03, 0.1, 0.3, 1.0, 3.0)):
-        for n in settings.thinned(_sizes(10, 1_000_000, 21)):
-            found = certificate({eps: n}, bounds=(-0.5, 0.5))
-            rows.append((eps, n, eps * n, found.upper, found.lower, found.ratio, found.technique))
-    ratios = [row[5] for row in rows]
-    ample = [row[5] for row in rows if row[2] >= 10 and row[1] >= 100]
-    verdicts = [
-        Verdict("the certificate never exceeds what ADPM attains", f"smallest ratio {min(ratios):.3f}",
-                min(ratios) >= 1),
-        Verdict("ADPM is within 3.5 of the best possible once n ≥ 100 and Σε ≥ 10",
-                f"ratios {min(ample):.2f} to {max(ample):.2f}; elsewhere up to {max(ratios):.1f}", max(ample) <= 3.5),
-    ]  # fmt: skip
-    curves = []
-    for eps, colour in zip(sorted({row[0] for row in rows}), methods(), strict=False):
-        n, ratio = zip(*((row[1], row[5]) for row in rows if row[0] == eps), strict=True)
-        curves.append(Curve(colour, n, ratio, f"ε = {eps:g}"))
-    curves.append(Curve(None, n, np.ones(len(n)), dashed=True))
-    columns = ("epsilon", "n", "sum_epsilon", "upper", "lower", "ratio", "technique")
-    return Result(columns, rows, verdicts, lambda: picture((curves, "n", "worst case of ADPM ÷ certificate", "xy")))
-
-
-def _optimum(settings: Settings) -> Result:
-    rows: Rows = []
-    for n in settings.thinned((1, 2, 3, 4, 6, 8, 10, 12)):
-        levels = {1.0: n, 4.0: n} if n <= 6 else {2.0: 2 * n}
-        worst, bound = _gain(levels)[:2], certificate(levels, bounds=(-0.5, 0.5)).lower
-        rows.append((2 * n, str(levels), optimal(levels).mse, *worst, bound))
-    adpm, minimax, lower = ([row[column] / row[2] for row in rows] for column in (3, 4, 5))
-    verdicts = [
-        Verdict("nothing is below the certificate, and no method below the optimum",
-                f"minimax is {min(minimax):.2f} to {max(minimax):.2f} × the optimum, "
-                f"ADPM {min(adpm):.2f} to {max(adpm):.2f} ×",
-                all(row[5] <= row[2] * 1.001 <= min(row[3], row[4]) * 1.01 for row in rows)),
-    ]  # fmt: skip
-    n = [row[0] for row in rows]
-    curves = [
-        Curve("adpm", n, adpm, "ADPM"),
-        Curve("minimax", n, minimax, "minimax"),
-        Curve(None, n, lower, "certificate", dashed=True),
-        Curve(None, n, np.ones(len(n)), "best of all ε-DP mechanisms\n(two-point data)"),
-    ]
-    columns = ("n", "levels", "optimum", "adpm", "minimax", "certificate")
-    label = "n (up to 12: half at ε = 1, half at ε = 4;\nabove: all at ε = 2)"
-    return Result(columns, rows, verdicts, lambda: picture((curves, label, "worst-case MSE ÷ optimum", "")))
+    printed = Curve(None, [*exact], [0.05 + 200 / n**2 for n in exact], "0.05 + 200/n², as printed", dashed=True)
+    curves, label = [printed, *_curves(points, 0.0, 1.0)], "MSE of stretching at the point mass 0.5"
+    return points.result("n", verdicts, lambda: picture(curves, "n", label, "xy"))
 
 
 # All of them --------------------------------------------------------------------------------------------------------
 
-_ALL = (  # in the order of the paper, ours last
+_ALL = (  # in the order of the paper
     Experiment("figure-1a", "Error against n", "Figure 1 (A)", _figure1a),
     Experiment("figure-1b", "Error against ε₂: the saturation", "Figure 1 (B)", _figure1b),
     Experiment("figure-2", "Why the weights saturate: isocurves", "Figure 2", _figure2),
@@ -457,16 +339,17 @@ _ALL = (  # in the order of the paper, ours last
     Experiment("table-2", "Six methods, a thousand different ε", "Table II", _table2),
     Experiment("example-2", "Stretching does not become exact", "Example 2", _example2),
     Experiment("remark-2", "LDPE is optimal beside a public dataset", "Remark 2", _remark2, picture=False),
-    Experiment("minimax", "The best affine estimator with Laplace noise against ADPM", "ours", _minimax),
-    Experiment("certificate", "How far from the best possible", "ours", _certificate),
-    Experiment("all-methods", "Every method on the populations of Table II", "ours", _all_methods),
-    Experiment("optimum", "How far is anything from the best possible, for small n", "ours", _optimum),
 )
 EXPERIMENTS = {experiment.name: experiment for experiment in _ALL}
 
 
-def run(name: str, *, runs: int | None = None, quick: bool = False, seed: int = 2023) -> Result:
-    """Return the numbers, verdicts and picture of one experiment."""
+def find(name: str) -> Experiment:
+    """Return the experiment of this name."""
     if name not in EXPERIMENTS:
         raise InputError(f"unknown experiment {name!r}; choose one of {', '.join(EXPERIMENTS)}")
-    return EXPERIMENTS[name].run(Settings(runs, quick, seed))
+    return EXPERIMENTS[name]
+
+
+def run(name: str, *, runs: int | None = None, quick: bool = False, seed: int = 2023) -> Result:
+    """Return the numbers, verdicts and picture of one experiment."""
+    return find(name).run(Settings(runs, quick, seed))

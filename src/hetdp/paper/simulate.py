@@ -11,16 +11,14 @@ from __future__ import annotations
 
 import math
 import os
-import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from time import perf_counter
-from typing import Any, Literal, TypedDict, Unpack, overload
+from typing import Any, overload
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hetdp.core.accuracy import sampling_errors
 from hetdp.core.domain import Interval
 from hetdp.core.levels import Levels
 from hetdp.core.plan import plan
@@ -33,11 +31,9 @@ from .distributions import Distribution, Total, Values, distribution_of
 BLOCK = 2**18  # values drawn at a time, people times runs: some megabytes a core, whatever is simulated
 SEVERAL = 256  # people at one level from whom on their sum is drawn at once, where the distribution can
 MOST_PEOPLE = 2**24  # people who can be drawn one by one
-PATIENCE = 2.0  # seconds before a progress bar appears
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
-Variant = Literal["realised", "fixed"]
 
 
 @dataclass(frozen=True)
@@ -53,47 +49,32 @@ class Simulation:
     standard_error
         The standard error of `mse`.
     exact_mse
-        The exact mean squared error; None where there is no formula (a clamped estimate, a function of unknown mean).
+        The exact mean squared error.
     """
 
     method: str
     runs: int
     mse: float
     standard_error: float
-    exact_mse: float | None
+    exact_mse: float
 
     @property
-    def z(self) -> float | None:
-        """How many standard errors the simulated error lies above the exact one; None without the latter."""
-        if self.exact_mse is None:
-            return None
+    def z(self) -> float:
+        """How many standard errors the simulated error lies above the exact one."""
         apart = self.mse - self.exact_mse
         rounding = 1e-12 * self.exact_mse  # two doubles that should agree may differ so much
         return apart / (self.standard_error + rounding) if abs(apart) > rounding else 0.0
 
     def __str__(self) -> str:
-        exact = "" if self.z is None else f", exact {self.exact_mse:.6g} (z = {self.z:.2f})"
-        return f"{self.method}: mse {self.mse:.6g} ± {self.standard_error:.2g} over {self.runs:,} runs{exact}"
-
-
-class _Options(TypedDict, total=False):
-    runs: int
-    rng: int | np.random.SeedSequence | np.random.Generator | None
-    variance: float | None
-    clamp: bool
-    variant: Variant
-    progress: bool | None
+        simulated = f"mse {self.mse:.6g} ± {self.standard_error:.2g} over {self.runs:,} runs"
+        return f"{self.method}: {simulated}, exact {self.exact_mse:.6g} (z = {self.z:.2f})"
 
 
 @overload
-def simulate(
-    levels: Any, *, method: str, distribution: Any, bounds: Any, **options: Unpack[_Options]
-) -> Simulation: ...
+def simulate(levels: Any, *, method: str, **options: Any) -> Simulation: ...
 @overload
-def simulate(
-    levels: Any, *, method: Sequence[str], distribution: Any, bounds: Any, **options: Unpack[_Options]
-) -> dict[str, Simulation]: ...
-def simulate(  # noqa: PLR0913  the choices of an experiment
+def simulate(levels: Any, *, method: Sequence[str], **options: Any) -> dict[str, Simulation]: ...
+def simulate(  # type: ignore[misc]  # which options there are is known here alone
     levels: Levels | Mapping[Any, int] | Any,
     *,
     method: str | Sequence[str],
@@ -102,11 +83,12 @@ def simulate(  # noqa: PLR0913  the choices of an experiment
     runs: int = 20_000,
     rng: int | np.random.SeedSequence | np.random.Generator | None = None,
     variance: float | None = None,
-    clamp: bool = False,
-    variant: Variant = "realised",
-    progress: bool | None = None,
 ) -> Simulation | dict[str, Simulation]:
     """Return the mean squared error of a method for people drawn from a distribution, simulated and exact.
+
+    The methods are those of the paper: estimates are not clamped to the interval, and `sampling` divides by the number
+    of people really kept, which is not ε-DP. A release does both otherwise; `plan(...).mse` is its
+    error before clamping.
 
     Parameters
     ----------
@@ -116,9 +98,8 @@ def simulate(  # noqa: PLR0913  the choices of an experiment
         A name of `hetdp.methods()`, or several: they then share the data, not the noise, and a dict comes back.
     distribution
         "uniform" on the interval; "bernoulli" or ("bernoulli", p) on its two ends, p for the upper one;
-        ("beta", a, b) stretched over it; ("point", x); a function (rng, size) -> values in it, called from several
-        threads; or (function, mean, variance). Of a function alone the mean is estimated from 2²² draws, which adds
-        variance/2²² to the error, and there is no exact error.
+        ("beta", a, b) stretched over it; ("point", x); or (function, mean, variance) with a function
+        (rng, size) -> values in it, called from several threads.
     runs
         How often the whole experiment is repeated.
     rng
@@ -126,13 +107,6 @@ def simulate(  # noqa: PLR0913  the choices of an experiment
         None is fresh randomness.
     bounds, variance
         As in `plan`.
-    clamp
-        Whether estimates are clamped to the interval, as releases are. The paper's are not.
-    variant
-        For `sampling`: "realised" divides by the number of people really kept, as the paper does, which is not ε-DP;
-        "fixed" by its expectation, as a release does.
-    progress
-        Whether to show a progress bar on stderr: True at once, False never, None after two seconds on a terminal.
 
     Examples
     --------
@@ -148,14 +122,13 @@ def simulate(  # noqa: PLR0913  the choices of an experiment
         raise InputError(f"the method must be a name of hetdp.methods() or a list of them (got {method!r})")
     if not isinstance(runs, (int, np.integer)) or isinstance(runs, bool) or runs < 2:
         raise InputError(f"the number of runs must be a whole number, 2 or more (got {runs!r}); 20000 is usual")
-    law = distribution_of(distribution, interval, _stream(seed, 0))
-    mechanisms = [mechanism_of(name, levels, interval, variance, variant) for name in names]
-    mse, error = _Study.of(law, levels.count, mechanisms, clamp=clamp).run(int(runs), seed, progress=progress)
-    exact = [m.mse(law) if law.known and not clamp else None for m in mechanisms]
+    law = distribution_of(distribution, interval)
+    mechanisms = [mechanism_of(name, levels, interval, variance) for name in names]
+    mse, error = _Study.of(law, levels.count, mechanisms).run(int(runs), seed)
     area = interval.width * interval.width
     found = {
-        name: Simulation(name, int(runs), mse[i] * area, error[i] * area, None if e is None else e * area)
-        for i, (name, e) in enumerate(zip(names, exact, strict=True))
+        name: Simulation(name, int(runs), mse[i] * area, error[i] * area, mechanisms[i].mse(law) * area)
+        for i, name in enumerate(names)
     }
     return found[method] if isinstance(method, str) else found
 
@@ -167,7 +140,6 @@ def exact_mse(
     *,
     bounds: Any = (-0.5, 0.5),
     variance: float | None = None,
-    variant: Variant = "realised",
 ) -> float:
     """Return the exact mean squared error that `simulate` estimates; the parameters are the same.
 
@@ -180,11 +152,8 @@ def exact_mse(
     0.050825
     """
     interval = Interval.of(bounds)
-    law = distribution_of(distribution, interval, np.random.default_rng(0))
-    if not law.known:
-        raise InputError("there is no exact error for a function alone; give (function, mean, variance)")
-    mechanism = mechanism_of(method, Levels.given(levels), interval, variance, variant)
-    return mechanism.mse(law) * interval.width * interval.width
+    mechanism = mechanism_of(method, Levels.given(levels), interval, variance)
+    return mechanism.mse(distribution_of(distribution, interval)) * interval.width * interval.width
 
 
 # How the mechanisms act on simulated data ------------------------------------------------------------------------
@@ -224,12 +193,6 @@ class Sampling:
     weight: Floats
     levels: Levels
     t: float
-    fixed: bool
-
-    @property
-    def expected(self) -> float:
-        """D, the expected number of people kept."""
-        return float(np.sum(self.levels.count * self.weight))
 
     def part(self, rng: np.random.Generator, x: Values, level: Ints, total: Total | None) -> Floats:
         """Return how many of these people are kept in each run, and their sum; with `total` for whole levels."""
@@ -240,16 +203,12 @@ class Sampling:
         return np.stack([m, total(rng, m)])
 
     def estimate(self, rng: np.random.Generator, part: Floats) -> Floats:
-        """Return (sum of the kept + Laplace(1/t))/m, or over D; p = 1 at the largest ε, so m is never 0."""
+        """Return (sum of the kept + Laplace(1/t))/m; p = 1 at the largest ε, so m is never 0."""
         m, total = part
-        noisy = total + laplace(rng, np.array([1 / self.t]), m.size)
-        return np.asarray(noisy / (self.expected if self.fixed else m))
+        return np.asarray((total + laplace(rng, np.array([1 / self.t]), m.size)) / m)
 
     def mse(self, law: Distribution) -> float:
-        """Return v·E[1/m] + 2/t²·E[1/m²], given who is kept; for a fixed divisor see `sampling_errors`."""
-        if self.fixed:
-            errors = sampling_errors(self.levels, self.weight, 1 / (self.expected * self.t))
-            return errors.spread * law.variance + errors.pull * law.mean**2 + errors.noise
+        """Return v·E[1/m] + 2/t²·E[1/m²]."""
         first, second = reciprocals(self.levels.count, self.weight)
         return law.variance * first + 2 * (1 / self.t) ** 2 * second
 
@@ -257,15 +216,13 @@ class Sampling:
 Mechanism = Affine | Sampling
 
 
-def mechanism_of(name: str, levels: Levels, interval: Interval, variance: float | None, variant: Variant) -> Mechanism:
+def mechanism_of(name: str, levels: Levels, interval: Interval, variance: float | None) -> Mechanism:
     """Return how a method acts on these people; every one but `sampling` has the weights and the noise of its plan."""
-    if variant not in ("realised", "fixed"):
-        raise InputError(f"the variant of sampling is 'realised' or 'fixed' (got {variant!r})")
     if name == sampling.METHOD.name:
         t = float(levels.epsilon.max())
         if t < 1 / LARGEST_SCALE:  # nobody, or noise that could not be drawn: the midpoint
             return Affine(np.zeros(len(levels)), np.zeros(0), spread=0.0, pull=1.0)
-        return Sampling(sampling.METHOD.shape(levels, 0.25).weight, levels, t, fixed=variant == "fixed")
+        return Sampling(sampling.METHOD.shape(levels, 0.25).weight, levels, t)
     planned = plan(levels, bounds=interval, method=name, variance=variance)
     errors = planned.errors
     return Affine(planned.person_weight, np.array(errors.scales), errors.spread, errors.pull)
@@ -329,12 +286,11 @@ class _Study:
     law: Distribution
     count: Ints
     mechanisms: Sequence[Mechanism]
-    clamp: bool
     pieces: Sequence[tuple[Ints, Total | None]]
     columns: int
 
     @classmethod
-    def of(cls, law: Distribution, count: Ints, mechanisms: Sequence[Mechanism], *, clamp: bool) -> _Study:
+    def of(cls, law: Distribution, count: Ints, mechanisms: Sequence[Mechanism]) -> _Study:
         """Return the study of these methods; raise where too many people had to be drawn one by one."""
         used = np.any([m.weight > 0 for m in mechanisms], axis=0)
         grouped = used & (law.total is not None) & ((count >= SEVERAL) | (count.sum() > MOST_PEOPLE))
@@ -348,18 +304,16 @@ class _Study:
         blocks = np.array_split(np.repeat(single, count[single]), -(-people // BLOCK)) if people else []
         pieces = [*((block, None) for block in blocks), *([(groups, law.total)] if groups.size else [])]
         noises = [m.scales.size for m in mechanisms if isinstance(m, Affine)]
-        return cls(law, count, mechanisms, clamp, pieces, max(people + groups.size, *noises, 1))
+        return cls(law, count, mechanisms, pieces, max(people + groups.size, *noises, 1))
 
-    def run(self, runs: int, seed: list[int], *, progress: bool | None) -> tuple[list[float], list[float]]:
+    def run(self, runs: int, seed: list[int]) -> tuple[list[float], list[float]]:
         """Return the mean squared error of each method and its standard error."""
-        from concurrent.futures import ThreadPoolExecutor
-
         rows = max(BLOCK // self.columns, 1)
         sizes = [min(rows, runs - first) for first in range(0, runs, rows)]
         np.empty(2**24, np.uint8)  # once it is freed, glibc keeps the memory of a block for the next one: much faster
         with ThreadPoolExecutor(cores()) as pool:
             done = pool.map(lambda i: self.block(_stream(seed, i + 1), sizes[i]), range(len(sizes)))
-            square, fourth = np.sum(list(_watched(done, len(sizes), progress=progress)), axis=0) / runs
+            square, fourth = np.sum(list(done), axis=0) / runs
         return square.tolist(), np.sqrt(np.maximum(fourth - square**2, 0) / runs).tolist()
 
     def block(self, rng: np.random.Generator, runs: int) -> Floats:
@@ -372,7 +326,7 @@ class _Study:
                 x = total(rng, np.broadcast_to(self.count[level], (runs, level.size)))
             parts = [part + m.part(rng, x, level, total) for m, part in zip(self.mechanisms, parts, strict=True)]
         found = np.stack([m.estimate(rng, part) for m, part in zip(self.mechanisms, parts, strict=True)])
-        errors = (np.clip(found, -0.5, 0.5) if self.clamp else found) - self.law.mean
+        errors = found - self.law.mean
         errors[np.abs(errors) < 1e-14] = 0  # the rounding of doubles
         return np.stack([(errors**2).sum(axis=1), (errors**4).sum(axis=1)])
 
@@ -382,33 +336,15 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def _watched(results: Iterable[Floats], total: int, *, progress: bool | None) -> Iterator[Floats]:
-    """Yield the results, with a progress bar on stderr where one is wanted."""
-    if not (sys.stderr.isatty() if progress is None else progress):
-        yield from results
-        return
-    from rich.console import Console
-    from rich.progress import Progress
-
-    start = perf_counter()
-    with Progress(console=Console(stderr=True), transient=not progress) as bar:  # nothing stays of one not asked for
-        task = bar.add_task("simulating", total=total, visible=False)
-        for result in results:
-            bar.update(task, advance=1, visible=bool(progress) or perf_counter() - start >= PATIENCE)
-            yield result
-
-
 def _seed(rng: Any) -> list[int]:
     """Return the entropy of all streams; a SeedSequence stays as it is, a Generator moves on."""
-    if isinstance(rng, np.random.Generator):
-        return [int(word) for word in rng.integers(2**32, size=8)]
     try:
-        sequence = rng if isinstance(rng, np.random.SeedSequence) else np.random.SeedSequence(rng)
+        generator = np.random.default_rng(rng)
     except (TypeError, ValueError):
         raise InputError(
             f"rng must be a whole number, 0 or more, a SeedSequence or a Generator (got {rng!r})"
         ) from None
-    return [int(word) for word in sequence.generate_state(8)]
+    return [int(word) for word in generator.integers(2**32, size=8)]
 
 
 def _stream(seed: list[int], key: int) -> np.random.Generator:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from hetdp.core.domain import Interval
 from hetdp.core.levels import Levels
@@ -16,10 +15,7 @@ from hetdp.estimators import methods
 from hetdp.files import jsonable
 from hetdp.theory.certificate import Certificate, certificate
 
-from .text import Grid, assumed_lines, body, epsilon, number, text
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
+from .text import Grid, Parts, assumed_lines, epsilon, number, text
 
 _HEADINGS = ("Method", "Worst ±", "× best", "Data ±", "ε least", "ε most", "ε mean")
 
@@ -104,21 +100,15 @@ class Comparison:
 
     def report(self) -> str:
         """Return the comparison as text."""
-        return text(self.body())
+        return text(self.parts())
 
-    def body(self, notes: Sequence[str] = ()) -> RenderableType:
-        """Return the comparison for a rich console, and what is assumed about the people below it."""
+    def parts(self, notes: Sequence[str] = ()) -> Parts:
+        """Return the report as its parts, with what is assumed about the people below it."""
         rows = [entry.row(self.entries[0].worst_case_error) for entry in self.entries]
         lines = [("Worst", "the error in the worst case, for any distribution"), ("Data", f"the error for {self.data}")]
         lines.append(("ε", "what people with weight spend"))
         lines += [("Refused", f"{entry.method} refuses: {entry.refusal}") for entry in self.entries if entry.refusal]
-        return body([Grid(_HEADINGS, rows), [*lines, ("ADPM", self.certificate.sentence()), *assumed_lines(notes)]])
-
-    def plot(self, path: str | Path) -> None:
-        """Write a picture: errors beside the floor, and who spends what."""
-        from . import plots
-
-        plots.save(plots.comparison(self), Path(path))
+        return [Grid(_HEADINGS, rows), [*lines, ("ADPM", self.certificate.sentence()), *assumed_lines(notes)]]
 
     __str__ = report
 

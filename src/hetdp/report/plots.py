@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from matplotlib.axis import Axis
     from matplotlib.figure import Figure
 
-    from .compare import Comparison
-
 COLOURS = {
     "adpm": "#0072B2",
     "minimax": "#D55E00",
@@ -59,9 +57,9 @@ def save(drawn: Figure, path: Path) -> None:
         drawn.savefig(path, dpi=160, metadata={"Date": None} if path.suffix == ".svg" else None)
 
 
-def look(method: str) -> dict[str, Any]:
-    """Return the colour and the marker of a method, in all pictures the same."""
-    return {"color": COLOURS.get(method, DASHED), "marker": MARKERS.get(method, "o")}
+def look(method: str | None) -> dict[str, Any]:
+    """Return the colour and the marker of a method, in all pictures the same; dark grey without one."""
+    return {"color": COLOURS.get(method or "", DASHED), "marker": MARKERS.get(method or "", "o")}
 
 
 def plain(axis: Axis) -> None:
@@ -76,28 +74,3 @@ def plain(axis: Axis) -> None:
 def beside(axes: Axes) -> None:
     """Put the legend beside the panel, where it hides nothing."""
     axes.legend(frameon=False, fontsize=8, loc="upper left", bbox_to_anchor=(1, 1))
-
-
-def comparison(compared: Comparison) -> Figure:
-    """Return the methods side by side: their error beside what no ε-DP method can beat, and who spends what."""
-    planned = [entry for entry in compared.entries if entry.plan is not None]
-    drawn, (left, right) = figure(2, height=0.36 * len(planned) + 1.7)
-    for i, entry in enumerate(planned):
-        place, drawn_as = len(planned) - 1 - i, look(entry.method)
-        left.plot(entry.worst_case_error, place, markersize=8, linestyle="", **drawn_as)
-        left.plot(entry.data_error, place, markersize=8, linestyle="", fillstyle="none", **drawn_as)
-        rows = [] if entry.plan is None else [row for row in entry.plan.table if 0 < row.spent < float("inf")]
-        thick = 1 + 0.6 * place  # what coincides stays visible as a rim
-        allowed, spent = [row.epsilon for row in rows], [row.spent for row in rows]
-        right.plot(allowed, spent, markersize=3 + thick, linewidth=thick, label=entry.method, **drawn_as)
-    left.axvline(compared.floor, color=DASHED, linestyle="--", linewidth=1)
-    left.text(
-        compared.floor, len(planned) - 0.5, " no ε-DP method can be below in the worst case", color=DASHED, fontsize=8
-    )
-    left.set_yticks(range(len(planned)), [entry.method for entry in reversed(planned)])
-    left.set(xscale="log", ylim=(-0.6, len(planned)), xlabel=f"error: filled, worst case; open, {compared.data}")
-    right.set(xscale="log", yscale="log", xlabel="ε that a person allows", ylabel="ε that the release spends")
-    for axis in (left.xaxis, right.xaxis, right.yaxis):
-        plain(axis)
-    beside(right)
-    return drawn

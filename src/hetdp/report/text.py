@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import decimal
 import html
-import io
 import math
+import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -18,8 +18,6 @@ from hetdp.files import to_json
 from .facts import Band
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
-
     from hetdp.core.plan import Plan
     from hetdp.privacy.release import Release
     from hetdp.theory.target import Target
@@ -288,38 +286,23 @@ def release_parts(r: Release, level: float) -> Parts:
 # How it is laid out
 
 
-def body(parts: Parts) -> RenderableType:
-    """Return a report for a rich console, a blank line between its parts."""
-    from rich.console import Group
-
-    laid = [part if isinstance(part, str) else _table(part) for part in parts]
-    return Group(laid[0], *(piece for part in laid[1:] for piece in ("", part)))
+def text(parts: Parts, width: int = WIDTH) -> str:
+    """Return a report as text, a blank line between its parts."""
+    return "\n\n".join(part if isinstance(part, str) else _table(part, width) for part in parts)
 
 
-def _table(part: Lines | Grid) -> RenderableType:
-    from rich.table import Table
-
+def _table(part: Lines | Grid, width: int) -> str:
     if isinstance(part, Grid):
-        table = Table(box=None, header_style="bold", padding=(0, 2, 0, 0))
-        for i, heading in enumerate(part.headings):
-            table.add_column(heading, justify="left" if i < part.words else "right", overflow="fold")
-    else:
-        table = Table.grid(padding=(0, 2))
-        table.add_column(style="bold", no_wrap=True, min_width=10)
-        table.add_column()
-    for row in part.rows if isinstance(part, Grid) else part:
-        table.add_row(*row)
-    return table
-
-
-def text(body: RenderableType) -> str:
-    """Return a report as plain text."""
-    from rich.console import Console
-
-    console = Console(file=io.StringIO(), width=WIDTH, color_system=None, legacy_windows=False)
-    console.print(body, highlight=False, markup=False)
-    printed: str = console.file.getvalue()  # type: ignore[attr-defined]  # it is the StringIO above
-    return "\n".join(line.rstrip() for line in printed.splitlines())
+        rows = [[" ".join(cell.split()) for cell in row] for row in (part.headings, *part.rows)]
+        sizes = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        sides = ["<"] * part.words + [">"] * (len(sizes) - part.words)
+        laid = [[f"{cell:{side}{size}}" for cell, side, size in zip(row, sides, sizes, strict=True)] for row in rows]
+        return "\n".join("  ".join(row).rstrip() for row in laid)
+    lines, indent = [], max(10, *(len(heading) for heading, _ in part)) + 2
+    for heading, sentence in part:
+        for i, piece in enumerate(textwrap.wrap(sentence, max(width - indent, 20), break_on_hyphens=False)):
+            lines.append(f"{'' if i else heading:{indent}}{piece}")
+    return "\n".join(lines)
 
 
 def to_html(parts: Parts) -> str:
@@ -373,13 +356,9 @@ class Reported:
         """Return the same as JSON; infinities are written "inf"."""
         return to_json(self.to_dict())
 
-    def body(self, level: float = 0.95) -> RenderableType:
-        """Return the report for a rich console."""
-        return body(self.parts(level))
-
     def report(self, level: float = 0.95) -> str:
         """Return the report as text."""
-        return text(self.body(level))
+        return text(self.parts(level))
 
     def html(self, level: float = 0.95) -> str:
         """Return the report as a piece of HTML."""

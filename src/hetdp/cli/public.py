@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import html
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Unpack
 
 import typer
 
@@ -19,24 +18,14 @@ from hetdp.sources import counted
 from . import options
 from .app import app
 from .data import reading
-from .output import deliver, progress, show, writable
+from .output import deliver, progress, show, show_parts, writable
 
 
 @app.command()
+@options.shared
 def plan(
-    context: typer.Context,
     source: options.PublicSources = None,
     *,
-    tier: options.TierPeople = None,
-    tiers: options.TierFile = None,
-    epsilon: options.Epsilon = None,
-    value: options.PrivateColumn = None,
-    person: options.Person = None,
-    rows: options.Rows = None,
-    query: options.Query = None,
-    delimiter: options.Delimiter = None,
-    decimal: options.Decimal = ".",
-    thousands: options.Thousands = None,
     bounds: options.PlanBounds,
     method: options.MethodName = "adpm",
     variance: options.Variance = None,
@@ -44,14 +33,15 @@ def plan(
     as_json: options.Json = False,
     output: options.Output = None,
     force: options.Force = False,
+    **given: Unpack[options.Public],
 ) -> None:
     """Say what a release would do and cost, without touching a value."""
     writable(output, source or [], force=force)
-    from hetdp.report import text
+    from hetdp.report.text import plan_parts
     from hetdp.theory.target import target
 
     interval = Interval.of(bounds).ordinary()
-    people, notes = _levels(context.params)
+    people, notes = _levels(source, given)
     planned = plan_for(people, bounds=interval, method=method, variance=variance)
     answer = None if target_error is None else target(planned, target_error)
 
@@ -64,57 +54,45 @@ def plan(
         output,
         as_json=as_json,
         facts=facts,
-        body=lambda: text.body(text.plan_parts(planned, answer, notes)),
-        html=lambda: text.to_html(text.plan_parts(planned, answer, notes)),
+        parts=lambda: plan_parts(planned, answer, notes),
         title="What a private mean would cost",
     )
 
 
 @app.command()
+@options.shared
 def compare(
-    context: typer.Context,
     source: options.PublicSources = None,
     *,
-    tier: options.TierPeople = None,
-    tiers: options.TierFile = None,
-    epsilon: options.Epsilon = None,
-    value: options.PrivateColumn = None,
-    person: options.Person = None,
-    rows: options.Rows = None,
-    query: options.Query = None,
-    delimiter: options.Delimiter = None,
-    decimal: options.Decimal = ".",
-    thousands: options.Thousands = None,
     bounds: options.PlanBounds,
     variance: options.DataVariance = None,
-    plot: options.Plot = None,
-    force: options.Force = False,
     as_json: options.Json = False,
+    **given: Unpack[options.Public],
 ) -> None:
     """Show every method side by side: error, who spends what, and what no ε-DP method can beat."""
     from hetdp.report.compare import compare as compare_methods
 
-    writable(plot, source or [], force=force, picture=True)
-    people, notes = _levels(context.params)
+    people, notes = _levels(source, given)
     compared = compare_methods(people, bounds=bounds, variance=variance)
-    if plot is not None:
-        compared.plot(plot)
-    show({**compared.to_dict(), "assumptions": notes} if as_json else compared.body(notes))
+    if as_json:
+        show({**compared.to_dict(), "assumptions": notes})
+    else:
+        show_parts(compared.parts(notes))
 
 
-def _levels(given: dict[str, Any]) -> tuple[Levels, list[str]]:
+def _levels(source: list[str] | None, given: options.Public) -> tuple[Levels, list[str]]:
     """Return the levels of a table or of tiers, and what is assumed about rows and people."""
-    if not given["source"]:
+    if not source:
         if not given["tier"]:
             raise InputError("name the tiers (--tier strict=0.1:700 --tier open=inf:300) or a file with --epsilon COL")
-        if any(given[name] for name in ("epsilon", "value", "person", "rows")):
+        if given["epsilon"] or given["value"] or given["person"] or given["rows"]:
             raise InputError(
                 "columns belong to a table; name its file, or leave out --epsilon, --value, --person and --rows"
             )
         return options.levels_of(given["tier"]), []
     if given["epsilon"] is None:
         raise InputError("a table needs --epsilon COL, the column with everybody's ε")
-    with reading(given, counts_only=True) as people:
+    with reading(source, given, counts_only=True) as people:
         return counted(people), [people.note]
 
 
@@ -140,7 +118,6 @@ def audit(
     tier: Annotated[list[str] | None, typer.Option(help="Invented people; repeat.", metavar="NAME=ε:PEOPLE")] = None,
     bounds: options.PlanBounds = (-0.5, 0.5),
     draws: Annotated[int, typer.Option(help="Releases of each dataset.", min=200)] = 1_500,
-    plot: options.Plot = None,
     as_json: options.Json = False,
     output: options.Output = None,
     force: options.Force = False,
@@ -150,25 +127,17 @@ def audit(
     For every method and tier: the exact check, the law of the noise, and what many releases show about ε. Exit code 1
     if a claim is broken.
     """
-    writable(plot, [], force=force, picture=True)
     writable(output, [], force=force)
     from hetdp.checks.audit import audit as run_audit
 
     levels = options.levels_of(tier) if tier else None
-    with progress("audit") as bar:
-
-        def tell(part: str, done: int, total: int) -> None:
-            bar(said=part, completed=done, total=total)
-
+    with progress("audit") as tell:
         found = run_audit(levels, methods=method, bounds=bounds, draws=draws, tell=tell)
-    if plot is not None:
-        found.plot(plot)
     deliver(
         output,
         as_json=as_json,
         facts=found.to_dict,
-        body=found.report,
-        html=lambda: f"<pre>{html.escape(found.report())}</pre>",
+        parts=found.parts,
         title="An audit of privacy claims",
     )
     if not found.holds:
@@ -205,13 +174,9 @@ def reproduce(
     """Reproduce the paper: every figure, table and example, with pictures, numbers and verdicts."""
     from hetdp.paper import experiments
 
-    names = only or list(experiments.EXPERIMENTS)
-    for name in names:
-        if name not in experiments.EXPERIMENTS:
-            raise InputError(f"unknown experiment {name!r}; choose one of {', '.join(experiments.EXPERIMENTS)}")
+    chosen = [experiments.find(name) for name in only or experiments.EXPERIMENTS]
     if out.exists() and not out.is_dir():
         raise InputError(f"{out} is a file; name a folder")
-    chosen = [experiments.EXPERIMENTS[name] for name in names]
     settings = experiments.Settings(runs, quick)
     done = experiments.reproduce(chosen, out, settings, lambda line: print(line, file=sys.stderr))
     verdicts = [(item.experiment.name, verdict) for item in done for verdict in item.result.verdicts]
