@@ -16,7 +16,7 @@ from hetdp.privacy.noise import noisy
 SCALES = (1.5, 3.0)
 DRAWS = 20_000
 ALPHA = 1e-9
-_PACKAGES = ("hetdp", "numpy", "scipy", "opendp", "polars", "typer", "rich")
+_PACKAGES = ("hetdp", "numpy", "scipy", "opendp", "polars", "typer")
 _OPTIONAL = {"matplotlib": "pictures", "sqlalchemy": "ledgers and databases", "fastapi": "the server", "numba": "speed"}
 
 
