@@ -106,14 +106,14 @@ MUTANTS = [
     Mutant("missing values count as the upper bound", "core/domain.py", NEIGHBOURS,
            "            np.copyto(out, GRID // 2,",
            "            np.copyto(out, GRID,"),
-    Mutant("rows without a number are dropped", "sources/people.py", NEIGHBOURS,
-           "        grouping.add(batch.epsilon, batch.values)",
-           "        kept = ~np.isnan(np.asarray(batch.values, np.float64))\n"
-           "        grouping.add(batch.epsilon[kept], batch.values[kept])"),
-    Mutant("everybody is counted twice", "sources/people.py", NEIGHBOURS,
-           "        grouping.add(batch.epsilon, batch.values)",
-           "        grouping.add(batch.epsilon, batch.values)\n"
-           "        grouping.add(batch.epsilon, batch.values)"),
+    Mutant("rows without a number are dropped", "sources/__init__.py", NEIGHBOURS,
+           "            grouping.add(batch.epsilon, batch.values)",
+           "            kept = ~np.isnan(np.asarray(batch.values, np.float64))\n"
+           "            grouping.add(batch.epsilon[kept], batch.values[kept])"),
+    Mutant("everybody is counted twice", "sources/__init__.py", NEIGHBOURS,
+           "            grouping.add(batch.epsilon, batch.values)",
+           "            grouping.add(batch.epsilon, batch.values)\n"
+           "            grouping.add(batch.epsilon, batch.values)"),
     Mutant("the upper bound is taken from the data", "tally/groupby.py", NEIGHBOURS,
            "                self._interval.codes(values",
            "                low, high = self._interval.lo, self._interval.hi\n"

@@ -17,7 +17,7 @@ from hetdp.core.levels import joined_names
 from hetdp.core.plan import Plan
 from hetdp.errors import InputError
 from hetdp.sources import Form, Source
-from hetdp.sources.people import normal
+from hetdp.sources.request import normal
 from hetdp.tally.groupby import Table
 from hetdp.tally.tally import Tally
 

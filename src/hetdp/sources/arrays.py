@@ -16,7 +16,6 @@ from hetdp.core.domain import epsilon_of, is_missing, loose_value_of
 from hetdp.core.levels import epsilon_array
 from hetdp.errors import InputError
 
-from .people import RowSource
 from .request import Batch, Request
 
 if TYPE_CHECKING:
@@ -26,7 +25,7 @@ _REFUSED = {"c": "complex numbers", "S": "bytes", "M": "dates", "m": "time spans
 
 
 @dataclass(frozen=True, eq=False)
-class Arrays(RowSource):
+class Arrays:
     """Sequences of one length: the values, everybody's ε (or one for all), and who each value is about."""
 
     values: Any
@@ -51,6 +50,9 @@ class Arrays(RowSource):
             texts["ids"] = text_series(cells, "ids")
         if levels.size:
             yield Batch(values, levels, missing=missing, texts=texts)
+
+    def check(self, request: Request) -> None:
+        """Find nothing wrong: an array has no names and no header."""
 
     def _levels(self, request: Request, n: int) -> NDArray[np.float64]:
         epsilon = self.epsilon

@@ -13,7 +13,6 @@ from __future__ import annotations
 import re
 import sqlite3
 import sys
-import unicodedata
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
@@ -21,18 +20,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-from hetdp.core.domain import BAD_ID, LONGEST_ID, NOT_IN_ID, Interval, value_of
-from hetdp.core.levels import LIMIT, MOST_PEOPLE
+from hetdp.core.domain import LONGEST_ID, NOT_IN_ID, Interval, value_of
 from hetdp.errors import InputError
 
 from . import sql
-from .request import Batch, Request, Tables, several, tables_of
+from .request import Batch, Request, Tables, engine_tables, normal
 
 T = TypeVar("T")
 
-_POSTGRES = re.compile(r"postgres(?:ql)?(?:\+\w+)?://")
-_SQLITE = re.compile(r"sqlite(?:\+\w+)?://")
-_TYPES = {"sqlite3": ("Connection",), "psycopg": ("Connection",), "sqlalchemy": ("Engine", "Connection")}
 _DRIVERS = ("postgresql+psycopg", "postgresql+psycopg2", "sqlite+pysqlite")
 _OLDEST = 14
 _IDLE = 0
@@ -70,18 +65,6 @@ _FAILED = "the database could not run the query; try it in the database's own sh
 _NUMBERED = re.compile(r":\d+$")  # SQLite numbers the columns of one name
 
 
-def is_database(source: Any) -> bool:
-    """Say whether a source is a database: a URL, or an engine or connection of a library that is already imported.
-
-    >>> is_database("sqlite:///people.db"), is_database("people.db")
-    (True, False)
-    """
-    if isinstance(source, str):
-        return bool(_POSTGRES.match(source) or _SQLITE.match(source))
-    kinds = (getattr(sys.modules.get(module), name, None) for module, names in _TYPES.items() for name in names)
-    return isinstance(source, tuple(kind for kind in kinds if isinstance(kind, type)))
-
-
 @dataclass(frozen=True, eq=False)
 class Database:
     """A database and what to read from it.
@@ -116,48 +99,7 @@ class Database:
             raise InputError("a database needs a query: query='select income, eps from people'")
         select = sql.selection(self.query)
         with session(self.origin, interval) as opened:
-            parts = opened.parts(select, request, interval)
-            rows, key = _levels(opened, parts)
-        return tables_of(_sound(rows, request), request, rounded=key.rounded)
-
-
-def _levels(opened: Session, parts: sql.Parts) -> tuple[list[tuple[Any, ...]], sql.Key]:
-    """Return the rows of the group-by, by the first key whose levels are not too many.
-
-    Which statements run depends on the levels of ε alone. The probe sees rows of the same snapshot, so after it
-    no rows can only mean too many levels.
-    """
-    if parts.epsilon is None:
-        return opened.run(parts.statement(sql.Key())), sql.Key()
-    for key in parts.keys:
-        if key.limited == "true":
-            ((levels,),) = opened.run(parts.probe(key))
-            if not levels:
-                return [], key
-            if levels > LIMIT:
-                continue
-        if rows := opened.run(parts.statement(key)):
-            return rows, key
-    raise InputError(
-        f"the epsilon column holds more than {LIMIT:,} different texts; cast it to a number in the query: "
-        "cast(… as double precision)"
-    )
-
-
-def _sound(rows: list[tuple[Any, ...]], request: Request) -> Iterator[tuple[str, Any, int, int]]:
-    """Yield (group, ε, people, sum) of each level, once nothing is wrong with the people; all of that is public."""
-    if sum(row[4] or 0 for row in rows) > MOST_PEOPLE:
-        raise InputError(f"at most {MOST_PEOPLE:,} rows fit in one tally; release in parts")
-    if any(row[5] for row in rows):
-        raise InputError(f"an id is missing, or {BAD_ID}")
-    if any(row[0] is None for row in rows):
-        raise InputError(f"the group is missing in at least one row of column {request.by!r}; every row needs one")
-    for i, what in enumerate(sql.FAULTS.values()):
-        hurt = [(row[6 + 2 * i], row[7 + 2 * i]) for row in rows if row[6 + 2 * i]]
-        if hurt and not (what == "rows" and request.several):
-            raise several(what, sum(people for people, _ in hurt), min(who for _, who in hurt))
-    for group, level, people, total, *_ in rows:
-        yield group, level, int(people), int(total or 0)
+            return engine_tables(opened.parts(select, request, interval), request)
 
 
 @dataclass(frozen=True)
@@ -191,8 +133,9 @@ class Session:
                     f"the query has the columns {', '.join(map(repr, alike))}; rename one, they are too alike"
                 )
         if self.numbers is not None:
-            return sql.sqlite(query, request, interval)
-        return sql.postgres(query, request, self._types({column[0]: column[1] for column in found}), interval)
+            return sql.sqlite(self.run, query, request, interval)
+        kinds = self._types({column[0]: column[1] for column in found})
+        return sql.postgres(self.run, query, request, kinds, interval)
 
     def _types(self, codes: dict[str, Any]) -> dict[str, str]:
         """Return PostgreSQL's names of types; an enum, which has a name of its own, is called that."""
@@ -234,8 +177,8 @@ def session(source: Any, interval: Interval | None) -> Iterator[Session]:
 def _connection(source: Any) -> Iterator[Any]:
     """Yield the driver's own connection; one that was opened here is closed at the end."""
     if isinstance(source, str):
-        connect = _connect_postgres if _POSTGRES.match(source) else _connect_sqlite
-        with closing(connect(source)) as connection:
+        connect = _connect_postgres if source.startswith("postgres") else _connect_sqlite
+        with closing(connect(source.partition("://")[2])) as connection:
             yield connection
     elif hasattr(source, "raw_connection"):
         with closing(told(source.raw_connection)) as pooled:
@@ -253,16 +196,16 @@ def _driver(source: Any, pooled: Any) -> Any:
     return pooled.driver_connection
 
 
-def _connect_postgres(url: str) -> Any:
+def _connect_postgres(place: str) -> Any:
     try:
         import psycopg
     except ImportError:
         raise InputError("PostgreSQL needs psycopg; install it: pip install 'hetdp[postgres]'") from None
-    return told(lambda: psycopg.connect(_POSTGRES.sub("postgresql://", url, count=1)), _UNREACHED)
+    return told(lambda: psycopg.connect(f"postgresql://{place}"), _UNREACHED)
 
 
-def _connect_sqlite(url: str) -> sqlite3.Connection:
-    name = _SQLITE.sub("", url, count=1).removeprefix("/")
+def _connect_sqlite(place: str) -> sqlite3.Connection:
+    name = place.removeprefix("/")
     if not name or name.startswith(":memory:") or "?" in name:
         raise InputError("a SQLite URL names a file: sqlite:///people.db, or sqlite:////absolute/people.db")
     path = Path(name)
@@ -295,7 +238,8 @@ def _postgres(connection: Any) -> Iterator[Session]:
             )
         yield opened
     finally:
-        _quietly(connection.rollback)
+        with suppress(Exception):  # the connection is lost; what matters has been said already
+            connection.rollback()
 
 
 def _cursor(connection: Any) -> Any:
@@ -307,7 +251,7 @@ def _cursor(connection: Any) -> Any:
 
 @contextmanager
 def _sqlite(connection: sqlite3.Connection, interval: Interval | None) -> Iterator[Session]:
-    """Yield a read transaction, the caller's own if any; the connection stays as it was, but for three functions."""
+    """Yield a read transaction, the caller's own if any; the connection stays as it was, but for four functions."""
     cursor = told(connection.cursor)
     cursor.row_factory = None
     opened = Session(cursor, sql.numbers(interval))
@@ -322,21 +266,18 @@ def _sqlite(connection: sqlite3.Connection, interval: Interval | None) -> Iterat
             opened.run("begin")
         yield opened
     finally:
-        if mine:
-            _quietly(connection.rollback)
-        _quietly(partial(cursor.execute, f"pragma query_only = {int(locked)}"))
+        with suppress(Exception):  # as above
+            if mine:
+                connection.rollback()
+            cursor.execute(f"pragma query_only = {int(locked)}")
         connection.text_factory = factory
 
 
 def _functions(encoding: str) -> dict[str, Callable[[Any], Any]]:
-    """Return what SQLite cannot do itself: read a number from text, normalise a text, find odd characters."""
+    """Return what SQLite cannot do itself."""
     return {
         "hetdp_value": lambda cell: value_of(cell.decode(encoding, "replace")),
-        "hetdp_text": lambda cell: unicodedata.normalize("NFC", cell),
+        "hetdp_text": normal,
+        "hetdp_bits": sql.leading_bits,
         "hetdp_odd": lambda cell: len(cell) > LONGEST_ID or bool(re.search(NOT_IN_ID, cell)),
     }
-
-
-def _quietly(call: Callable[[], Any]) -> None:
-    with suppress(Exception):  # the connection is lost; what matters has been said already
-        call()

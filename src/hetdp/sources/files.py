@@ -23,7 +23,6 @@ import polars as pl
 from hetdp.errors import InputError
 
 from . import delimited, frames, ndjson
-from .people import RowSource
 from .request import Batch, Request
 
 Names = Sequence[str | os.PathLike[str]]
@@ -45,12 +44,10 @@ _REFUSED = {
 }
 _COLUMNAR = {b"PAR1": "Parquet", b"ARROW1": "an Arrow file", b"\xff\xff\xff\xff": "an Arrow stream"}
 _GZIP, _ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
-_BYTES = 16
-"""About how many bytes a row has in a file."""
 
 
 @dataclass(frozen=True)
-class Files(RowSource):
+class Files:
     """The names of files that are one table, patterns among them.
 
     `watch` is called after every batch with the rows and the bytes read so far, of `size` bytes.
@@ -83,10 +80,6 @@ class Files(RowSource):
     def size(self) -> int:
         """The bytes of all files, as they are on the disk."""
         return sum(path.stat().st_size for path in self.paths())
-
-    def expected(self) -> int:
-        """Return about how many rows there are, by the bytes."""
-        return self.size // _BYTES
 
     def paths(self) -> list[Path]:
         """Return the files that are named, patterns expanded, each checked; a file that comes twice is an error."""

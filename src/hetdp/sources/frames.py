@@ -26,7 +26,6 @@ from hetdp.core.levels import epsilon_array
 from hetdp.errors import InputError
 
 from .arrays import level_array, text_series, value_array
-from .people import RowSource
 from .request import Batch, Form, Request
 
 if TYPE_CHECKING:
@@ -63,7 +62,7 @@ def is_here(frame: Any) -> bool:
 
 
 @dataclass(frozen=True, eq=False)
-class Frame(RowSource):
+class Frame:
     """A frame that narwhals has opened: in memory, or a lazy Polars frame."""
 
     frame: Any
