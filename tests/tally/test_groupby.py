@@ -354,9 +354,9 @@ def test_a_bad_epsilon_is_found_with_the_same_message_and_place(bad, levels, com
     epsilon = np.resize(np.linspace(0.1, 3, levels), 9000)
     epsilon[[5000, 8000]] = bad
     got = "NaN" if math.isnan(bad) else f"{bad:g}"
-    message = f"epsilon must be 0, positive or inf (got {got} in row 5007); use 0 to leave people out"
+    message = f"epsilon must be 0, positive or inf (got {got} at index 5000); use 0 to leave people out"
     with mock.patch.object(_levels, "LIMIT", 100), forced(compiled=compiled), pytest.raises(hetdp.InputError) as error:
-        tabulate(epsilon, np.zeros(9000), Interval(0, 1), place="in row", start=7)
+        tabulate(epsilon, np.zeros(9000), Interval(0, 1))
     assert str(error.value) == message
 
 

@@ -183,13 +183,13 @@ def epsilon_array(epsilons: Any) -> Floats:
     return np.array([epsilon_of(cell, f" at index {i}") for i, cell in enumerate(cells)], dtype=np.float64)
 
 
-def refuse_bad_epsilon(epsilon: Floats, place: str = "at index", start: int = 0) -> None:
-    """Raise if an ε is negative or NaN, and name the place of the first one: its index counted from `start`."""
+def refuse_bad_epsilon(epsilon: Floats, start: int = 0) -> None:
+    """Raise if an ε is negative or NaN, and name the index of the first one, counted from `start`."""
     with np.errstate(invalid="ignore"):  # a signalling NaN must not warn
         good = epsilon >= 0
     if not good.all():
         first = int(np.argmin(good))
-        epsilon_of(float(epsilon[first]), f" {place} {first + start}")
+        epsilon_of(float(epsilon[first]), f" at index {first + start}")
 
 
 def _float64(array: NDArray[Any]) -> Floats:

@@ -243,17 +243,13 @@ def read(  # noqa: PLR0913  mirrors the columns of a table
 
 def tally(people: Source, interval: Interval, public_rows: Any = None) -> Tally:
     """Return the tally of a source and of the rows that are public."""
-    return _tallies(people, interval, public_rows, [""])[""]
+    return read_groups(people, interval, groups=[""], public_rows=public_rows)[""]
 
 
 def read_groups(
     people: Source, interval: Interval, *, groups: Sequence[str] | None = None, public_rows: Any = None
 ) -> dict[str, Tally]:
     """Return a tally for each group: those named, which may be empty, or those that are there, in order of name."""
-    return _tallies(people, interval, public_rows, groups)
-
-
-def _tallies(people: Source, interval: Interval, public_rows: Any, groups: Sequence[str] | None) -> dict[str, Tally]:
     found = people.tables(interval)
     if not found:
         raise InputError(_NOBODY)

@@ -23,7 +23,7 @@ from hetdp.core.domain import GRID, LONGEST_ID, NOT_IN_ID, Interval
 from hetdp.core.levels import BELOW, HUGE, LIMIT, SPLIT, TINY
 from hetdp.errors import InputError
 
-from .frames import FAILED, check_columns
+from .frames import FAILED, check_columns, told
 from .request import KEY_FAULTS, MOST_ROWS, PROBED, Batch, Fault, Level, Request, Tables, engine_tables
 
 Frame = nw.LazyFrame[Any]
@@ -217,17 +217,10 @@ class _Query:
 
 
 def fetch(frame: Frame) -> list[tuple[Any, ...]]:
-    """Return the rows of a query.
-
-    What the engine says when it fails may quote a private cell. It is not passed on, and our own error is raised
-    outside the handler, so that not even the chain of exceptions holds it; the same is done everywhere in `sources`.
-    """
-    try:
-        if frame.implementation.is_spark_like():
-            return [tuple(row) for row in frame.to_native().collect()]
-        if frame.implementation.is_duckdb():
-            return list(frame.to_native().fetchall())
-        return list(frame.collect("pyarrow").select(*frame.columns).rows())  # Dask would add the labels of rows
-    except Exception:  # noqa: BLE001, S110  each engine has its own errors
-        pass
-    raise InputError(FAILED)
+    """Return the rows of a query."""
+    if frame.implementation.is_spark_like():
+        return told(lambda: [tuple(row) for row in frame.to_native().collect()], FAILED)
+    if frame.implementation.is_duckdb():
+        return told(lambda: list(frame.to_native().fetchall()), FAILED)
+    # Dask would add the labels of rows
+    return told(lambda: list(frame.collect("pyarrow").select(*frame.columns).rows()), FAILED)
