@@ -142,15 +142,9 @@ MUTANTS = [
            "    answer += floored_sum(tally, plan, bare)",
            "    answer += floored_sum(tally, plan, bare) + tally.table.total.sum() % 2"),
     Mutant("a database adds nothing for a missing value", "sources/sql.py",
-           DATABASES + "test_missing_values_count_as_the_midpoint_and_keep_their_weight[sqlite]",
-           ' else {_MIDDLE} end"\n'
-           "\n"
-           "\n"
-           "def _rounded",
-           ' end"\n'
-           "\n"
-           "\n"
-           "def _rounded"),
+           DATABASES + "test_missing_values_count_as_the_midpoint_and_keep_their_weight[postgres]",
+           "then {GRID} else {_MIDDLE} end",
+           "then {GRID} end"),
     # The draw
     Mutant("noise 10 % narrow", "privacy/noise.py", GATE,
            "    return int(_sampler(scale)(total))",
@@ -227,7 +221,7 @@ MUTANTS = [
            "    if by is not None and by not in public_columns:",
            "    if by is not None and by == people.asked.value:"),
     Mutant("a database adds a person's rows up", "sources/sql.py",
-           "tests/test_contract.py::test_people_with_several_rows_and_groups_are_the_same_everywhere[sqlite]",
+           "tests/test_contract.py::test_people_with_several_rows_and_groups_are_the_same_everywhere[postgres]",
            "(2 * sum(c) + count(*)) / (2 * count(*)) as c",
            "sum(c) as c"),
     # What nobody may be told

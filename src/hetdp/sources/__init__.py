@@ -29,6 +29,7 @@ from .databases import Database
 from .request import Batch, Form, Request, Tables, normal, shown, table_of, tiers_of
 
 if TYPE_CHECKING:
+    from .databases import Postgres, Sqlite
     from .engines import Engine
     from .files import Files
     from .frames import Frame
@@ -45,14 +46,14 @@ _BYTES = 16  # about how many bytes a row has in a file
 _NOBODY = "there is nobody here (n = 0); a mean needs at least one person"
 _AVERAGED = "A person's rows are averaged, so that everybody counts once; ids are compared as exact text."
 _CHECKED = "No id is on two rows: everybody counts once."
-_ROWS = "Assumed: every row is another person."
+_ROWS = "It is assumed, not checked, that every row is another person."
 
 
 @dataclass(frozen=True)
 class Source:
     """Where the people are and what is asked about them; nothing has been read yet."""
 
-    kind: Arrays | Files | Frame | Engine | Database
+    kind: Arrays | Files | Frame | Engine | Sqlite | Postgres
     asked: Request
 
     @classmethod
@@ -153,7 +154,7 @@ class Source:
 
 def _table(
     origin: Any, query: str | None, watch: Callable[[int, int], None] | None = None, *, named: bool = True
-) -> Files | Frame | Engine | Database | None:
+) -> Files | Frame | Engine | Sqlite | Postgres | None:
     """Decide what a source is: a table of one of these kinds, or None for values in memory.
 
     A list is one of names of files if columns are `named`; one name in it, as the command line gives it, may be the URL
@@ -163,7 +164,7 @@ def _table(
     listed = isinstance(origin, (list, tuple))
     names = [origin] if not listed else list(origin) if named else []
     if _is_database(names[0] if len(names) == 1 else origin):
-        return Database(names[0], query)
+        return Database.of(names[0], query)
     if names and all(isinstance(name, (str, os.PathLike)) for name in names):
         from .files import Files
 
@@ -223,7 +224,7 @@ def read(  # noqa: PLR0913  mirrors the columns of a table
     public_rows
         A second source of the same kind with values that are known publicly; they join with ε = ∞.
     query
-        What to read from a database: a select, or the name of a table. The sums are made by the database.
+        What to read from a database: a select, or the name of a table. PostgreSQL makes the sums itself.
     delimiter, decimal, thousands
         How a delimited file is written; a comma (a tab in .tsv), "." and nothing unless said.
 

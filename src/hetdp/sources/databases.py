@@ -1,6 +1,8 @@
-"""PostgreSQL and SQLite. The database groups, in one snapshot that only reads; only the table of levels leaves it.
+"""PostgreSQL and SQLite: one query, in one snapshot that only reads.
 
-A query is the caller's own: it must not drop, filter or fail on rows by their values, which no reader of it could see.
+PostgreSQL groups by itself, and only the table of levels leaves it. SQLite runs in this process, so its rows are read
+here like those of a file. A query is the caller's own: it must not drop, filter or fail on rows by their values, which
+no reader of it could see.
 
 Whatever a driver raises may quote a private cell, so none of it is passed on: `told` runs everything that touches a
 driver and raises one of a few fixed sentences, outside the handler, so that not even the chain of exceptions holds it.
@@ -20,16 +22,20 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-from hetdp.core.domain import LONGEST_ID, NOT_IN_ID, Interval, value_of
+import numpy as np
+
+from hetdp.core.domain import Interval, is_missing, value_of
 from hetdp.errors import InputError
 
 from . import sql
-from .request import Batch, Request, Tables, engine_tables, normal
+from .arrays import level_array, text_series
+from .request import Batch, Fault, Request, Tables, engine_tables, fault_error
 
 T = TypeVar("T")
 
 _DRIVERS = ("postgresql+psycopg", "postgresql+psycopg2", "sqlite+pysqlite")
 _OLDEST = 14
+_ROWS = 2**18  # rows of SQLite that are read at a time
 _IDLE = 0
 
 _STATES = {
@@ -76,75 +82,108 @@ class Database:
         connection of sqlite3 or psycopg.
     query
         One select, or the name of a table.
-
-    >>> people = sqlite3.connect(":memory:")
-    >>> _ = people.executescript("create table people (age, eps); insert into people values (25, 0.1), (50, 0.1)")
-    >>> Database(people, "people").tables(Request("age", "eps"), Interval(0, 100))[""].total[:, 0] / 2**20
-    array([0.75])
     """
 
     origin: Any
     query: str | None
 
-    def batches(self, _request: Request, **_: bool) -> Iterator[Batch]:
-        """Refuse: the rows stay in the database."""
-        raise InputError("this needs the rows themselves; a database hands over sums only: export a file first")
+    @staticmethod
+    def of(origin: Any, query: str | None) -> Sqlite | Postgres:
+        """Return the database of a URL, an engine or a connection."""
+        dialect = origin if isinstance(origin, str) else getattr(getattr(origin, "dialect", None), "name", "")
+        lite = isinstance(origin, sqlite3.Connection) or dialect.startswith("sqlite")
+        return Sqlite(origin, query) if lite else Postgres(origin, query)
 
     def check(self, request: Request) -> None:
         """Find nothing wrong without a connection."""
 
-    def tables(self, request: Request, interval: Interval | None) -> Tables:
-        """Return the tables of the groups, an empty mapping if there is nobody; without `interval` no value is read."""
+    @contextmanager
+    def _opened(self, snapshot: Any, request: Request) -> Iterator[tuple[Any, str, dict[str, Any]]]:
+        """Yield a cursor in a snapshot, the query as one select, and its columns with the codes of their types.
+
+        A column that is not there, or there twice, is an error.
+        """
         if self.query is None:
             raise InputError("a database needs a query: query='select income, eps from people'")
         select = sql.selection(self.query)
-        with session(self.origin, interval) as opened:
-            return engine_tables(opened.parts(select, request, interval), request)
+        with _connection(self.origin) as connection, snapshot(connection) as cursor:
+            told(lambda: cursor.execute(f"select * from (\n{select}\n) as q limit 0"))
+            names = [column[0] for column in cursor.description]
+            for name in request.columns:
+                if name not in names:
+                    raise InputError(f"the query has no column {name!r}; its columns are {', '.join(map(repr, names))}")
+                alike = [other for other in names if _NUMBERED.sub("", other).casefold() == name.casefold()]
+                if len(alike) > 1:
+                    raise InputError(
+                        f"the query has the columns {', '.join(map(repr, alike))}; rename one, they are too alike"
+                    )
+            yield cursor, select, {column[0]: column[1] for column in cursor.description}
 
 
-@dataclass(frozen=True)
-class Session:
-    """An open snapshot; SQLite gets the `numbers` of a statement as parameters."""
+class Sqlite(Database):
+    """A database of SQLite. Each cell has a type of its own, and is read as a cell of a text file is.
 
-    cursor: Any
-    numbers: dict[str, float] | None = None
+    >>> people = sqlite3.connect(":memory:")
+    >>> _ = people.executescript("create table people (age, eps); insert into people values (25, 0.1), (50, '0.1')")
+    >>> [(batch.values, batch.epsilon) for batch in Sqlite(people, "people").batches(Request("age", "eps"))]
+    [(array([25., 50.]), array([0.1, 0.1]))]
+    """
 
-    def run(self, statement: str) -> list[tuple[Any, ...]]:
-        """Return the rows of a statement, if it has any."""
-        return told(lambda: self.cursor.fetchall() if self._execute(statement).description else [])
+    def batches(self, request: Request, *, owner: bool = False) -> Iterator[Batch]:
+        """Yield the rows of the query. All are read before the first is yielded, so that no transaction stays open."""
+        batches: list[Batch] = []
+        with self._opened(_sqlite, request) as (cursor, select, _):
+            columns, first = ", ".join(map(sql.quoted, request.columns)) or "1", 0
+            told(lambda: cursor.execute(f"select {columns} from (\n{select}\n) as q"))
+            while rows := told(partial(cursor.fetchmany, _ROWS)):
+                batches.append(self._batch(rows, first, request, owner=owner))
+                first += len(rows)
+        yield from batches
 
-    def _execute(self, statement: str) -> Any:
-        if self.numbers is None:
-            self.cursor.execute(statement)  # without parameters a driver leaves % alone
+    def _batch(self, rows: list[tuple[Any, ...]], first: int, request: Request, *, owner: bool) -> Batch:
+        cells = dict(zip(request.columns, zip(*rows, strict=True), strict=bool(request.columns)))
+        if isinstance(request.epsilon, str):
+            if None in cells[request.epsilon]:
+                raise fault_error(Fault.NO_EPSILON)
+            levels = level_array(cells[request.epsilon], request, " in row", first)
         else:
-            self.cursor.execute(statement, self.numbers)
-        return self.cursor
+            levels = np.full(len(rows), request.epsilon)
+        texts = {name: text_series(cells[name], name) for name in request.texts}
+        if request.value is None:
+            return Batch(None, levels, "row", texts=texts)
+        values = np.array([value_of(cell) for cell in cells[request.value]], dtype=np.float64)
+        if not owner:
+            return Batch(values, levels, "row", texts=texts)
+        missing = np.array([is_missing(cell) for cell in cells[request.value]])
+        return Batch(values, levels, "row", missing, np.arange(first, first + len(rows)), texts=texts)
 
-    def parts(self, query: str, request: Request, interval: Interval | None) -> sql.Parts:
-        """Return the expressions of this dialect; a column that is not there, or there twice, is an error."""
-        found = told(lambda: self._execute(f"select * from (\n{query}\n) as q limit 0").description)
-        names = [column[0] for column in found]
-        for name in request.columns:
-            if name not in names:
-                raise InputError(f"the query has no column {name!r}; its columns are {', '.join(map(repr, names))}")
-            alike = [other for other in names if _NUMBERED.sub("", other).casefold() == name.casefold()]
-            if len(alike) > 1:
-                raise InputError(
-                    f"the query has the columns {', '.join(map(repr, alike))}; rename one, they are too alike"
-                )
-        if self.numbers is not None:
-            return sql.sqlite(self.run, query, request, interval)
-        kinds = self._types({column[0]: column[1] for column in found})
-        return sql.postgres(self.run, query, request, kinds, interval)
 
-    def _types(self, codes: dict[str, Any]) -> dict[str, str]:
-        """Return PostgreSQL's names of types; an enum, which has a name of its own, is called that."""
-        wanted = ", ".join(str(int(code)) for code in {0, *codes.values()})
-        rows = self.run(
-            f"select oid::int8, typname::text, typtype = 'e' from pg_catalog.pg_type where oid in ({wanted})"
-        )
-        names = {oid: "enum" if enum else name for oid, name, enum in rows}
-        return {column: names[code] for column, code in codes.items()}
+class Postgres(Database):
+    """A database of PostgreSQL, which groups by itself."""
+
+    def batches(self, _request: Request, **_: bool) -> Iterator[Batch]:
+        """Refuse: the rows stay in the database."""
+        raise InputError("this needs the rows themselves; PostgreSQL hands over sums only: export a file first")
+
+    def tables(self, request: Request, interval: Interval | None) -> Tables:
+        """Return the tables of the groups, an empty mapping if there is nobody; without `interval` no value is read."""
+        with self._opened(_postgres, request) as (cursor, select, codes):
+            run = partial(_run, cursor)
+            return engine_tables(sql.level_table(run, select, request, _kinds(run, codes), interval), request)
+
+
+def _run(cursor: Any, statement: str) -> list[tuple[Any, ...]]:
+    """Return the rows of a statement, if it has any."""
+    told(lambda: cursor.execute(statement))  # without parameters a driver leaves % alone
+    return told(cursor.fetchall) if cursor.description else []
+
+
+def _kinds(run: sql.Run, codes: dict[str, Any]) -> dict[str, str]:
+    """Return PostgreSQL's names of types; an enum, which has a name of its own, is called that."""
+    wanted = ", ".join(str(int(code)) for code in {0, *codes.values()})
+    rows = run(f"select oid::int8, typname::text, typtype = 'e' from pg_catalog.pg_type where oid in ({wanted})")
+    names = {oid: "enum" if enum else name for oid, name, enum in rows}
+    return {column: names[code] for column, code in codes.items()}
 
 
 def told(call: Callable[[], T], instead: str | None = None) -> T:
@@ -162,15 +201,6 @@ def _sentence(error: Exception) -> str:
     if isinstance(error, sqlite3.Error):
         return next((text for start, text in _STARTS.items() if str(error).startswith(start)), _FAILED)
     return next((text for code, text in _STATES.items() if state.startswith(code)), _FAILED)
-
-
-@contextmanager
-def session(source: Any, interval: Interval | None) -> Iterator[Session]:
-    """Yield a snapshot of the database that a URL, an engine or a connection leads to; leave everything as it was."""
-    with _connection(source) as connection:
-        lite = isinstance(connection, sqlite3.Connection)
-        with _sqlite(connection, interval) if lite else _postgres(connection) as opened:
-            yield opened
 
 
 @contextmanager
@@ -217,26 +247,26 @@ def _connect_sqlite(place: str) -> sqlite3.Connection:
 
 
 @contextmanager
-def _postgres(connection: Any) -> Iterator[Session]:
-    """Yield a transaction that only reads and sees one snapshot, and roll it back."""
+def _postgres(connection: Any) -> Iterator[Any]:
+    """Yield a cursor in a transaction that only reads and sees one snapshot, and roll it back."""
     if connection.info.transaction_status != _IDLE:
         raise InputError("the connection is closed or in the middle of a transaction; commit or roll back first")
-    opened = Session(told(lambda: _cursor(connection)))
+    cursor = told(lambda: _cursor(connection))
     try:
         if connection.autocommit:
-            opened.run("begin")
-        opened.run("set transaction isolation level repeatable read, read only")
-        opened.run("set local extra_float_digits = 3")
-        opened.run("set local client_encoding = 'UTF8'")
-        ((version, encoding),) = opened.run(
-            "select current_setting('server_version_num')::int / 10000, current_setting('server_encoding')"
+            _run(cursor, "begin")
+        _run(cursor, "set transaction isolation level repeatable read, read only")
+        _run(cursor, "set local extra_float_digits = 3")
+        _run(cursor, "set local client_encoding = 'UTF8'")
+        ((version, encoding),) = _run(
+            cursor, "select current_setting('server_version_num')::int / 10000, current_setting('server_encoding')"
         )
         if version < _OLDEST or encoding != "UTF8":
             raise InputError(
                 f"PostgreSQL {_OLDEST} or later with a database in UTF8 is needed "
                 f"(got {version} and {encoding}); export a file instead"
             )
-        yield opened
+        yield cursor
     finally:
         with suppress(Exception):  # the connection is lost; what matters has been said already
             connection.rollback()
@@ -250,34 +280,21 @@ def _cursor(connection: Any) -> Any:
 
 
 @contextmanager
-def _sqlite(connection: sqlite3.Connection, interval: Interval | None) -> Iterator[Session]:
-    """Yield a read transaction, the caller's own if any; the connection stays as it was, but for four functions."""
+def _sqlite(connection: sqlite3.Connection) -> Iterator[sqlite3.Cursor]:
+    """Yield a cursor in a read transaction, the caller's own if any; the connection stays as it was."""
     cursor = told(connection.cursor)
     cursor.row_factory = None
-    opened = Session(cursor, sql.numbers(interval))
-    ((locked,),), ((encoding,),) = opened.run("pragma query_only"), opened.run("pragma encoding")
+    ((locked,),) = _run(cursor, "pragma query_only")
     mine = not connection.in_transaction
-    factory, connection.text_factory = connection.text_factory, str
+    factory, connection.text_factory = connection.text_factory, lambda text: text.decode("utf-8", "replace")
     try:
-        for name, function in _functions(encoding).items():
-            told(partial(connection.create_function, name, 1, function, deterministic=True))
-        opened.run("pragma query_only = on")
+        _run(cursor, "pragma query_only = on")
         if mine:
-            opened.run("begin")
-        yield opened
+            _run(cursor, "begin")
+        yield cursor
     finally:
         with suppress(Exception):  # as above
             if mine:
                 connection.rollback()
             cursor.execute(f"pragma query_only = {int(locked)}")
         connection.text_factory = factory
-
-
-def _functions(encoding: str) -> dict[str, Callable[[Any], Any]]:
-    """Return what SQLite cannot do itself."""
-    return {
-        "hetdp_value": lambda cell: value_of(cell.decode(encoding, "replace")),
-        "hetdp_text": normal,
-        "hetdp_bits": sql.leading_bits,
-        "hetdp_odd": lambda cell: len(cell) > LONGEST_ID or bool(re.search(NOT_IN_ID, cell)),
-    }

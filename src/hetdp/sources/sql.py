@@ -1,10 +1,10 @@
-"""One group-by for PostgreSQL and SQLite, as the text of a statement: what a row is, who counts, which sums.
+"""The group-by for PostgreSQL, as the text of a statement: what a row is, who counts, which sums.
 
 Claim: the codes that a database computes are those of `Interval.codes`, integer by integer, levels are put together
 only where `round_down` makes them equal, and no value can make a statement raise or change its text, which is made from
 the query, the names and types of columns and the bounds.
 
-Argument: both engines compute IEEE doubles, and the formula is the same operations in the same order. PostgreSQL raises
+Argument: PostgreSQL computes IEEE doubles, and the formula is the same operations in the same order. PostgreSQL raises
 when a product or quotient of doubles overflows or becomes 0, and when a numeric has no double near it; so each value is
 compared first, and the formula runs only on foot < x < hi, foot being lo + (hi − lo)·2⁻²³ in doubles. There
 x − lo is between (hi − lo)·2⁻²⁴ and hi − lo, or (hi − lo)·2⁻²³ is below half a unit in the last place of lo and x − lo
@@ -21,7 +21,6 @@ value, so where there are many levels people are grouped by those.
 from __future__ import annotations
 
 import re
-import struct
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
@@ -49,11 +48,12 @@ _NOTHING = f"'{5**1075}e-1075'::numeric"
 _BEYOND = f"'{2**1024 - 2**970}'::numeric"
 """From here on the nearest double is infinity, and PostgreSQL's cast would raise."""
 
+_BITS = f"('x' || encode(float8send(e), 'hex'))::bit(64)::int8 >> {53 - BITS}"
+"""The leading bits of a row's ε."""
+
 _NOT_IN_ID = f'[[:cntrl:]"{INVISIBLE}]|^[{BLANK}]|[{BLANK}]$'
 """`core.domain.NOT_IN_ID` for PostgreSQL, whose texts have no NUL and whose patterns know none."""
 
-Number = Callable[[str], str]
-"""From the name of a number to how a statement writes it."""
 Run = Callable[[str], list[tuple[Any, ...]]]
 """Runs a statement and returns its rows."""
 
@@ -83,19 +83,15 @@ def quoted(name: str) -> str:
 
 
 @dataclass(frozen=True)
-class Parts:
-    """The level table in one dialect, see `request.LevelQuery`; an expression is None where no column is asked for.
+class LevelTable:
+    """The level table, see `request.LevelQuery`; an expression is None where no column is asked for.
 
     Attributes
     ----------
-    bits
-        The leading bits of a row's ε, `e`, as an integer; None if it is text, which cannot be rounded.
-    odd
-        The condition under which an id, `p`, cannot be one.
     several
         Whether a person may have several rows.
-    numeric
-        The condition under which an ε can be rounded.
+    rounds
+        Whether an ε can be rounded: it is no text.
     """
 
     run: Run
@@ -104,28 +100,21 @@ class Parts:
     epsilon: str | None
     person: str | None
     group: str | None
-    bits: str | None
-    odd: str
     several: bool
-    numeric: str = "true"
-
-    @property
-    def rounds(self) -> bool:
-        """Whether an ε can be rounded."""
-        return self.bits is not None
+    rounds: bool
 
     def many(self, *, probed: bool) -> bool:
         """Say whether there are more than `LIMIT` levels; if `probed`, whether the first rows already show it."""
         limit = f" limit {PROBED}" if probed else ""
         some = f"select {self.epsilon} as e from (\n{self.query}\n) as q{limit}"
-        distinct = f"select distinct e from ({some}) as r where {self.numeric} limit {LIMIT + 1}"
+        distinct = f"select distinct e from ({some}) as r limit {LIMIT + 1}"
         ((levels,),) = self.run(f"select count(*) from ({distinct}) as d")
         return bool(levels > LIMIT)
 
     def levels(self, *, rounded: bool, most: int | None) -> list[Level]:
         """Return the level table, its first `most` rows if given."""
         group = "''" if self.group is None else "g"
-        level = "null" if self.epsilon is None else str(self.bits) if rounded else "e"
+        level = "null" if self.epsilon is None else _BITS if rounded else "e"
         source, fault = ("hetdp_rows", "0") if self.person is None else ("hetdp_people", "max(fault)")
         keys = [place for place, asked in (("1", self.group), ("2", self.epsilon)) if asked is not None]
         grouping = f" group by {', '.join(keys)}" if keys else ""
@@ -151,7 +140,8 @@ class Parts:
     def _people(self) -> str:
         """Return one row a person, and what is wrong with their rows. `/` of integers floors."""
         columns = "p, (2 * sum(c) + count(*)) / (2 * count(*)) as c"
-        faults = {"p is null or p = ''": Fault.NO_ID, self.odd: Fault.BAD_ID}
+        odd = f"length(p) > {LONGEST_ID} or p ~ '{_NOT_IN_ID}'"
+        faults = {"p is null or p = ''": Fault.NO_ID, odd: Fault.BAD_ID}
         for key, name, text in (("epsilon", "e", self.epsilon), ("group", "g", self.group)):
             if text is not None:
                 missing, differ = KEY_FAULTS[key]
@@ -164,48 +154,30 @@ class Parts:
         return f"select {columns}, case {found} else 0 end as fault from hetdp_rows group by p"
 
 
-def leading_bits(cell: float) -> int:
-    """Return the leading bits of a double, which `_double` turns into the double rounded down to 12 of them."""
-    return int(struct.unpack("<q", struct.pack("<d", cell))[0]) >> 53 - BITS
+def _double(bits: int | None) -> float | None:
+    """Return the double with these leading bits, which is ε rounded down; None where it is missing."""
+    return None if bits is None else float(np.int64(bits << 53 - BITS).view(np.float64))
 
 
-def _double(bits: Any) -> Any:
-    """Return the double with these leading bits; in SQLite a text is left, and where ε is missing None."""
-    return struct.unpack("<d", struct.pack("<q", bits << 53 - BITS))[0] if isinstance(bits, int) else bits
-
-
-def numbers(interval: Interval | None) -> dict[str, float]:
-    """Return every double that a statement may need."""
-    if interval is None:
-        return {}
-    foot = interval.lo + interval.width * 2.0**-23
-    return {"lo": interval.lo, "hi": interval.hi, "width": interval.width, "foot": foot}
-
-
-def postgres(run: Run, query: str, request: Request, kinds: Mapping[str, str], interval: Interval | None) -> Parts:
-    """Return the level table for PostgreSQL; a column of the wrong type is an error: types are public."""
-    known = numbers(interval)
-    epsilon, bits, code = None, None, "0"
-    if isinstance(request.epsilon, str):
-        epsilon = _postgres_epsilon(request.epsilon, kinds[request.epsilon])
-        if kinds[request.epsilon] not in _TEXTS:
-            bits = f"('x' || encode(float8send(e), 'hex'))::bit(64)::int8 >> {53 - BITS}"
-    if interval is not None and request.value is not None:
-        code = _postgres_code(request.value, kinds[request.value], interval, lambda name: f"'{known[name]!r}'::float8")
-    return Parts(
+def level_table(
+    run: Run, query: str, request: Request, kinds: Mapping[str, str], interval: Interval | None
+) -> LevelTable:
+    """Return the level table of a query; a column of the wrong type is an error: types are public."""
+    level = request.epsilon if isinstance(request.epsilon, str) else None
+    private = request.value if interval is not None else None
+    return LevelTable(
         run,
         query,
-        code,
-        epsilon,
-        person=_postgres_text(request.person, kinds, "person's id", _NAMES),
-        group=_postgres_text(request.by, kinds, "group", {*_NAMES, "bool"}),
-        bits=bits,
-        odd=f"length(p) > {LONGEST_ID} or p ~ '{_NOT_IN_ID}'",
+        code="0" if private is None or interval is None else _code(private, kinds[private], interval),
+        epsilon=None if level is None else _epsilon(level, kinds[level]),
+        person=_text(request.person, kinds, "person's id", _NAMES),
+        group=_text(request.by, kinds, "group", {*_NAMES, "bool"}),
         several=request.several,
+        rounds=level is None or kinds[level] not in _TEXTS,
     )
 
 
-def _postgres_epsilon(column: str, kind: str) -> str:
+def _epsilon(column: str, kind: str) -> str:
     name = quoted(column)
     if kind in _TEXTS:
         return f'{name}::text collate "C"'
@@ -222,30 +194,34 @@ def _postgres_epsilon(column: str, kind: str) -> str:
     )
 
 
-def _postgres_code(column: str, kind: str, interval: Interval, number: Number) -> str:
+def _code(column: str, kind: str, interval: Interval) -> str:
+    """Return the code of a cell; see the argument above for `foot`."""
     name = quoted(column)
-    if kind in _NUMBERS:
-        x = name if kind == "float8" else f"{name}::float8"
-        return _code(x, (number("foot"), number("hi")), _postgres_formula(x, interval, number), f"{x} < 'NaN'::float8")
-    if kind == "numeric":
-        double = f"(case when abs({name}) <= {_NOTHING} then 0 else {name}::float8 end)"
-        ends = tuple(f"'{Decimal(numbers(interval)[end])}'::numeric" for end in ("foot", "hi"))
-        return _code(name, ends, _postgres_formula(double, interval, number), f"{name} < 'NaN'::numeric")
     if kind == "bool":
         no, yes = interval.codes(np.array([0.0, 1.0]), np.empty(2)).astype(int)
         return f"case when {name} then {yes} when not {name} then {no} else {_MIDDLE} end"
-    remedy = f"cast it in the query: {name}::numeric" if kind == "money" else "turn it into a number in the query"
-    if kind in _TEXTS:  # a bare cast would raise on a cell that is no number, and so tell of it
-        pattern = "'^-?[0-9]{1,9}([.][0-9]{1,9})?$'"
-        remedy = f"cast the cells that are numbers: case when {name} ~ {pattern} then {name}::numeric end"
-    raise InputError(f"the value column {column!r} must hold numbers (got {kind}); {remedy}")
+    if kind not in {*_NUMBERS, "numeric"}:
+        remedy = f"cast it in the query: {name}::numeric" if kind == "money" else "turn it into a number in the query"
+        if kind in _TEXTS:  # a bare cast would raise on a cell that is no number, and so tell of it
+            pattern = "'^-?[0-9]{1,9}([.][0-9]{1,9})?$'"
+            remedy = f"cast the cells that are numbers: case when {name} ~ {pattern} then {name}::numeric end"
+        raise InputError(f"the value column {column!r} must hold numbers (got {kind}); {remedy}")
+    compared = "numeric" if kind == "numeric" else "float8"  # a numeric may have no double near it
+    x = double = f"{name}::{compared}"
+    if kind == "numeric":
+        double = f"(case when abs({name}) <= {_NOTHING} then 0 else {name}::float8 end)"
+    foot, hi = (f"'{Decimal(end)}'::{compared}" for end in (interval.lo + interval.width * 2.0**-23, interval.hi))
+    moved = f"({double} - {_float8(interval.lo)})" if interval.lo else double
+    formula = f"floor({moved} / {_float8(interval.width)} * {GRID}.0 + 0.5)::int"
+    inside = f"{x} > {foot} and {x} < {hi} then {formula}"
+    return f"case when {inside} when {x} <= {foot} then 0 when {x} < 'NaN' then {GRID} else {_MIDDLE} end"
 
 
-def _postgres_formula(x: str, interval: Interval, number: Number) -> str:
-    return f"floor({_formula(x, interval, number)})::int"
+def _float8(number: float) -> str:
+    return f"'{number!r}'::float8"
 
 
-def _postgres_text(column: str | None, kinds: Mapping[str, str], what: str, allowed: set[str]) -> str | None:
+def _text(column: str | None, kinds: Mapping[str, str], what: str, allowed: set[str]) -> str | None:
     """Return a public column as text in normal form C, compared byte by byte."""
     if column is None:
         return None
@@ -255,54 +231,3 @@ def _postgres_text(column: str | None, kinds: Mapping[str, str], what: str, allo
             f"cast it in the query, as in {quoted(column)}::text"
         )
     return f'normalize({quoted(column)}::text, NFC) collate "C"'
-
-
-def sqlite(run: Run, query: str, request: Request, interval: Interval | None) -> Parts:
-    """Return the level table for SQLite, where each cell has a type of its own; numbers are bound as parameters."""
-    epsilon, code = None, "0"
-    if isinstance(request.epsilon, str):
-        name = quoted(request.epsilon)
-        epsilon = f"case typeof({name}) when 'integer' then cast({name} as real) else {name} end"
-    if interval is not None and request.value is not None:
-        code = _sqlite_code(quoted(request.value), interval)
-    return Parts(
-        run,
-        query,
-        code,
-        epsilon,
-        person=_sqlite_text(request.person),
-        group=_sqlite_text(request.by),
-        bits="case typeof(e) when 'real' then hetdp_bits(e) else e end",
-        odd="hetdp_odd(p)",
-        several=request.several,
-        numeric="typeof(e) = 'real'",
-    )
-
-
-def _sqlite_code(name: str, interval: Interval) -> str:
-    """Return the code of a cell: `core.domain.value_of` reads text, from its bytes so that no encoding can raise."""
-    x = (
-        f"(case typeof({name}) when 'text' then hetdp_value(cast({name} as blob)) "
-        f"when 'blob' then null else cast({name} as real) end)"
-    )
-    formula = f"cast({_formula(x, interval, ':{}'.format)} as integer)"
-    return _code(x, (":foot", ":hi"), formula, f"{x} >= :hi")
-
-
-def _sqlite_text(column: str | None) -> str | None:
-    """Return a public cell as text, NULL if it is neither text nor a whole number; a CASE compares byte by byte."""
-    if column is None:
-        return None
-    name = quoted(column)
-    return f"case typeof({name}) when 'integer' then cast({name} as text) when 'text' then hetdp_text({name}) end"
-
-
-def _formula(x: str, interval: Interval, number: Number) -> str:
-    moved = f"({x} - {number('lo')})" if interval.lo else x
-    return f"{moved} / {number('width')} * {GRID}.0 + 0.5"
-
-
-def _code(x: str, ends: tuple[str, ...], formula: str, above: str) -> str:
-    foot, hi = ends
-    inside = f"{x} > {foot} and {x} < {hi}"
-    return f"case when {inside} then {formula} when {x} <= {foot} then 0 when {above} then {GRID} else {_MIDDLE} end"
