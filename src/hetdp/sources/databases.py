@@ -22,14 +22,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-import numpy as np
-
-from hetdp.core.domain import Interval, is_missing, value_of
+from hetdp.core.domain import Interval, value_of
 from hetdp.errors import InputError
 
 from . import sql
-from .arrays import level_array, text_series
-from .request import Batch, Fault, Request, Tables, engine_tables, fault_error
+from .arrays import columns_batch
+from .request import Batch, Request, Tables, engine_tables
 
 T = TypeVar("T")
 
@@ -136,26 +134,12 @@ class Sqlite(Database):
             columns, first = ", ".join(map(sql.quoted, request.columns)) or "1", 0
             told(lambda: cursor.execute(f"select {columns} from (\n{select}\n) as q"))
             while rows := told(partial(cursor.fetchmany, _ROWS)):
-                batches.append(self._batch(rows, first, request, owner=owner))
+                cells = dict(zip(request.columns, zip(*rows, strict=True), strict=bool(request.columns)))
+                batches.append(
+                    columns_batch(cells, range(first, first + len(rows)), request, owner=owner, read=value_of)
+                )
                 first += len(rows)
         yield from batches
-
-    def _batch(self, rows: list[tuple[Any, ...]], first: int, request: Request, *, owner: bool) -> Batch:
-        cells = dict(zip(request.columns, zip(*rows, strict=True), strict=bool(request.columns)))
-        if isinstance(request.epsilon, str):
-            if None in cells[request.epsilon]:
-                raise fault_error(Fault.NO_EPSILON)
-            levels = level_array(cells[request.epsilon], request, " in row", first)
-        else:
-            levels = np.full(len(rows), request.epsilon)
-        texts = {name: text_series(cells[name], name) for name in request.texts}
-        if request.value is None:
-            return Batch(None, levels, "row", texts=texts)
-        values = np.array([value_of(cell) for cell in cells[request.value]], dtype=np.float64)
-        if not owner:
-            return Batch(values, levels, "row", texts=texts)
-        missing = np.array([is_missing(cell) for cell in cells[request.value]])
-        return Batch(values, levels, "row", missing, np.arange(first, first + len(rows)), texts=texts)
 
 
 class Postgres(Database):

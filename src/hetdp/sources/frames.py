@@ -22,10 +22,9 @@ from numpy.typing import NDArray
 from polars.selectors import by_dtype, by_name
 
 from hetdp.core.domain import BLANKS, LONGEST, MISSING, TRUTH, grouped
-from hetdp.core.levels import epsilon_array
 from hetdp.errors import InputError
 
-from .arrays import level_array, text_series, value_array
+from .arrays import columns_batch, level_array, text_series, value_array
 from .request import Batch, Form, Request
 
 if TYPE_CHECKING:
@@ -73,7 +72,9 @@ class Frame:
         frame = self.check(request)
         if not frame.implementation.is_polars():
             if len(frame):
-                yield _arrays_batch(frame, request, owner=owner)
+                columns = {name: _column(frame[name]) for name in request.columns}
+                columns |= {name: frame[name].to_list() for name in request.texts}
+                yield columns_batch(columns, range(len(frame)), request, owner=owner)
             return
         table = frame.to_native().select(by_name(*request.columns))
         if isinstance(table, pl.LazyFrame):
@@ -159,21 +160,9 @@ def check_columns(frame: Any, request: Request, path: Path | None = None, *, in_
         need(lambda k: k.is_integer() or isinstance(k, texts), "column", name, whole, "cast it to text first")
 
 
-def _arrays_batch(frame: nw.DataFrame[Any], request: Request, *, owner: bool) -> Batch:
-    """Return the batch of a pandas frame or one like it."""
-    if isinstance(request.epsilon, str):
-        cells = frame[request.epsilon].to_numpy()
-        by_cell = request.tiers or cells.dtype.kind == "O"
-        levels = level_array(cells.tolist(), request, " in row") if by_cell else epsilon_array(cells)
-    else:
-        levels = np.full(len(frame), request.epsilon)
-    texts = {name: text_series(frame[name].to_list(), name) for name in request.texts}
-    if request.value is None:
-        return Batch(None, levels, "row", texts=texts)
-    column = frame[request.value]
-    numbers_of = column.cast(nw.Float64) if isinstance(column.dtype, nw.Boolean) else column
-    values, missing = value_array(numbers_of.to_numpy(), owner=owner)
-    return Batch(values, levels, "row", missing, np.arange(len(frame)) if owner else None, texts=texts)
+def _column(column: nw.Series[Any]) -> NDArray[Any]:
+    """Return a column of a pandas frame or one like it; a nullable column of booleans would be one of objects."""
+    return (column.cast(nw.Float64) if isinstance(column.dtype, nw.Boolean) else column).to_numpy()
 
 
 def streamed(scan: pl.LazyFrame, request: Request, *, owner: bool, text: Text | None = None) -> Iterator[Batch]:
