@@ -436,7 +436,7 @@ def test_the_rounding_in_the_engine_is_round_down_and_never_up(pg):
     def run(statement):
         return pg.source.execute(statement).fetchall()
 
-    table = sql.level_table(run, "select * from people", BOTH, {"x": "float8", "eps": "float8"}, UNIT)
+    table = sql.LevelTable(run, "select * from people", BOTH, {"x": "float8", "eps": "float8"}, UNIT)
     found, exact = (table.levels(rounded=rounded, most=None) for rounded in (True, False))
     levels = np.array([level for _, level, _, _, _ in found])
     np.testing.assert_array_equal(np.unique(round_down(levels)), np.unique(round_down(some)))

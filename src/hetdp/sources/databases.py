@@ -153,7 +153,7 @@ class Postgres(Database):
         """Return the tables of the groups, an empty mapping if there is nobody; without `interval` no value is read."""
         with self._opened(_postgres, request) as (cursor, select, codes):
             run = partial(_run, cursor)
-            return engine_tables(sql.level_table(run, select, request, _kinds(run, codes), interval), request)
+            return engine_tables(sql.LevelTable(run, select, request, _kinds(run, codes), interval), request)
 
 
 def _run(cursor: Any, statement: str) -> list[tuple[Any, ...]]:

@@ -24,6 +24,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -84,39 +85,50 @@ def quoted(name: str) -> str:
 
 @dataclass(frozen=True)
 class LevelTable:
-    """The level table, see `request.LevelQuery`; an expression is None where no column is asked for.
-
-    Attributes
-    ----------
-    several
-        Whether a person may have several rows.
-    rounds
-        Whether an ε can be rounded: it is no text.
-    """
+    """The level table of a query, see `request.LevelQuery`; `kinds` are the types of its columns."""
 
     run: Run
     query: str
-    code: str
-    epsilon: str | None
-    person: str | None
-    group: str | None
-    several: bool
-    rounds: bool
+    request: Request
+    kinds: Mapping[str, str]
+    interval: Interval | None
+
+    @property
+    def rounds(self) -> bool:
+        """Whether an ε can be rounded: it is no text."""
+        return self.kinds.get(str(self.request.epsilon)) not in _TEXTS
+
+    @cached_property
+    def _columns(self) -> dict[str, str]:
+        """The code, ε, person and group of a row, as expressions, as far as they are asked for.
+
+        A column of the wrong type is an error: types are public.
+        """
+        asked, kinds, found = self.request, self.kinds, {"c": "0"}
+        if self.interval is not None and asked.value is not None:
+            found["c"] = _code(asked.value, kinds[asked.value], self.interval)
+        if isinstance(asked.epsilon, str):
+            found["e"] = _epsilon(asked.epsilon, kinds[asked.epsilon])
+        if asked.person is not None:
+            found["p"] = _text(asked.person, kinds[asked.person], "person's id", _NAMES)
+        if asked.by is not None:
+            found["g"] = _text(asked.by, kinds[asked.by], "group", {*_NAMES, "bool"})
+        return found
 
     def many(self, *, probed: bool) -> bool:
         """Say whether there are more than `LIMIT` levels; if `probed`, whether the first rows already show it."""
         limit = f" limit {PROBED}" if probed else ""
-        some = f"select {self.epsilon} as e from (\n{self.query}\n) as q{limit}"
+        some = f"select {self._columns['e']} as e from (\n{self.query}\n) as q{limit}"
         distinct = f"select distinct e from ({some}) as r limit {LIMIT + 1}"
         ((levels,),) = self.run(f"select count(*) from ({distinct}) as d")
         return bool(levels > LIMIT)
 
     def levels(self, *, rounded: bool, most: int | None) -> list[Level]:
         """Return the level table, its first `most` rows if given."""
-        group = "''" if self.group is None else "g"
-        level = "null" if self.epsilon is None else _BITS if rounded else "e"
-        source, fault = ("hetdp_rows", "0") if self.person is None else ("hetdp_people", "max(fault)")
-        keys = [place for place, asked in (("1", self.group), ("2", self.epsilon)) if asked is not None]
+        group = "g" if "g" in self._columns else "''"
+        level = "null" if "e" not in self._columns else _BITS if rounded else "e"
+        source, fault = ("hetdp_people", "max(fault)") if "p" in self._columns else ("hetdp_rows", "0")
+        keys = [place for place, name in (("1", "g"), ("2", "e")) if name in self._columns]
         grouping = f" group by {', '.join(keys)}" if keys else ""
         limit = "" if most is None else f" limit {most}"
         columns = f"{group}, {level}, count(*), sum(c), {fault}"
@@ -132,22 +144,21 @@ class LevelTable:
 
     def _steps(self) -> str:
         """Return the rows, and if asked the people, as tables that a statement can use."""
-        asked = {"c": self.code, "e": self.epsilon, "p": self.person, "g": self.group}
-        columns = ", ".join(f"{text} as {name}" for name, text in asked.items() if text is not None)
+        columns = ", ".join(f"{text} as {name}" for name, text in self._columns.items())
         rows = f"with hetdp_rows as (select {columns} from (\n{self.query}\n) as q)"
-        return rows if self.person is None else f"{rows}, hetdp_people as ({self._people()})"
+        return f"{rows}, hetdp_people as ({self._people()})" if "p" in self._columns else rows
 
     def _people(self) -> str:
         """Return one row a person, and what is wrong with their rows. `/` of integers floors."""
         columns = "p, (2 * sum(c) + count(*)) / (2 * count(*)) as c"
         odd = f"length(p) > {LONGEST_ID} or p ~ '{_NOT_IN_ID}'"
         faults = {"p is null or p = ''": Fault.NO_ID, odd: Fault.BAD_ID}
-        for key, name, text in (("epsilon", "e", self.epsilon), ("group", "g", self.group)):
-            if text is not None:
+        for key, name in (("epsilon", "e"), ("group", "g")):
+            if name in self._columns:
                 missing, differ = KEY_FAULTS[key]
                 columns += f", min({name}) as {name}"
                 faults |= {f"count({name}) < count(*)": missing, f"min({name}) <> max({name})": differ}
-        if not self.several:
+        if not self.request.several:
             faults["count(*) > 1"] = Fault.ROWS
         faults[f"count(*) > {MOST_ROWS}"] = Fault.TOO_MANY_ROWS
         found = " ".join(f"when {condition} then {fault:d}" for condition, fault in faults.items())
@@ -157,24 +168,6 @@ class LevelTable:
 def _double(bits: int | None) -> float | None:
     """Return the double with these leading bits, which is ε rounded down; None where it is missing."""
     return None if bits is None else float(np.int64(bits << 53 - BITS).view(np.float64))
-
-
-def level_table(
-    run: Run, query: str, request: Request, kinds: Mapping[str, str], interval: Interval | None
-) -> LevelTable:
-    """Return the level table of a query; a column of the wrong type is an error: types are public."""
-    level = request.epsilon if isinstance(request.epsilon, str) else None
-    private = request.value if interval is not None else None
-    return LevelTable(
-        run,
-        query,
-        code="0" if private is None or interval is None else _code(private, kinds[private], interval),
-        epsilon=None if level is None else _epsilon(level, kinds[level]),
-        person=_text(request.person, kinds, "person's id", _NAMES),
-        group=_text(request.by, kinds, "group", {*_NAMES, "bool"}),
-        several=request.several,
-        rounds=level is None or kinds[level] not in _TEXTS,
-    )
 
 
 def _epsilon(column: str, kind: str) -> str:
@@ -221,13 +214,11 @@ def _float8(number: float) -> str:
     return f"'{number!r}'::float8"
 
 
-def _text(column: str | None, kinds: Mapping[str, str], what: str, allowed: set[str]) -> str | None:
+def _text(column: str, kind: str, what: str, allowed: set[str]) -> str:
     """Return a public column as text in normal form C, compared byte by byte."""
-    if column is None:
-        return None
-    if kinds[column] not in allowed:
+    if kind not in allowed:
         raise InputError(
-            f"the {what} column {column!r} must hold text or whole numbers (got {kinds[column]}); "
+            f"the {what} column {column!r} must hold text or whole numbers (got {kind}); "
             f"cast it in the query, as in {quoted(column)}::text"
         )
     return f'normalize({quoted(column)}::text, NFC) collate "C"'
