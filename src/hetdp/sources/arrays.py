@@ -122,16 +122,16 @@ def value_array(
 
 
 def level_array(cells: Iterable[Any], request: Request, place: str, first: int = 0) -> NDArray[np.float64]:
-    """Return everybody's ε, read cell by cell; a text is read once, however many people have it."""
-    read: dict[str, float] = {}
+    """Return everybody's ε, read cell by cell; a text or a double is read once, however many people have it."""
+    read: dict[str | float, float] = {}
     levels: list[float] = []
     for i, cell in enumerate(cells, first):
-        level = read.get(cell) if isinstance(cell, str) else None
+        level = read.get(cell) if isinstance(cell, (str, float)) else None
         if cell is None:
             raise InputError(f"epsilon is missing{place} {i}; everybody needs one (0 leaves a person out)")
         if level is None:
             level = request.epsilon_of(cell, f"{place} {i}")
-            if isinstance(cell, str):
+            if isinstance(cell, (str, float)):
                 read[cell] = level
         levels.append(level)
     return np.array(levels, dtype=np.float64)
