@@ -17,6 +17,7 @@ from measure import FOLDER, clock, race
 from table import Bar, Row
 
 from hetdp.core.domain import Interval
+from hetdp.sources import Source
 from hetdp.sources.databases import Database
 from hetdp.sources.request import Request
 
@@ -84,7 +85,7 @@ def _asks(connection: Any, statement: str) -> Callable[[], Any]:
 
 
 def _tally(connection: Any) -> Callable[[], Any]:
-    return lambda: Database(connection, "people").tables(Request("x", "eps"), BOUNDS)
+    return lambda: Source(Database.of(connection, "people"), Request("x", "eps")).tables(BOUNDS)
 
 
 CASES = (tally_postgres, tally_sqlite)

@@ -106,14 +106,14 @@ MUTANTS = [
     Mutant("missing values count as the upper bound", "core/domain.py", NEIGHBOURS,
            "            np.copyto(out, GRID // 2,",
            "            np.copyto(out, GRID,"),
-    Mutant("rows without a number are dropped", "sources/people.py", NEIGHBOURS,
-           "        grouping.add(batch.epsilon, batch.values)",
-           "        kept = ~np.isnan(np.asarray(batch.values, np.float64))\n"
-           "        grouping.add(batch.epsilon[kept], batch.values[kept])"),
-    Mutant("everybody is counted twice", "sources/people.py", NEIGHBOURS,
-           "        grouping.add(batch.epsilon, batch.values)",
-           "        grouping.add(batch.epsilon, batch.values)\n"
-           "        grouping.add(batch.epsilon, batch.values)"),
+    Mutant("rows without a number are dropped", "sources/__init__.py", NEIGHBOURS,
+           "            grouping.add(batch.epsilon, batch.values)",
+           "            kept = ~np.isnan(np.asarray(batch.values, np.float64))\n"
+           "            grouping.add(batch.epsilon[kept], batch.values[kept])"),
+    Mutant("everybody is counted twice", "sources/__init__.py", NEIGHBOURS,
+           "            grouping.add(batch.epsilon, batch.values)",
+           "            grouping.add(batch.epsilon, batch.values)\n"
+           "            grouping.add(batch.epsilon, batch.values)"),
     Mutant("the upper bound is taken from the data", "tally/groupby.py", NEIGHBOURS,
            "                self._interval.codes(values",
            "                low, high = self._interval.lo, self._interval.hi\n"
@@ -142,15 +142,9 @@ MUTANTS = [
            "    answer += floored_sum(tally, plan, bare)",
            "    answer += floored_sum(tally, plan, bare) + tally.table.total.sum() % 2"),
     Mutant("a database adds nothing for a missing value", "sources/sql.py",
-           DATABASES + "test_missing_values_count_as_the_midpoint_and_keep_their_weight[sqlite]",
-           ' else {_MIDDLE} end"\n'
-           "\n"
-           "\n"
-           "def _rounded",
-           ' end"\n'
-           "\n"
-           "\n"
-           "def _rounded"),
+           DATABASES + "test_missing_values_count_as_the_midpoint_and_keep_their_weight[postgres]",
+           "then {GRID} else {_MIDDLE} end",
+           "then {GRID} end"),
     # The draw
     Mutant("noise 10 % narrow", "privacy/noise.py", GATE,
            "    return int(_sampler(scale)(total))",
@@ -227,7 +221,7 @@ MUTANTS = [
            "    if by is not None and by not in public_columns:",
            "    if by is not None and by == people.asked.value:"),
     Mutant("a database adds a person's rows up", "sources/sql.py",
-           "tests/test_contract.py::test_people_with_several_rows_and_groups_are_the_same_everywhere[sqlite]",
+           "tests/test_contract.py::test_people_with_several_rows_and_groups_are_the_same_everywhere[postgres]",
            "(2 * sum(c) + count(*)) / (2 * count(*)) as c",
            "sum(c) as c"),
     # What nobody may be told

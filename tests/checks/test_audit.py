@@ -230,7 +230,7 @@ def level_off_by_one(tally, plan, part, *, real=_release.floored_sum):
 EXACT = {
     "scale halved": ("hetdp.core.plan.scale_for", halved, "more than ε"),
     "scale 5 % low": ("hetdp.core.plan.scale_for", five_percent_low, "more than ε"),
-    "rows dropped": ("hetdp.sources.people.Grouping", NanRowsDropped, "who is counted"),
+    "rows dropped": ("hetdp.sources.Grouping", NanRowsDropped, "who is counted"),
     "no clamp": ("hetdp.core.domain.Interval.codes", no_clamp, "more than ε"),
     "level off by one": ("hetdp.checks.audit.floored_sum", level_off_by_one, "more than ε"),
 }
@@ -248,7 +248,7 @@ def test_the_exact_check_finds_a_planted_fault(fault, monkeypatch):
 
 
 def test_a_value_that_makes_the_reading_fail_ends_the_audit(monkeypatch):
-    monkeypatch.setattr("hetdp.sources.people.Grouping", NanRaises)
+    monkeypatch.setattr("hetdp.sources.Grouping", NanRaises)
     with pytest.raises(ArithmeticError):
         audit(LEVELS, methods=["adpm"], **FEW)
 

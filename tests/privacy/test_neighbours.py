@@ -332,10 +332,10 @@ def four_ulps_up(epsilon):
 DATA_BUGS = {
     "no clamp": ("hetdp.core.domain.Interval.codes", unclamped_codes, {"codes", "moved", "spent"}),
     "NaN survives": ("hetdp.core.domain.Interval.codes", codes_with_nan, {"codes", "moved", "spent"}),
-    "NaN rows dropped": ("hetdp.sources.people.Grouping", NanRowsDropped, {"people", "public"}),
-    "everybody twice": ("hetdp.sources.people.Grouping", EverybodyTwice, {"people", "moved", "spent"}),
-    "0 means default": ("hetdp.sources.people.Grouping", ZeroMeansDefault, {"people", "spent", "zero"}),
-    "bounds from data": ("hetdp.sources.people.Grouping", BoundsFromData, {"codes", "moved"}),
+    "NaN rows dropped": ("hetdp.sources.Grouping", NanRowsDropped, {"people", "public"}),
+    "everybody twice": ("hetdp.sources.Grouping", EverybodyTwice, {"people", "moved", "spent"}),
+    "0 means default": ("hetdp.sources.Grouping", ZeroMeansDefault, {"people", "spent", "zero"}),
+    "bounds from data": ("hetdp.sources.Grouping", BoundsFromData, {"codes", "moved"}),
     "level off by one": ("hetdp.privacy.release.floored_sum", level_off_by_one, {"sum", "moved", "spent"}),
 }
 SCALE_BUGS = {

@@ -359,5 +359,5 @@ def test_control_dropping_who_has_no_value_is_noticed(replay, monkeypatch):
         as_csv(cell)
         return command_line(*COMMANDS["mean"])
 
-    monkeypatch.setattr("hetdp.sources.people.Grouping", Dropping)
+    monkeypatch.setattr("hetdp.sources.Grouping", Dropping)
     assert differences(replay(run, cell) for cell in (LO, math.nan)) == {"stdout"}

@@ -32,7 +32,7 @@ import hetdp
 import oracle
 from hetdp.core import levels as _levels
 from hetdp.core.domain import Interval
-from hetdp.sources import _table, engines, frames
+from hetdp.sources import Source, _table, engines, frames
 from hetdp.sources.request import Request
 from oracle import GRID, code, expected_groups, seen
 from support import EXTREME_VALUES
@@ -218,7 +218,7 @@ def test_an_empty_frame_has_nobody(frame):
 def test_people_are_counted_without_touching_values(frame):
     source = frame(pa.table({"x": ["private", None], "e": [1.0, 2.0]}))
     asked = Request(None, "e")
-    (table,) = _table(source, None).tables(asked, None).values()
+    (table,) = Source(_table(source, None), asked).tables(None).values()
     assert seen(table) == {1.0: (1, 0), 2.0: (1, 0)}
     if isinstance(_table(source, None), frames.Frame):
         (batch,) = _table(source, None).batches(asked)
@@ -443,35 +443,21 @@ def test_too_many_texts_are_refused_with_the_remedy(engine):
 # Sums past what one double holds
 
 
-@every_engine
-def test_sums_in_two_parts_are_the_same_integers(engine, monkeypatch):
-    monkeypatch.setattr(engines, "WHOLE", 2)
-    queries = []
-    fetch = engines.fetch
-    monkeypatch.setattr(engines, "fetch", lambda frame: queries.append(frame.columns) or fetch(frame))
-    assert seen(read(engine(table_of(ROWS))).table) == expected(ROWS)
-    assert queries[-1][-2:] == ["high", "low"]
-
-
-def test_two_parts_hold_every_sum_that_a_tally_can_hold():
-    """Both parts are at most 1,024, so MOST_PEOPLE of them sum to at most 2⁵³; one sum holds up to WHOLE people."""
-    assert engines.WHOLE * GRID <= 2**53
-    assert _levels.MOST_PEOPLE * (GRID // engines._PART) <= 2**53
-    assert engines._PART * engines._PART == GRID
-    query = engines._Query(nw.from_native(in_duckdb(table_of([(0.0, 1.0)]))), Request("x", "e"), None, split=True)
-    most = float(_levels.MOST_PEOPLE * 1024)
-    assert query._level((1.0, _levels.MOST_PEOPLE, most, 0.0))[3] == _levels.MOST_PEOPLE * GRID
-
-
-def test_control_one_sum_would_lose_a_person_or_wrap():
-    """The engines' own limits: doubles drop a 1 past 2⁵³, 64-bit integers wrap past 2⁶³."""
+def test_control_sums_of_doubles_would_lose_a_person_and_more_people_would_wrap():
+    """Codes are summed as 64-bit integers: doubles drop a 1 past 2⁵³, and a tally holds no more than fits 63 bits."""
     assert duckdb.sql("select sum(x) from (values (2.0::double**53), (1.0), (1.0)) t(x)").fetchall() == [(2.0**53,)]
+    assert 2**53 < _levels.MOST_PEOPLE * GRID < 2**63
     codes = pd.DataFrame({"e": [1.0] * 3, "code": np.full(3, 2**62, np.int64)})
     (wrapped,) = dd.from_pandas(codes, npartitions=1).groupby("e").code.sum().compute()
     assert wrapped == 3 * 2**62 - 2**64
-    assert (
-        duckdb.sql("select sum(x) from (values (2::bigint**62), (2**62), (2**62)) t(x)").fetchall()[0][0] == 3 * 2**62
-    )
+
+
+@every_engine
+def test_sums_past_what_a_double_holds_are_exact(engine, monkeypatch):
+    """One person's rows have codes that sum to more than 2⁵³: as many are planted as code, and come back whole."""
+    monkeypatch.setattr(engines._Query, "_code", lambda _: nw.lit(2**53 + 1))
+    query = engines._Query(nw.from_native(engine(table_of([(0.5, 1.0)] * 3))), Request("x", "e"), None)
+    assert query.levels(rounded=False, most=None) == [("", 1.0, 3, 3 * (2**53 + 1), 0)]
 
 
 def test_more_people_than_a_tally_holds_are_refused(monkeypatch):
@@ -498,7 +484,7 @@ def averaged(rows):
 
 
 def grouped(source, asked):
-    found = _table(source, None).tables(asked, Interval(LO, HI))
+    found = Source(_table(source, None), asked).tables(Interval(LO, HI))
     return {group: seen(table) for group, table in found.items()}
 
 

@@ -27,7 +27,7 @@ from hypothesis import strategies as st
 import hetdp
 from hetdp.core.domain import GRID, Interval
 from hetdp.privacy import release as _release
-from hetdp.sources import Batch, Form, Source, engines, read_groups
+from hetdp.sources import Batch, Form, Source, read_groups
 from hetdp.sources import people as _people
 from hetdp.sources.request import Request
 from hetdp.tally.tally import Tally
@@ -478,7 +478,7 @@ def test_engines_average_the_rows_of_a_person_at_one_epsilon_for_everybody(engin
 def test_many_groups_with_few_levels_are_not_rounded(monkeypatch):
     import duckdb
 
-    monkeypatch.setattr(engines, "_GROUPED", 100)
+    monkeypatch.setattr("hetdp.sources.request._FETCHED", 100)
     rows = pl.DataFrame({"x": [0.5] * 300, "e": [0.1, 0.2, 0.3] * 100, "g": [f"g{i // 3}" for i in range(300)]})
     asked = {"value": "x", "epsilon": "e", "bounds": (0, 1), "by": "g", "public_columns": ["g"]}
     found = hetdp.mean(duckdb.from_arrow(rows.to_arrow()), **asked)

@@ -17,7 +17,7 @@ import oracle
 from hetdp import InputError
 from hetdp.core import levels as _levels
 from hetdp.core.domain import GRID, Interval
-from hetdp.core.levels import BELOW, HUGE, MOST_PEOPLE, SHRINK, SPLIT, TINY, round_down
+from hetdp.core.levels import BELOW, HUGE, MOST_PEOPLE, SPLIT, TINY, round_down
 from hetdp.tally import groupby as _groupby
 from hetdp.tally import kernels as _kernels
 from hetdp.tally.groupby import Grouping, Table, merge, tabulate
@@ -36,13 +36,12 @@ def split(x, factor=SPLIT):
     return large - (large - x)
 
 
-def down_by_splitting(epsilon, factor=SPLIT, below=BELOW, shrink=SHRINK):
-    """Round finite ε down with sums, products and comparisons of doubles alone, as a database can."""
-    small = np.where(epsilon >= HUGE, epsilon * shrink, epsilon)
-    with np.errstate(over="ignore", invalid="ignore"):  # in the branch that is not taken, or by a planted fault
-        near = split(small, factor)
-        down = np.where(near > small, split(near * below, factor), near)
-        return np.where(epsilon < TINY, 0.0, np.where(epsilon >= HUGE, down / shrink, down))
+def put_together(epsilon, factor=SPLIT, below=BELOW):
+    """Return the keys by which an engine groups, with sums, products and comparisons of doubles alone."""
+    with np.errstate(over="ignore", invalid="ignore"):  # in the branch that is not taken
+        near = split(epsilon, factor)
+        key = np.where(near > epsilon, near * below, near)
+        return np.where((epsilon < TINY) | (epsilon >= HUGE), epsilon, key)
 
 
 def every_octave():
@@ -58,25 +57,26 @@ def every_octave():
     return np.ldexp(np.concatenate(near), np.arange(-1012, 1013)[:, None]).ravel()
 
 
-def test_splitting_rounds_down_to_the_same_double_as_the_bits_do_in_every_octave():
+def test_splitting_puts_only_levels_together_that_round_down_to_one_in_every_octave():
     epsilon = every_octave()
     assert epsilon.min() < TINY < HUGE < epsilon.max() < INF
-    assert np.array_equal(down_by_splitting(epsilon), round_down(epsilon))
+    keys = put_together(epsilon)
+    assert np.array_equal(round_down(keys), round_down(epsilon))
+    inside = (epsilon >= TINY) & (epsilon < HUGE)
+    assert np.unique(keys[inside]).size <= 2 * np.unique(round_down(epsilon[inside])).size
 
 
 def test_both_round_down_to_what_fractions_say():
     epsilon = every_octave()[::41]
     want = [rounded_down(x) for x in epsilon.tolist()]
     assert round_down(epsilon).tolist() == want
-    assert down_by_splitting(epsilon).tolist() == want
+    assert round_down(put_together(epsilon)).tolist() == want
 
 
-@pytest.mark.parametrize(
-    "wrong", [{"factor": 2.0**40 + 1}, {"below": 1.0}, {"below": 1 - 2.0**-11}, {"shrink": 1.0}], ids=str
-)
+@pytest.mark.parametrize("wrong", [{"factor": 2.0**40 + 1}, {"below": 1.0}, {"below": 1 - 2.0**-11}], ids=str)
 def test_control_every_constant_of_the_splitting_matters(wrong):
     epsilon = every_octave()
-    assert not np.array_equal(down_by_splitting(epsilon, **wrong), round_down(epsilon))
+    assert not np.array_equal(round_down(put_together(epsilon, **wrong)), round_down(epsilon))
 
 
 # ---------------------------------------------------------------------------------------------------------
@@ -354,9 +354,9 @@ def test_a_bad_epsilon_is_found_with_the_same_message_and_place(bad, levels, com
     epsilon = np.resize(np.linspace(0.1, 3, levels), 9000)
     epsilon[[5000, 8000]] = bad
     got = "NaN" if math.isnan(bad) else f"{bad:g}"
-    message = f"epsilon must be 0, positive or inf (got {got} in row 5007); use 0 to leave people out"
+    message = f"epsilon must be 0, positive or inf (got {got} at index 5000); use 0 to leave people out"
     with mock.patch.object(_levels, "LIMIT", 100), forced(compiled=compiled), pytest.raises(hetdp.InputError) as error:
-        tabulate(epsilon, np.zeros(9000), Interval(0, 1), place="in row", start=7)
+        tabulate(epsilon, np.zeros(9000), Interval(0, 1))
     assert str(error.value) == message
 
 

@@ -29,12 +29,11 @@ MOST_PEOPLE = (2**63 - 1) // GRID  # with more people a sum of codes could pass 
 TINY = 2.0**-1000
 
 # An engine that cannot see bits splits: with g = SPLIT·ε (Veltkamp's factor), g − (g − ε) is ε rounded to the nearest
-# double of 12 bits. If that is above ε, it times BELOW, split again, is the next one below, which is `round_down`.
-# From HUGE on SPLIT·ε could overflow: ε is multiplied by SHRINK, a power of two, first, and divided by it at the end.
+# double of 12 bits. If that is above ε, it times BELOW is a double that `round_down` takes to where it takes ε. From
+# HUGE on SPLIT·ε could overflow, and an engine leaves ε as it is.
 SPLIT = 2.0 ** (53 - BITS) + 1
 BELOW = 1 - 2.0**-BITS
 HUGE = 2.0**900
-SHRINK = 2.0**-64
 
 
 def round_down(epsilon: Floats) -> Floats:
@@ -184,13 +183,13 @@ def epsilon_array(epsilons: Any) -> Floats:
     return np.array([epsilon_of(cell, f" at index {i}") for i, cell in enumerate(cells)], dtype=np.float64)
 
 
-def refuse_bad_epsilon(epsilon: Floats, place: str = "at index", start: int = 0) -> None:
-    """Raise if an ε is negative or NaN, and name the place of the first one: its index counted from `start`."""
+def refuse_bad_epsilon(epsilon: Floats, start: int = 0) -> None:
+    """Raise if an ε is negative or NaN, and name the index of the first one, counted from `start`."""
     with np.errstate(invalid="ignore"):  # a signalling NaN must not warn
         good = epsilon >= 0
     if not good.all():
         first = int(np.argmin(good))
-        epsilon_of(float(epsilon[first]), f" {place} {first + start}")
+        epsilon_of(float(epsilon[first]), f" at index {first + start}")
 
 
 def _float64(array: NDArray[Any]) -> Floats:

@@ -32,7 +32,7 @@ from hetdp.core.plan import Plan
 from hetdp.errors import ChargedError, InputError, LedgerError, OtherRequestError
 from hetdp.estimators import find as find_method
 from hetdp.sources import Form, Source
-from hetdp.sources.people import normal
+from hetdp.sources.request import normal
 from hetdp.tally.groupby import Table
 from hetdp.tally.tally import Tally
 

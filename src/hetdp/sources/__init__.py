@@ -9,6 +9,8 @@ from __future__ import annotations
 import decimal
 import numbers
 import os
+import re
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
@@ -19,15 +21,15 @@ from numpy.typing import NDArray
 from hetdp.core.domain import Interval
 from hetdp.core.levels import Levels
 from hetdp.errors import InputError
-from hetdp.tally.groupby import merge
+from hetdp.tally.groupby import Grouping, merge
 from hetdp.tally.tally import Tally
 
 from .arrays import Arrays
-from .databases import Database, is_database
-from .people import normal
-from .request import Batch, Form, Request, Tables, shown, table_of, tiers_of
+from .databases import Database
+from .request import Batch, Form, Request, Tables, normal, shown, table_of, tiers_of
 
 if TYPE_CHECKING:
+    from .databases import Postgres, Sqlite
     from .engines import Engine
     from .files import Files
     from .frames import Frame
@@ -37,7 +39,10 @@ __all__ = ["Batch", "Form", "Rows", "Source", "counted", "read", "read_groups", 
 Rows = Literal["one", "average"]
 """How many rows a person may have, and what is done with several."""
 
+_DATABASE = re.compile(r"(postgres(ql)?|sqlite)(\+\w+)?://")
+_CONNECTIONS = {"sqlite3": ("Connection",), "psycopg": ("Connection",), "sqlalchemy": ("Engine", "Connection")}
 _NO_FRAMES = ("builtins", "numpy", "pathlib", "array", "collections")
+_BYTES = 16  # about how many bytes a row has in a file
 _NOBODY = "there is nobody here (n = 0); a mean needs at least one person"
 _AVERAGED = "A person's rows are averaged, so that everybody counts once; ids are compared as exact text."
 _CHECKED = "No id is on two rows: everybody counts once."
@@ -48,7 +53,7 @@ _ROWS = "Assumed: every row is another person."
 class Source:
     """Where the people are and what is asked about them; nothing has been read yet."""
 
-    kind: Arrays | Files | Frame | Engine | Database
+    kind: Arrays | Files | Frame | Engine | Sqlite | Postgres
     asked: Request
 
     @classmethod
@@ -101,8 +106,21 @@ class Source:
         return cls(kind, replace(asked, epsilon=epsilon if isinstance(epsilon, str) else asked.epsilon_of(epsilon)))
 
     def tables(self, interval: Interval | None) -> Tables:
-        """Return the tables of the groups; without `interval` only people are counted and no value is used."""
-        return self.kind.tables(self.asked, interval)
+        """Return the tables of the groups, an empty mapping if there is nobody.
+
+        Without `interval` only people are counted and no value is used. Without ids and groups a row is a person.
+        """
+        if hasattr(self.kind, "tables"):  # an engine, which groups by itself
+            return self.kind.tables(self.asked, interval)
+        if self.asked.texts:
+            from .people import grouped_tables
+
+            return grouped_tables(self.batches(), self.asked, interval)
+        grouping = Grouping(interval, expected=self.size // _BYTES)
+        for batch in self.batches():
+            grouping.add(batch.epsilon, batch.values)
+        table = grouping.table()
+        return {"": table} if table.epsilon.size else {}
 
     def batches(self, *, owner: bool = False) -> Iterator[Batch]:
         """Yield the rows; with `owner` also what `check` may tell the data's owner."""
@@ -117,11 +135,6 @@ class Source:
     def names(self) -> Sequence[str | os.PathLike[str]]:
         """The names of the files, if the rows are in files."""
         return getattr(self.kind, "names", ())
-
-    @property
-    def in_files(self) -> bool:
-        """Whether the rows are in files."""
-        return bool(self.names)
 
     @property
     def size(self) -> int:
@@ -141,7 +154,7 @@ class Source:
 
 def _table(
     origin: Any, query: str | None, watch: Callable[[int, int], None] | None = None, *, named: bool = True
-) -> Files | Frame | Engine | Database | None:
+) -> Files | Frame | Engine | Sqlite | Postgres | None:
     """Decide what a source is: a table of one of these kinds, or None for values in memory.
 
     A list is one of names of files if columns are `named`; one name in it, as the command line gives it, may be the URL
@@ -150,8 +163,8 @@ def _table(
     """
     listed = isinstance(origin, (list, tuple))
     names = [origin] if not listed else list(origin) if named else []
-    if is_database(names[0] if len(names) == 1 else origin):
-        return Database(names[0], query)
+    if _is_database(names[0] if len(names) == 1 else origin):
+        return Database.of(names[0], query)
     if names and all(isinstance(name, (str, os.PathLike)) for name in names):
         from .files import Files
 
@@ -163,6 +176,14 @@ def _table(
 
     frame = opened(origin)
     return None if frame is None else Frame(frame) if is_here(frame) else Engine(frame)
+
+
+def _is_database(origin: Any) -> bool:
+    """Say whether a source is a database: a URL, or an engine or connection of a library that is already imported."""
+    if isinstance(origin, str):
+        return _DATABASE.match(origin) is not None
+    kinds = (getattr(sys.modules.get(module), name, None) for module, names in _CONNECTIONS.items() for name in names)
+    return isinstance(origin, tuple(kind for kind in kinds if isinstance(kind, type)))
 
 
 def read(  # noqa: PLR0913  mirrors the columns of a table
@@ -203,7 +224,7 @@ def read(  # noqa: PLR0913  mirrors the columns of a table
     public_rows
         A second source of the same kind with values that are known publicly; they join with ε = ∞.
     query
-        What to read from a database: a select, or the name of a table. The sums are made by the database.
+        What to read from a database: a select, or the name of a table. PostgreSQL makes the sums itself.
     delimiter, decimal, thousands
         How a delimited file is written; a comma (a tab in .tsv), "." and nothing unless said.
 
@@ -223,17 +244,13 @@ def read(  # noqa: PLR0913  mirrors the columns of a table
 
 def tally(people: Source, interval: Interval, public_rows: Any = None) -> Tally:
     """Return the tally of a source and of the rows that are public."""
-    return _tallies(people, interval, public_rows, [""])[""]
+    return read_groups(people, interval, groups=[""], public_rows=public_rows)[""]
 
 
 def read_groups(
     people: Source, interval: Interval, *, groups: Sequence[str] | None = None, public_rows: Any = None
 ) -> dict[str, Tally]:
     """Return a tally for each group: those named, which may be empty, or those that are there, in order of name."""
-    return _tallies(people, interval, public_rows, groups)
-
-
-def _tallies(people: Source, interval: Interval, public_rows: Any, groups: Sequence[str] | None) -> dict[str, Tally]:
     found = people.tables(interval)
     if not found:
         raise InputError(_NOBODY)
@@ -247,7 +264,7 @@ def _tallies(people: Source, interval: Interval, public_rows: Any, groups: Seque
         notes = (*notes, f"{rows:,} rows that are known publicly were added with ε = ∞.")
     named = list(dict.fromkeys(map(normal, groups))) if groups is not None else sorted(found)
     if unknown := sorted(found.keys() - set(named)):
-        example = "" if people.in_files else f", such as {shown(unknown[0])}"
+        example = "" if people.names else f", such as {shown(unknown[0])}"
         raise InputError(f"{len(unknown):,} groups are not in the list of groups{example}; add them")
     nobody = table_of([0.0], [0], [0])  # a group without people: nobody at ε = 0
     return {g: Tally(found.get(g, nobody), interval, people.asked.tier_names, notes) for g in named}
@@ -289,7 +306,7 @@ def counted(people: Source) -> Levels:
 
 def records(people: Source, method: str) -> tuple[NDArray[Any], NDArray[np.float64]]:
     """Return everybody's value and ε as arrays, for a method that needs them one by one; from memory only."""
-    if people.in_files or isinstance(people.kind, Database):
+    if people.names or isinstance(people.kind, Database):
         raise InputError(f"{method} keeps people one by one and works on data in memory only; load the table first")
     if people.asked.person is not None:
         raise InputError(f"{method} keeps people one by one; average each person's rows first")

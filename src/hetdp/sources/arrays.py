@@ -5,7 +5,7 @@ from __future__ import annotations
 import decimal
 import math
 import numbers
-from collections.abc import Iterable, Iterator, Mapping, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +16,6 @@ from hetdp.core.domain import epsilon_of, is_missing, loose_value_of
 from hetdp.core.levels import epsilon_array
 from hetdp.errors import InputError
 
-from .people import RowSource
 from .request import Batch, Request
 
 if TYPE_CHECKING:
@@ -26,7 +25,7 @@ _REFUSED = {"c": "complex numbers", "S": "bytes", "M": "dates", "m": "time spans
 
 
 @dataclass(frozen=True, eq=False)
-class Arrays(RowSource):
+class Arrays:
     """Sequences of one length: the values, everybody's ε (or one for all), and who each value is about."""
 
     values: Any
@@ -52,6 +51,9 @@ class Arrays(RowSource):
         if levels.size:
             yield Batch(values, levels, missing=missing, texts=texts)
 
+    def check(self, request: Request) -> None:
+        """Find nothing wrong: an array has no names and no header."""
+
     def _levels(self, request: Request, n: int) -> NDArray[np.float64]:
         epsilon = self.epsilon
         if isinstance(epsilon, (numbers.Real, decimal.Decimal)):
@@ -70,7 +72,31 @@ def _misaligned(one: Any, other: Any) -> bool:
     return len(ours) != len(theirs) or not (ours == theirs).all()
 
 
-def value_array(values: Any, *, owner: bool = False) -> tuple[NDArray[Any], NDArray[np.bool_] | None]:
+def columns_batch(
+    columns: Mapping[str, Any],
+    places: range,
+    request: Request,
+    *,
+    owner: bool,
+    read: Callable[[Any], float] = loose_value_of,
+) -> Batch:
+    """Return the batch of columns that are numpy arrays or sequences of Python's objects."""
+    if not isinstance(request.epsilon, str):
+        levels = np.full(len(places), request.epsilon)
+    else:
+        cells = columns[request.epsilon]
+        by_cell = request.tiers or not isinstance(cells, np.ndarray) or cells.dtype.kind == "O"
+        levels = level_array(cells, request, " in row", places[0]) if by_cell else epsilon_array(cells)
+    texts = {name: text_series(columns[name], name) for name in request.texts}
+    if request.value is None:
+        return Batch(None, levels, "row", texts=texts)
+    values, missing = value_array(columns[request.value], owner=owner, read=read)
+    return Batch(values, levels, "row", missing, np.array(places) if owner else None, texts=texts)
+
+
+def value_array(
+    values: Any, *, owner: bool = False, read: Callable[[Any], float] = loose_value_of
+) -> tuple[NDArray[Any], NDArray[np.bool_] | None]:
     """Return the values as an array of numbers, NaN where a cell cannot be read, and what is missing (for the owner).
 
     Only the form of the input (its type, dtype, dimensions) can raise; no single cell can. A list is
@@ -92,18 +118,20 @@ def value_array(values: Any, *, owner: bool = False) -> tuple[NDArray[Any], NDAr
             return array, np.isnan(array) if owner and array.dtype.kind == "f" else None
         cells = array.tolist()
     missing = np.array([is_missing(cell) for cell in cells], dtype=bool) if owner else None
-    return np.array([loose_value_of(cell) for cell in cells], dtype=np.float64), missing
+    return np.array([read(cell) for cell in cells], dtype=np.float64), missing
 
 
 def level_array(cells: Iterable[Any], request: Request, place: str, first: int = 0) -> NDArray[np.float64]:
-    """Return everybody's ε, read cell by cell; a text is read once, however many people have it."""
-    read: dict[str, float] = {}
+    """Return everybody's ε, read cell by cell; a text or a double is read once, however many people have it."""
+    read: dict[str | float, float] = {}
     levels: list[float] = []
     for i, cell in enumerate(cells, first):
-        level = read.get(cell) if isinstance(cell, str) else None
+        level = read.get(cell) if isinstance(cell, (str, float)) else None
+        if cell is None:
+            raise InputError(f"epsilon is missing{place} {i}; everybody needs one (0 leaves a person out)")
         if level is None:
             level = request.epsilon_of(cell, f"{place} {i}")
-            if isinstance(cell, str):
+            if isinstance(cell, (str, float)):
                 read[cell] = level
         levels.append(level)
     return np.array(levels, dtype=np.float64)

@@ -1,6 +1,8 @@
-"""PostgreSQL and SQLite. The database groups, in one snapshot that only reads; only the table of levels leaves it.
+"""PostgreSQL and SQLite: one query, in one snapshot that only reads.
 
-A query is the caller's own: it must not drop, filter or fail on rows by their values, which no reader of it could see.
+PostgreSQL groups by itself, and only the table of levels leaves it. SQLite runs in this process, so its rows are read
+here like those of a file. A query is the caller's own: it must not drop, filter or fail on rows by their values, which
+no reader of it could see.
 
 Whatever a driver raises may quote a private cell, so none of it is passed on: `told` runs everything that touches a
 driver and raises one of a few fixed sentences, outside the handler, so that not even the chain of exceptions holds it.
@@ -13,7 +15,6 @@ from __future__ import annotations
 import re
 import sqlite3
 import sys
-import unicodedata
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
@@ -21,20 +22,18 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-from hetdp.core.domain import BAD_ID, LONGEST_ID, NOT_IN_ID, Interval, value_of
-from hetdp.core.levels import LIMIT, MOST_PEOPLE
+from hetdp.core.domain import Interval, value_of
 from hetdp.errors import InputError
 
 from . import sql
-from .request import Batch, Request, Tables, several, tables_of
+from .arrays import columns_batch
+from .request import Batch, Request, Tables, engine_tables
 
 T = TypeVar("T")
 
-_POSTGRES = re.compile(r"postgres(?:ql)?(?:\+\w+)?://")
-_SQLITE = re.compile(r"sqlite(?:\+\w+)?://")
-_TYPES = {"sqlite3": ("Connection",), "psycopg": ("Connection",), "sqlalchemy": ("Engine", "Connection")}
 _DRIVERS = ("postgresql+psycopg", "postgresql+psycopg2", "sqlite+pysqlite")
 _OLDEST = 14
+_ROWS = 2**18  # rows of SQLite that are read at a time
 _IDLE = 0
 
 _STATES = {
@@ -70,18 +69,6 @@ _FAILED = "the database could not run the query; try it in the database's own sh
 _NUMBERED = re.compile(r":\d+$")  # SQLite numbers the columns of one name
 
 
-def is_database(source: Any) -> bool:
-    """Say whether a source is a database: a URL, or an engine or connection of a library that is already imported.
-
-    >>> is_database("sqlite:///people.db"), is_database("people.db")
-    (True, False)
-    """
-    if isinstance(source, str):
-        return bool(_POSTGRES.match(source) or _SQLITE.match(source))
-    kinds = (getattr(sys.modules.get(module), name, None) for module, names in _TYPES.items() for name in names)
-    return isinstance(source, tuple(kind for kind in kinds if isinstance(kind, type)))
-
-
 @dataclass(frozen=True, eq=False)
 class Database:
     """A database and what to read from it.
@@ -93,115 +80,94 @@ class Database:
         connection of sqlite3 or psycopg.
     query
         One select, or the name of a table.
-
-    >>> people = sqlite3.connect(":memory:")
-    >>> _ = people.executescript("create table people (age, eps); insert into people values (25, 0.1), (50, 0.1)")
-    >>> Database(people, "people").tables(Request("age", "eps"), Interval(0, 100))[""].total[:, 0] / 2**20
-    array([0.75])
     """
 
     origin: Any
     query: str | None
 
-    def batches(self, _request: Request, **_: bool) -> Iterator[Batch]:
-        """Refuse: the rows stay in the database."""
-        raise InputError("this needs the rows themselves; a database hands over sums only: export a file first")
+    @staticmethod
+    def of(origin: Any, query: str | None) -> Sqlite | Postgres:
+        """Return the database of a URL, an engine or a connection."""
+        dialect = origin if isinstance(origin, str) else getattr(getattr(origin, "dialect", None), "name", "")
+        lite = isinstance(origin, sqlite3.Connection) or dialect.startswith("sqlite")
+        return Sqlite(origin, query) if lite else Postgres(origin, query)
 
     def check(self, request: Request) -> None:
         """Find nothing wrong without a connection."""
 
-    def tables(self, request: Request, interval: Interval | None) -> Tables:
-        """Return the tables of the groups, an empty mapping if there is nobody; without `interval` no value is read."""
+    @contextmanager
+    def _opened(self, snapshot: Any, request: Request) -> Iterator[tuple[Any, str, dict[str, Any]]]:
+        """Yield a cursor in a snapshot, the query as one select, and its columns with the codes of their types.
+
+        A column that is not there, or there twice, is an error.
+        """
         if self.query is None:
             raise InputError("a database needs a query: query='select income, eps from people'")
         select = sql.selection(self.query)
-        with session(self.origin, interval) as opened:
-            parts = opened.parts(select, request, interval)
-            rows, key = _levels(opened, parts)
-        return tables_of(_sound(rows, request), request, rounded=key.rounded)
+        with _connection(self.origin) as connection, snapshot(connection) as cursor:
+            told(lambda: cursor.execute(f"select * from (\n{select}\n) as q limit 0"))
+            names = [column[0] for column in cursor.description]
+            for name in request.columns:
+                if name not in names:
+                    raise InputError(f"the query has no column {name!r}; its columns are {', '.join(map(repr, names))}")
+                alike = [other for other in names if _NUMBERED.sub("", other).casefold() == name.casefold()]
+                if len(alike) > 1:
+                    raise InputError(
+                        f"the query has the columns {', '.join(map(repr, alike))}; rename one, they are too alike"
+                    )
+            yield cursor, select, {column[0]: column[1] for column in cursor.description}
 
 
-def _levels(opened: Session, parts: sql.Parts) -> tuple[list[tuple[Any, ...]], sql.Key]:
-    """Return the rows of the group-by, by the first key whose levels are not too many.
+class Sqlite(Database):
+    """A database of SQLite. Each cell has a type of its own, and is read as a cell of a text file is.
 
-    Which statements run depends on the levels of ε alone. The probe sees rows of the same snapshot, so after it
-    no rows can only mean too many levels.
+    >>> people = sqlite3.connect(":memory:")
+    >>> _ = people.executescript("create table people (age, eps); insert into people values (25, 0.1), (50, '0.1')")
+    >>> [(batch.values, batch.epsilon) for batch in Sqlite(people, "people").batches(Request("age", "eps"))]
+    [(array([25., 50.]), array([0.1, 0.1]))]
     """
-    if parts.epsilon is None:
-        return opened.run(parts.statement(sql.Key())), sql.Key()
-    for key in parts.keys:
-        if key.limited == "true":
-            ((levels,),) = opened.run(parts.probe(key))
-            if not levels:
-                return [], key
-            if levels > LIMIT:
-                continue
-        if rows := opened.run(parts.statement(key)):
-            return rows, key
-    raise InputError(
-        f"the epsilon column holds more than {LIMIT:,} different texts; cast it to a number in the query: "
-        "cast(… as double precision)"
-    )
 
-
-def _sound(rows: list[tuple[Any, ...]], request: Request) -> Iterator[tuple[str, Any, int, int]]:
-    """Yield (group, ε, people, sum) of each level, once nothing is wrong with the people; all of that is public."""
-    if sum(row[4] or 0 for row in rows) > MOST_PEOPLE:
-        raise InputError(f"at most {MOST_PEOPLE:,} rows fit in one tally; release in parts")
-    if any(row[5] for row in rows):
-        raise InputError(f"an id is missing, or {BAD_ID}")
-    if any(row[0] is None for row in rows):
-        raise InputError(f"the group is missing in at least one row of column {request.by!r}; every row needs one")
-    for i, what in enumerate(sql.FAULTS.values()):
-        hurt = [(row[6 + 2 * i], row[7 + 2 * i]) for row in rows if row[6 + 2 * i]]
-        if hurt and not (what == "rows" and request.several):
-            raise several(what, sum(people for people, _ in hurt), min(who for _, who in hurt))
-    for group, level, people, total, *_ in rows:
-        yield group, level, int(people), int(total or 0)
-
-
-@dataclass(frozen=True)
-class Session:
-    """An open snapshot; SQLite gets the `numbers` of a statement as parameters."""
-
-    cursor: Any
-    numbers: dict[str, float] | None = None
-
-    def run(self, statement: str) -> list[tuple[Any, ...]]:
-        """Return the rows of a statement, if it has any."""
-        return told(lambda: self.cursor.fetchall() if self._execute(statement).description else [])
-
-    def _execute(self, statement: str) -> Any:
-        if self.numbers is None:
-            self.cursor.execute(statement)  # without parameters a driver leaves % alone
-        else:
-            self.cursor.execute(statement, self.numbers)
-        return self.cursor
-
-    def parts(self, query: str, request: Request, interval: Interval | None) -> sql.Parts:
-        """Return the expressions of this dialect; a column that is not there, or there twice, is an error."""
-        found = told(lambda: self._execute(f"select * from (\n{query}\n) as q limit 0").description)
-        names = [column[0] for column in found]
-        for name in request.columns:
-            if name not in names:
-                raise InputError(f"the query has no column {name!r}; its columns are {', '.join(map(repr, names))}")
-            alike = [other for other in names if _NUMBERED.sub("", other).casefold() == name.casefold()]
-            if len(alike) > 1:
-                raise InputError(
-                    f"the query has the columns {', '.join(map(repr, alike))}; rename one, they are too alike"
+    def batches(self, request: Request, *, owner: bool = False) -> Iterator[Batch]:
+        """Yield the rows of the query. All are read before the first is yielded, so that no transaction stays open."""
+        batches: list[Batch] = []
+        with self._opened(_sqlite, request) as (cursor, select, _):
+            columns, first = ", ".join(map(sql.quoted, request.columns)) or "1", 0
+            told(lambda: cursor.execute(f"select {columns} from (\n{select}\n) as q"))
+            while rows := told(partial(cursor.fetchmany, _ROWS)):
+                cells = dict(zip(request.columns, zip(*rows, strict=True), strict=bool(request.columns)))
+                batches.append(
+                    columns_batch(cells, range(first, first + len(rows)), request, owner=owner, read=value_of)
                 )
-        if self.numbers is not None:
-            return sql.sqlite(query, request, interval)
-        return sql.postgres(query, request, self._types({column[0]: column[1] for column in found}), interval)
+                first += len(rows)
+        yield from batches
 
-    def _types(self, codes: dict[str, Any]) -> dict[str, str]:
-        """Return PostgreSQL's names of types; an enum, which has a name of its own, is called that."""
-        wanted = ", ".join(str(int(code)) for code in {0, *codes.values()})
-        rows = self.run(
-            f"select oid::int8, typname::text, typtype = 'e' from pg_catalog.pg_type where oid in ({wanted})"
-        )
-        names = {oid: "enum" if enum else name for oid, name, enum in rows}
-        return {column: names[code] for column, code in codes.items()}
+
+class Postgres(Database):
+    """A database of PostgreSQL, which groups by itself."""
+
+    def batches(self, _request: Request, **_: bool) -> Iterator[Batch]:
+        """Refuse: the rows stay in the database."""
+        raise InputError("this needs the rows themselves; PostgreSQL hands over sums only: export a file first")
+
+    def tables(self, request: Request, interval: Interval | None) -> Tables:
+        """Return the tables of the groups, an empty mapping if there is nobody; without `interval` no value is read."""
+        with self._opened(_postgres, request) as (cursor, select, codes):
+            run = partial(_run, cursor)
+            return engine_tables(sql.LevelTable(run, select, request, _kinds(run, codes), interval), request)
+
+
+def _run(cursor: Any, statement: str) -> list[tuple[Any, ...]]:
+    """Return the rows of a statement, if it has any."""
+    told(lambda: cursor.execute(statement))  # without parameters a driver leaves % alone
+    return told(cursor.fetchall) if cursor.description else []
+
+
+def _kinds(run: sql.Run, codes: dict[str, Any]) -> dict[str, str]:
+    """Return PostgreSQL's names of types; an enum, which has a name of its own, is called that."""
+    wanted = ", ".join(str(int(code)) for code in {0, *codes.values()})
+    rows = run(f"select oid::int8, typname::text, typtype = 'e' from pg_catalog.pg_type where oid in ({wanted})")
+    names = {oid: "enum" if enum else name for oid, name, enum in rows}
+    return {column: names[code] for column, code in codes.items()}
 
 
 def told(call: Callable[[], T], instead: str | None = None) -> T:
@@ -222,20 +188,11 @@ def _sentence(error: Exception) -> str:
 
 
 @contextmanager
-def session(source: Any, interval: Interval | None) -> Iterator[Session]:
-    """Yield a snapshot of the database that a URL, an engine or a connection leads to; leave everything as it was."""
-    with _connection(source) as connection:
-        lite = isinstance(connection, sqlite3.Connection)
-        with _sqlite(connection, interval) if lite else _postgres(connection) as opened:
-            yield opened
-
-
-@contextmanager
 def _connection(source: Any) -> Iterator[Any]:
     """Yield the driver's own connection; one that was opened here is closed at the end."""
     if isinstance(source, str):
-        connect = _connect_postgres if _POSTGRES.match(source) else _connect_sqlite
-        with closing(connect(source)) as connection:
+        connect = _connect_postgres if source.startswith("postgres") else _connect_sqlite
+        with closing(connect(source.partition("://")[2])) as connection:
             yield connection
     elif hasattr(source, "raw_connection"):
         with closing(told(source.raw_connection)) as pooled:
@@ -253,16 +210,16 @@ def _driver(source: Any, pooled: Any) -> Any:
     return pooled.driver_connection
 
 
-def _connect_postgres(url: str) -> Any:
+def _connect_postgres(place: str) -> Any:
     try:
         import psycopg
     except ImportError:
         raise InputError("PostgreSQL needs psycopg; install it: pip install 'hetdp[postgres]'") from None
-    return told(lambda: psycopg.connect(_POSTGRES.sub("postgresql://", url, count=1)), _UNREACHED)
+    return told(lambda: psycopg.connect(f"postgresql://{place}"), _UNREACHED)
 
 
-def _connect_sqlite(url: str) -> sqlite3.Connection:
-    name = _SQLITE.sub("", url, count=1).removeprefix("/")
+def _connect_sqlite(place: str) -> sqlite3.Connection:
+    name = place.removeprefix("/")
     if not name or name.startswith(":memory:") or "?" in name:
         raise InputError("a SQLite URL names a file: sqlite:///people.db, or sqlite:////absolute/people.db")
     path = Path(name)
@@ -274,28 +231,29 @@ def _connect_sqlite(url: str) -> sqlite3.Connection:
 
 
 @contextmanager
-def _postgres(connection: Any) -> Iterator[Session]:
-    """Yield a transaction that only reads and sees one snapshot, and roll it back."""
+def _postgres(connection: Any) -> Iterator[Any]:
+    """Yield a cursor in a transaction that only reads and sees one snapshot, and roll it back."""
     if connection.info.transaction_status != _IDLE:
         raise InputError("the connection is closed or in the middle of a transaction; commit or roll back first")
-    opened = Session(told(lambda: _cursor(connection)))
+    cursor = told(lambda: _cursor(connection))
     try:
         if connection.autocommit:
-            opened.run("begin")
-        opened.run("set transaction isolation level repeatable read, read only")
-        opened.run("set local extra_float_digits = 3")
-        opened.run("set local client_encoding = 'UTF8'")
-        ((version, encoding),) = opened.run(
-            "select current_setting('server_version_num')::int / 10000, current_setting('server_encoding')"
+            _run(cursor, "begin")
+        _run(cursor, "set transaction isolation level repeatable read, read only")
+        _run(cursor, "set local extra_float_digits = 3")
+        _run(cursor, "set local client_encoding = 'UTF8'")
+        ((version, encoding),) = _run(
+            cursor, "select current_setting('server_version_num')::int / 10000, current_setting('server_encoding')"
         )
         if version < _OLDEST or encoding != "UTF8":
             raise InputError(
                 f"PostgreSQL {_OLDEST} or later with a database in UTF8 is needed "
                 f"(got {version} and {encoding}); export a file instead"
             )
-        yield opened
+        yield cursor
     finally:
-        _quietly(connection.rollback)
+        with suppress(Exception):  # the connection is lost; what matters has been said already
+            connection.rollback()
 
 
 def _cursor(connection: Any) -> Any:
@@ -306,37 +264,21 @@ def _cursor(connection: Any) -> Any:
 
 
 @contextmanager
-def _sqlite(connection: sqlite3.Connection, interval: Interval | None) -> Iterator[Session]:
-    """Yield a read transaction, the caller's own if any; the connection stays as it was, but for three functions."""
+def _sqlite(connection: sqlite3.Connection) -> Iterator[sqlite3.Cursor]:
+    """Yield a cursor in a read transaction, the caller's own if any; the connection stays as it was."""
     cursor = told(connection.cursor)
     cursor.row_factory = None
-    opened = Session(cursor, sql.numbers(interval))
-    ((locked,),), ((encoding,),) = opened.run("pragma query_only"), opened.run("pragma encoding")
+    ((locked,),) = _run(cursor, "pragma query_only")
     mine = not connection.in_transaction
-    factory, connection.text_factory = connection.text_factory, str
+    factory, connection.text_factory = connection.text_factory, lambda text: text.decode("utf-8", "replace")
     try:
-        for name, function in _functions(encoding).items():
-            told(partial(connection.create_function, name, 1, function, deterministic=True))
-        opened.run("pragma query_only = on")
+        _run(cursor, "pragma query_only = on")
         if mine:
-            opened.run("begin")
-        yield opened
+            _run(cursor, "begin")
+        yield cursor
     finally:
-        if mine:
-            _quietly(connection.rollback)
-        _quietly(partial(cursor.execute, f"pragma query_only = {int(locked)}"))
+        with suppress(Exception):  # as above
+            if mine:
+                connection.rollback()
+            cursor.execute(f"pragma query_only = {int(locked)}")
         connection.text_factory = factory
-
-
-def _functions(encoding: str) -> dict[str, Callable[[Any], Any]]:
-    """Return what SQLite cannot do itself: read a number from text, normalise a text, find odd characters."""
-    return {
-        "hetdp_value": lambda cell: value_of(cell.decode(encoding, "replace")),
-        "hetdp_text": lambda cell: unicodedata.normalize("NFC", cell),
-        "hetdp_odd": lambda cell: len(cell) > LONGEST_ID or bool(re.search(NOT_IN_ID, cell)),
-    }
-
-
-def _quietly(call: Callable[[], Any]) -> None:
-    with suppress(Exception):  # the connection is lost; what matters has been said already
-        call()

@@ -37,7 +37,7 @@ from .frames import batch_of
 from .request import Batch, Request
 
 if TYPE_CHECKING:
-    from .files import Text, Watch
+    from .files import Text
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -45,24 +45,20 @@ Result = TypeVar("Result")
 _FEED, _QUOTE, _RETURN = 10, 34, 13
 
 
-def batches(text: Text, request: Request, *, owner: bool, watch: Watch) -> Iterator[Batch]:
+def batches(text: Text, request: Request, *, owner: bool) -> Iterator[Batch]:
     """Yield the people of a delimited file, some megabytes at a time."""
-    layout, rows = check(text, request), 0
+    layout = check(text, request)
     texts = [place for name, place in zip(request.columns, layout.places, strict=True) if name in request.texts]
     quotes = layout.value is None or all(place < layout.value for place in texts)
 
-    def work(part: tuple[bytes, int, int]) -> tuple[Batch | None, int]:
-        block, line, consumed = part
-        cells, lines, odd = layout.cells(block, line)
+    def work(part: tuple[bytes, int]) -> Batch | None:
+        cells, lines, odd = layout.cells(*part)
         if not cells.height:
-            return None, consumed
-        return batch_of(cells, lines, request, path=layout.path, odd=odd, owner=owner), consumed
+            return None
+        batch = batch_of(cells, lines, request, path=layout.path, odd=odd, owner=owner)
+        return replace(batch, quotes=quotes)
 
-    for batch, consumed in in_order(work, _numbered(text)):
-        if batch is not None:
-            rows += batch.epsilon.size
-            yield batch if quotes else replace(batch, quotes=False)
-        watch(rows, consumed)
+    yield from filter(None, in_order(work, _numbered(text)))
 
 
 def check(text: Text, request: Request) -> Layout:
@@ -96,11 +92,11 @@ def _find(columns: list[str], name: str, path: Path) -> int:
     raise InputError(f"{path} has no column {name!r}{hint}")
 
 
-def _numbered(text: Text) -> Iterator[tuple[bytes, int, int]]:
-    """Yield blocks, each with the number of its first line and the bytes read so far."""
+def _numbered(text: Text) -> Iterator[tuple[bytes, int]]:
+    """Yield blocks, each with the number of its first line."""
     line = 2
     for block in text.blocks():
-        yield block, line, text.consumed
+        yield block, line
         line += int(np.count_nonzero(np.frombuffer(block, np.uint8) == _FEED))
 
 

@@ -23,7 +23,6 @@ import polars as pl
 from hetdp.errors import InputError
 
 from . import delimited, frames, ndjson
-from .people import RowSource
 from .request import Batch, Request
 
 Names = Sequence[str | os.PathLike[str]]
@@ -45,12 +44,10 @@ _REFUSED = {
 }
 _COLUMNAR = {b"PAR1": "Parquet", b"ARROW1": "an Arrow file", b"\xff\xff\xff\xff": "an Arrow stream"}
 _GZIP, _ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
-_BYTES = 16
-"""About how many bytes a row has in a file."""
 
 
 @dataclass(frozen=True)
-class Files(RowSource):
+class Files:
     """The names of files that are one table, patterns among them.
 
     `watch` is called after every batch with the rows and the bytes read so far, of `size` bytes.
@@ -61,18 +58,15 @@ class Files(RowSource):
 
     def batches(self, request: Request, *, owner: bool = False) -> Iterator[Batch]:
         """Yield the people of all files, in order; a kind is told by first bytes, not by a name."""
+        watch = self.watch or (lambda _rows, _bytes: None)
         rows = done = 0
         for path in self.paths():
-
-            def seen(more: int, read: int, rows: int = rows, done: int = done) -> None:
-                if self.watch is not None:
-                    self.watch(rows + more, done + read)
-
-            for batch in _one(path, request, owner=owner, watch=seen):
+            for batch, consumed in _one(path, request, owner=owner):
                 rows += batch.epsilon.size
+                watch(rows, done + consumed)
                 yield batch
             done += path.stat().st_size
-            seen(0, 0, rows, done)
+            watch(rows, done)
 
     def check(self, request: Request) -> None:
         """Raise for what is wrong with the names, the header or the types of a table in files; no row is read."""
@@ -83,10 +77,6 @@ class Files(RowSource):
     def size(self) -> int:
         """The bytes of all files, as they are on the disk."""
         return sum(path.stat().st_size for path in self.paths())
-
-    def expected(self) -> int:
-        """Return about how many rows there are, by the bytes."""
-        return self.size // _BYTES
 
     def paths(self) -> list[Path]:
         """Return the files that are named, patterns expanded, each checked; a file that comes twice is an error."""
@@ -133,8 +123,8 @@ def _local(path: Path) -> Path:
     return path
 
 
-def _one(path: Path, request: Request, *, rows: bool = True, **options: Any) -> Iterator[Batch]:
-    """Yield the people of one file; without `rows` check what can be checked before the first of them.
+def _one(path: Path, request: Request, *, rows: bool = True, owner: bool = False) -> Iterator[tuple[Batch, int]]:
+    """Yield the people of one file and the bytes read so far; without `rows` check what can be checked before them.
 
     What a reader says may quote what it read. Our own error is raised outside the handler, so that not even the chain
     of exceptions holds the reader's words.
@@ -144,7 +134,8 @@ def _one(path: Path, request: Request, *, rows: bool = True, **options: Any) -> 
         kind, reader = _kind(text)
         try:
             if rows:
-                yield from reader.batches(text, request, **options)
+                for batch in reader.batches(text, request, owner=owner):
+                    yield batch, text.consumed
             else:
                 reader.check(text, request)
         except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError):
@@ -207,6 +198,7 @@ class Text:
                 from backports import zstd
             self._file = zstd.ZstdFile(self._raw)
             self._errors = (OSError, EOFError, zstd.ZstdError)
+        self.consumed = 0  # bytes of the file, as it is on the disk
         self._kept = b""
         self._out = 0
         self._carriage = False
@@ -217,11 +209,6 @@ class Text:
     def __exit__(self, *_: object) -> None:
         self._file.close()
         self._raw.close()
-
-    @property
-    def consumed(self) -> int:
-        """The bytes of the file, as it is on the disk, that were read."""
-        return self._raw.tell()
 
     def head(self) -> bytes:
         """Return how the text begins, and keep it for later."""
@@ -267,6 +254,7 @@ class Text:
         if data is None:
             raise InputError(f"{self.path} is unreadable; the file may be damaged or cut short")
         self._out += len(data)
+        self.consumed = self._raw.tell()
         if self._file is not self._raw and self._out > max(MOST_AT_ONCE, RATIO * self.consumed):
             raise InputError(
                 f"{self.path} expands to more than {RATIO:,} times its size; decompress it first if this is meant"

@@ -22,19 +22,18 @@ from numpy.typing import NDArray
 from polars.selectors import by_dtype, by_name
 
 from hetdp.core.domain import BLANKS, LONGEST, MISSING, TRUTH, grouped
-from hetdp.core.levels import epsilon_array
 from hetdp.errors import InputError
 
-from .arrays import level_array, text_series, value_array
-from .people import RowSource
+from .arrays import columns_batch, level_array, text_series, value_array
 from .request import Batch, Form, Request
 
 if TYPE_CHECKING:
-    from .files import Text, Watch
+    from .files import Text
 
 Places = Sequence[int] | NDArray[np.int64]
 """Where the rows are in their source."""
 Table = TypeVar("Table", pl.DataFrame, pl.LazyFrame)
+Result = TypeVar("Result")
 
 ROWS = 2**18
 """Rows of a lazy frame or a columnar file that are read at a time."""
@@ -63,7 +62,7 @@ def is_here(frame: Any) -> bool:
 
 
 @dataclass(frozen=True, eq=False)
-class Frame(RowSource):
+class Frame:
     """A frame that narwhals has opened: in memory, or a lazy Polars frame."""
 
     frame: Any
@@ -73,7 +72,9 @@ class Frame(RowSource):
         frame = self.check(request)
         if not frame.implementation.is_polars():
             if len(frame):
-                yield _arrays_batch(frame, request, owner=owner)
+                columns = {name: _column(frame[name]) for name in request.columns}
+                columns |= {name: frame[name].to_list() for name in request.texts}
+                yield columns_batch(columns, range(len(frame)), request, owner=owner)
             return
         table = frame.to_native().select(by_name(*request.columns))
         if isinstance(table, pl.LazyFrame):
@@ -85,17 +86,10 @@ class Frame(RowSource):
         """Return the frame; raise if a column is not there or has the wrong type. No row is read."""
         frame = self.frame
         if frame.implementation.is_polars() or frame.implementation.is_pyarrow():
-            table = None
-            try:
-                native = frame.to_native()
-                table = plain_types(native if frame.implementation.is_polars() else pl.DataFrame(_known(native)))
-            except InputError:
-                raise
-            except (Exception, pl.exceptions.PanicException):  # noqa: BLE001, S110  a broken query may quote a cell
-                pass
-            if table is None:
-                raise InputError("the columns of the frame cannot be read; cast them to plain types first")
-            frame = nw.from_native(table)
+            frame = told(
+                lambda: nw.from_native(plain_types(_polars(frame))),
+                "the columns of the frame cannot be read; cast them to plain types first",
+            )
         check_columns(frame, request)
         return frame
 
@@ -105,14 +99,32 @@ def plain_types(table: Table) -> Table:
     return table.with_columns(by_dtype(pl.Null).cast(pl.Float64))
 
 
-def _known(table: Any) -> Any:
-    """Return a PyArrow table if Polars knows the types of its columns; where it does not, it may panic."""
+def told(call: Callable[[], Result], sentence: str) -> Result:
+    """Return what a call returns, or raise a fixed sentence.
+
+    What a library says may quote a private cell. It is not passed on, and our own error is raised outside the handler,
+    so that not even the chain of exceptions holds it; the same is done everywhere in `sources`.
+    """
+    try:
+        return call()
+    except InputError:
+        raise
+    except (Exception, pl.exceptions.PanicException):  # noqa: BLE001, S110  a lazy frame may be broken in any way
+        pass
+    raise InputError(sentence)
+
+
+def _polars(frame: Any) -> Any:
+    """Return a Polars frame, or a PyArrow table as one if Polars knows its types; where it does not, it may panic."""
+    table = frame.to_native()
+    if frame.implementation.is_polars():
+        return table
     for field in table.schema:
         if str(field.type).startswith("decimal256"):
             raise InputError(
                 f"the column {field.name!r} is a {field.type}, which is wider than any number here; cast it to float64"
             )
-    return table
+    return pl.DataFrame(table)
 
 
 def check_columns(frame: Any, request: Request, path: Path | None = None, *, in_engine: bool = False) -> None:
@@ -120,7 +132,8 @@ def check_columns(frame: Any, request: Request, path: Path | None = None, *, in_
 
     An engine groups by itself and cannot read Python's objects, nor numbers from text.
     """
-    schema, where = _schema(frame), path or "the frame"
+    broken = "the columns of the frame cannot be found out; is the query behind it sound?"
+    schema, where = told(lambda: dict(frame.collect_schema()), broken), path or "the frame"
     for name in request.columns:
         if name not in schema:
             raise InputError(f"{where} has no column {name!r}; its columns are {', '.join(map(repr, schema))}")
@@ -147,44 +160,15 @@ def check_columns(frame: Any, request: Request, path: Path | None = None, *, in_
         need(lambda k: k.is_integer() or isinstance(k, texts), "column", name, whole, "cast it to text first")
 
 
-def _schema(frame: nw.DataFrame[Any] | nw.LazyFrame[Any]) -> dict[str, Any]:
-    try:
-        return dict(frame.collect_schema())
-    except Exception:  # noqa: BLE001, S110  a lazy frame may be broken in any way, and say so with a cell of its data
-        pass
-    raise InputError("the columns of the frame cannot be found out; is the query behind it sound?")
+def _column(column: nw.Series[Any]) -> NDArray[Any]:
+    """Return a column of a pandas frame or one like it; a nullable column of booleans would be one of objects."""
+    return (column.cast(nw.Float64) if isinstance(column.dtype, nw.Boolean) else column).to_numpy()
 
 
-def _arrays_batch(frame: nw.DataFrame[Any], request: Request, *, owner: bool) -> Batch:
-    """Return the batch of a pandas frame or one like it."""
-    if isinstance(request.epsilon, str):
-        cells = frame[request.epsilon].to_numpy()
-        by_cell = request.tiers or cells.dtype.kind == "O"
-        levels = level_array(cells.tolist(), request, " in row") if by_cell else epsilon_array(cells)
-    else:
-        levels = np.full(len(frame), request.epsilon)
-    texts = {name: text_series(frame[name].to_list(), name) for name in request.texts}
-    if request.value is None:
-        return Batch(None, levels, "row", texts=texts)
-    column = frame[request.value]
-    numbers_of = column.cast(nw.Float64) if isinstance(column.dtype, nw.Boolean) else column
-    values, missing = value_array(numbers_of.to_numpy(), owner=owner)
-    return Batch(values, levels, "row", missing, np.arange(len(frame)) if owner else None, texts=texts)
-
-
-def streamed(
-    scan: pl.LazyFrame,
-    request: Request,
-    *,
-    path: Path | None = None,
-    owner: bool = False,
-    watch: Callable[[int, int], None] | None = None,
-) -> Iterator[Batch]:
-    """Yield the rows of a lazy Polars frame, or of the file that it scans, as they come.
-
-    `watch` is told how many rows there are so far, and how many in all.
-    """
+def streamed(scan: pl.LazyFrame, request: Request, *, owner: bool, text: Text | None = None) -> Iterator[Batch]:
+    """Yield the rows of a lazy Polars frame, or of the file that it scans, as they come."""
     parts: Any = None
+    path = None if text is None else text.path
     row, rows, first = 0, -1, 0 if path is None else 1  # in a file people count from 1
     try:
         rows = scan.select(pl.len()).collect(engine="streaming").item()
@@ -194,8 +178,8 @@ def streamed(
                 places = range(first + row, first + row + part.height)
                 yield batch_of(part, places, request, path=path, owner=owner)
             row += part.height
-            if watch is not None:
-                watch(row, rows)
+            if text is not None:
+                text.consumed = text.path.stat().st_size * row // max(1, rows)
     except InputError:
         raise
     except (Exception, pl.exceptions.PanicException):  # noqa: BLE001  a function of the user's may raise anything
@@ -211,16 +195,9 @@ def streamed(
 # Parquet and Arrow files are scanned by Polars; only the columns asked for are touched
 
 
-def batches(text: Text, request: Request, *, owner: bool, watch: Watch) -> Iterator[Batch]:
+def batches(text: Text, request: Request, *, owner: bool) -> Iterator[Batch]:
     """Yield the people of a Parquet or Arrow file, some hundred thousand rows at a time."""
-    scan, size = check(text, request), text.path.stat().st_size
-    yield from streamed(
-        scan.select(by_name(*request.columns)),
-        request,
-        path=text.path,
-        owner=owner,
-        watch=lambda row, rows: watch(row, size * row // max(1, rows)),
-    )
+    yield from streamed(check(text, request).select(by_name(*request.columns)), request, owner=owner, text=text)
 
 
 def check(text: Text, request: Request) -> pl.LazyFrame:

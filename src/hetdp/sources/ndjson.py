@@ -27,7 +27,7 @@ from .frames import batch_of
 from .request import Batch, Request
 
 if TYPE_CHECKING:
-    from .files import Text, Watch
+    from .files import Text
 
 _UNREADABLE = "{}"  # what stands for a value that is neither a number nor a text: it is there, and no number
 _PART = re.compile(r'"(?:[^"\\]|\\.)*"|[^"\[\]{},]+|.', re.DOTALL)
@@ -48,24 +48,22 @@ _JSON = json.JSONDecoder(
 )
 
 
-def batches(text: Text, request: Request, *, owner: bool, watch: Watch) -> Iterator[Batch]:
+def batches(text: Text, request: Request, *, owner: bool) -> Iterator[Batch]:
     """Yield the people of a file of JSON lines, some megabytes at a time."""
-    schema, line, rows = dict.fromkeys(request.columns, pl.String), 1, 0
+    schema, line = dict.fromkeys(request.columns, pl.String), 1
     for block in text.blocks():
         people, odd, lines = list[list[str | None]](), list[bool](), list[int]()
         for content in block.decode("utf-8-sig" if line == 1 else "utf-8", "replace").split("\n")[:-1]:
             if content.strip():
                 where = f"line {line} of {text.path}"
-                members = _read(content)
-                odd.append(members is None)
-                people.append(_cells(_cut(content) if members is None else members, request, where))
+                members = _parsed(content)
+                odd.append(not isinstance(members, tuple))
+                people.append(_cells(_cut(content) if odd[-1] else members, request, where))
                 lines.append(line)
             line += 1
-        rows += len(people)
         if people:
             frame = pl.DataFrame(people, schema=schema, orient="row")
             yield batch_of(frame, lines, request, path=text.path, odd=np.array(odd), owner=owner)
-        watch(rows, text.consumed)
 
 
 def check(_text: Text, _request: Request) -> None:
@@ -110,12 +108,12 @@ def _valid(text: str) -> str:
     return text if text.isascii() else text.encode("utf-8", "replace").decode()
 
 
-def _read(text: str) -> Members | None:
+def _parsed(text: str) -> Any:
+    """Return what a JSON text says, an object as a tuple; if it is no JSON, False: neither an object nor readable."""
     try:
-        members = _JSON.decode(text)
+        return _JSON.decode(text)
     except (ValueError, RecursionError):
-        return None
-    return members if isinstance(members, tuple) else None
+        return False
 
 
 def _cut(text: str) -> Members | None:
@@ -136,7 +134,7 @@ def _cut(text: str) -> Members | None:
         else:
             return None
     try:
-        return tuple((json.loads(key, strict=False), _loose(",".join(raw))) for key, raw in members)
+        return tuple((json.loads(key, strict=False), _parsed(",".join(raw))) for key, raw in members)
     except ValueError:
         return None
 
@@ -156,10 +154,3 @@ def _pieces(inner: str, *, nested: bool) -> list[str]:
             pieces.append(inner[start : found.start()])
             start = found.end()
     return [] if depth else [*pieces, inner[start:]]
-
-
-def _loose(raw: str) -> Any:
-    try:
-        return _JSON.decode(raw)
-    except (ValueError, RecursionError):
-        return ()

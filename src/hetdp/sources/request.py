@@ -5,16 +5,18 @@ A source on this machine answers with `Batch`es of rows; an engine that groups b
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import unicodedata
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import IntEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hetdp.core.domain import epsilon_of
-from hetdp.core.levels import MOST_PEOPLE, joined_names
+from hetdp.core.domain import BAD_ID, epsilon_of
+from hetdp.core.levels import LIMIT, MOST_PEOPLE, joined_names
 from hetdp.errors import InputError
 from hetdp.tally.groupby import Table, merge
 
@@ -146,6 +148,14 @@ class Request:
         """The name to show for a level; tiers with the same ε share it."""
         return joined_names((level, name) for name, level in self.tiers.items())
 
+    def level_of(self, cell: Any) -> float:
+        """Return the ε of a level as an engine has it: a number, a text, the name of a tier. A bad one raises."""
+        if isinstance(self.epsilon, float):
+            return self.epsilon
+        if cell is None:
+            raise fault_error(Fault.NO_EPSILON)
+        return self.epsilon_of(cell)
+
     def epsilon_of(self, cell: Any, where: str = "", *, quotes: bool = True) -> float:
         """Return the ε of one cell: by its tier's name if there are tiers, else as a number. A bad one raises.
 
@@ -208,43 +218,118 @@ def table_of(epsilon: Any, count: Any, total: Any, *, rounded: bool = False) -> 
     return merge([Table.single(*columns, rounded=rounded)])
 
 
-def tables_of(rows: Iterable[tuple[str, Any, int, int]], request: Request, *, rounded: bool = False) -> Tables:
-    """Return the tables of rows (group, ε as the engine has it, people, sum of codes), one for each group and level.
+# What can be wrong with public cells ---------------------------------------------------------------------------------
 
-    ε is read here, once for each distinct one: a number, a text or the name of a tier. A bad one raises.
-    """
-    groups: dict[str, list[tuple[float, int, int]]] = {}
-    for group, cell, people, total in rows:
-        if not people:  # a sum over no rows is a row all the same
-            continue
-        level = request.epsilon
-        if isinstance(level, str):
-            if cell is None:
-                raise InputError("epsilon is missing in at least one row; everybody needs one (0 leaves a person out)")
-            level = request.epsilon_of(cell)
-        groups.setdefault(group, []).append((level, people, total))
-    if sum(people for parts in groups.values() for _, people, _ in parts) > MOST_PEOPLE:
-        raise InputError(f"at most {MOST_PEOPLE:,} people fit in one tally; release in parts")
-    return {group: table_of(*zip(*parts, strict=True), rounded=rounded) for group, parts in groups.items()}
 
+class Fault(IntEnum):
+    """What can be wrong with the rows of a person or a group; an engine hands over the number."""
+
+    NO_ID = 1
+    BAD_ID = 2
+    NO_EPSILON = 3
+    NO_GROUP = 4
+    EPSILONS = 5
+    GROUPS = 6
+    ROWS = 7
+    TOO_MANY_ROWS = 8
+
+
+KEY_FAULTS = {"epsilon": (Fault.NO_EPSILON, Fault.EPSILONS), "group": (Fault.NO_GROUP, Fault.GROUPS)}
+"""Of what a person has once: the faults that it is missing in a row, and that there are several."""
 
 _FAULTS = {
-    "epsilon": "people have more than one epsilon{}; a person has one, written in one way",
-    "group": "people have rows in more than one group{}; a person has one",
-    "rows": "ids are on more than one row{}; say rows='average' (--rows average) to average a person's rows",
-    "too many rows": "people have too many rows{}; average them first",
+    Fault.NO_ID: "a person's id is missing in at least one row; every row needs one",
+    Fault.BAD_ID: f"an id {BAD_ID}",
+    Fault.NO_EPSILON: "epsilon is missing or NaN in at least one row; everybody needs one (0 leaves a person out)",
+    Fault.NO_GROUP: "the group is missing in at least one row; every row needs one",
+    Fault.EPSILONS: "{} people have more than one epsilon{}; a person has one, written in one way",
+    Fault.GROUPS: "{} people have rows in more than one group{}; a person has one",
+    Fault.ROWS: "{} ids are on more than one row{}; say rows='average' (--rows average) to average a person's rows",
+    Fault.TOO_MANY_ROWS: "{} people have too many rows{}; average them first",
 }
 
 
-def several(what: str, people: int, example: object = None) -> InputError:
-    """Return the error that some people have several of what a person has once, with one of their ids if there is one.
+def fault_error(fault: Fault, people: int = 0, example: object = None) -> InputError:
+    """Return the error for a fault of some people, with one of their ids if there is one.
 
-    >>> several("group", 2, "ann")
+    >>> fault_error(Fault.GROUPS, 2, "ann")
     InputError("2 people have rows in more than one group, such as 'ann'; a person has one")
     """
-    return InputError(f"{people:,} {_FAULTS[what].format('' if example is None else f', such as {shown(example)}')}")
+    return InputError(_FAULTS[fault].format(f"{people:,}", "" if example is None else f", such as {shown(example)}"))
 
 
 def shown(text: object) -> str:
     """Return an id or a group for a message, cut to a readable length."""
     return repr(str(text)[:64])
+
+
+def normal(text: str) -> str:
+    """Return a text in the form in which ids and groups are compared: NFC, otherwise exact."""
+    return unicodedata.normalize("NFC", text)
+
+
+# Tables from an engine that groups by itself -------------------------------------------------------------------------
+
+MOST_ROWS = 2**31
+"""Rows of one person: with at most so many, (2·sum + rows) / (2·rows) in doubles has the right whole part."""
+
+PROBED = 2 * LIMIT
+"""Rows that are looked at to learn early that there are many levels."""
+
+_FETCHED = 4 * LIMIT
+"""Rows of a level table that are read without asking whether they are too many."""
+
+Level = tuple[str | None, Any, int, int, int]
+"""A row of a level table: group, ε as the engine has it, people, sum of codes, and the greatest `Fault` or 0."""
+
+
+class LevelQuery(Protocol):
+    """The level table of a source, as its engine computes it."""
+
+    @property
+    def rounds(self) -> bool:
+        """Whether the engine can round these ε's: it cannot read a number from text."""
+
+    def many(self, *, probed: bool) -> bool:
+        """Say whether there are more than `LIMIT` levels, or already in the first rows if only those are `probed`."""
+
+    def levels(self, *, rounded: bool, most: int | None) -> list[Level]:
+        """Return the level table, its first `most` rows if given.
+
+        If `rounded`, the engine puts only such ε's together that `round_down` makes equal; the rest is done here.
+        """
+
+    def at_fault(self, fault: Fault) -> tuple[int, Any]:
+        """Return how many people have a fault, and the least of their ids."""
+
+
+def engine_tables(query: LevelQuery, request: Request) -> Tables:
+    """Return the tables that an engine computes, an empty mapping if there is nobody.
+
+    Which queries run depends on ε, on ids and on the number of people and groups, all of it public. The probe saves
+    grouping a large table by an ε that is different for everybody. Each distinct ε is read here, once: a number, a text
+    or the name of a tier. A bad one raises.
+    """
+    rows, many = list[Level](), False
+    for most in (_FETCHED, None):
+        many = isinstance(request.epsilon, str) and query.many(probed=most is not None)
+        if many and not query.rounds:
+            raise InputError(
+                f"the epsilon column {request.epsilon!r} holds more than {LIMIT:,} different texts; "
+                "cast it to doubles first: cast(… as double precision)"
+            )
+        rows = query.levels(rounded=many, most=most)
+        if len(rows) < _FETCHED:
+            break
+    if fault := max((row[4] for row in rows), default=0):
+        raise fault_error(Fault(fault), *query.at_fault(Fault(fault)))
+    rows = [row for row in rows if row[2]]  # a sum over no rows is a row all the same
+    if sum(people for _, _, people, _, _ in rows) > MOST_PEOPLE:
+        raise InputError(f"at most {MOST_PEOPLE:,} people fit in one tally; release in parts")
+    groups: dict[str, list[tuple[float, int, int]]] = {}
+    for group, cell, people, total, _ in rows:
+        if group is None:
+            raise fault_error(Fault.NO_GROUP)
+        groups.setdefault(normal(group), []).append((request.level_of(cell), people, total))
+    many |= len({level for parts in groups.values() for level, _, _ in parts}) > LIMIT
+    return {group: table_of(*zip(*parts, strict=True), rounded=many) for group, parts in groups.items()}

@@ -81,17 +81,10 @@ def merge(tables: Iterable[Table]) -> Table:
     return Table(epsilon, sums[:, 0].copy(), np.where(epsilon[:, None] > 0, sums[:, 1:], 0), rounded)
 
 
-def tabulate(
-    epsilon: Floats,
-    values: NDArray[Any] | None = None,
-    interval: Interval | None = None,
-    *,
-    place: str = "at index",
-    start: int = 0,
-) -> Table:
-    """Return the table of people whose ε and values stand in two arrays of one length; see `Grouping`."""
+def tabulate(epsilon: Floats, values: NDArray[Any] | None = None, interval: Interval | None = None) -> Table:
+    """Return the table of people whose ε and values are in two arrays of one length; see `Grouping`."""
     grouping = Grouping(interval, expected=epsilon.size)
-    grouping.add(epsilon, values, place=place, start=start)
+    grouping.add(epsilon, values)
     return grouping.table()
 
 
@@ -120,33 +113,30 @@ class Grouping:
         self._known = Table(np.empty(0), np.empty(0, np.int64), np.empty((0, width), np.int64))
         self._hashed: list[HashTable] = []  # what the kernels have added, one for each thread
 
-    def add(
-        self, epsilon: Floats, values: NDArray[Any] | None = None, *, place: str = "at index", start: int = 0
-    ) -> None:
-        """Add people who stand in two arrays of one length. Without values they are counted and add 0 to the sums.
+    def add(self, epsilon: Floats, values: NDArray[Any] | None = None) -> None:
+        """Add people who are in two arrays of one length. Without values they are counted and add 0 to the sums.
 
-        A bad ε raises and says where it stands, `place` and its index counted from `start`. The grouping is then
-        of no more use.
+        A bad ε raises and says at which index. The grouping is then of no more use.
         """
         self._added += epsilon.size
         kernels = _kernels(max(self._added, self._expected))
         if kernels is not None:
             if not self._add_compiled(kernels, epsilon, None if self._interval is None else values):
-                refuse_bad_epsilon(epsilon, place, start)
+                refuse_bad_epsilon(epsilon)
             return
         for part in _parts(epsilon.size, CHUNK):
             codes = np.zeros(epsilon[part].size)
             if values is not None and self._interval is not None:
                 self._interval.codes(values[part], codes)
-            self.add_codes(epsilon[part], codes[:, None], place=place, start=start + part.start)
+            self._add_chunk(epsilon[part], codes[:, None], part.start)
 
-    def add_codes(self, epsilon: Floats, codes: NDArray[Any], *, place: str = "at index", start: int = 0) -> None:
+    def add_codes(self, epsilon: Floats, codes: NDArray[Any]) -> None:
         """Add people by their codes: whole numbers in {0 … Q}, of shape (people, width)."""
-        refuse_bad_epsilon(epsilon, place, start)
         for part in _parts(epsilon.size, CHUNK):
-            self._add_chunk(epsilon[part], codes[part])
+            self._add_chunk(epsilon[part], codes[part], part.start)
 
-    def _add_chunk(self, epsilon: Floats, codes: NDArray[Any]) -> None:
+    def _add_chunk(self, epsilon: Floats, codes: NDArray[Any], start: int) -> None:
+        refuse_bad_epsilon(epsilon, start)
         known = self._known
         level = round_down(epsilon) if known.rounded else epsilon + 0.0  # −0.0 is 0
         place = _find(known.epsilon, level)
@@ -155,7 +145,7 @@ class Grouping:
             fresh = np.unique(level[new])
             nobody = np.zeros((fresh.size, 1 + codes.shape[1]), np.int64)
             self._known = merge([known, Table(fresh, nobody[:, 0], nobody[:, 1:], known.rounded)])
-            self._add_chunk(epsilon, codes)  # all are known now, or there are so many that all are rounded
+            self._add_chunk(epsilon, codes, start)  # all are known now, or there are so many that all are rounded
             return
         known.count[:] += np.bincount(place, minlength=known.count.size)
         for i, column in enumerate(codes.T):

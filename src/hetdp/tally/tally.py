@@ -16,12 +16,14 @@ import os
 import secrets
 from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from hetdp.core.domain import GRID, Interval
+from hetdp.core.levels import Levels
 from hetdp.errors import InputError
 from hetdp.files import write_whole
 
@@ -42,6 +44,7 @@ PROMISED = (
 _WARNING = "PRIVATE: these sums are not protected by any noise. Do not publish this file."
 
 
+@dataclass(eq=False, repr=False)
 class Tally:
     """A sufficient statistic for every affine estimator: {ε: (people, exact sums of codes)}.
 
@@ -59,23 +62,17 @@ class Tally:
     hetdp.errors.InputError: these tallies share people: one was read once and comes twice; leave the second one out
     """
 
-    __slots__ = ("identities", "interval", "levels", "notes", "statistic", "table")
+    table: Table
+    interval: Interval
+    names: Mapping[float, str] | None = None
+    notes: tuple[str, ...] = ()
+    identities: frozenset[str] = field(default_factory=lambda: frozenset({secrets.token_hex(16)}))
+    statistic: str = "mean"
 
-    def __init__(
-        self,
-        table: Table,
-        interval: Interval,
-        names: Mapping[float, str] | None = None,
-        notes: tuple[str, ...] = (),
-        identities: frozenset[str] | None = None,
-        statistic: str = "mean",
-    ) -> None:
-        self.table = table
-        self.interval = interval
-        self.statistic = statistic
-        self.levels = table.levels(names)
-        self.notes = notes
-        self.identities = frozenset({secrets.token_hex(16)}) if identities is None else identities
+    levels: Levels = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.levels = self.table.levels(self.names)
 
     @property
     def n(self) -> int:
