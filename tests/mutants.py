@@ -120,7 +120,7 @@ MUTANTS = [
            "                most = float(np.nanquantile(np.clip(values, low, high), 0.6))\n"
            "                top = max(most, low + (high - low) / 8)\n"
            "                Interval(low, top).codes(values"),
-    Mutant("the values of people with epsilon 0 are used", "tally/groupby.py", NEIGHBOURS,
+    Mutant("the values of people with epsilon 0 are used", "tally/tally.py", NEIGHBOURS,
            "np.where(epsilon[:, None] > 0, sums[:, 1:], 0), rounded)",
            "sums[:, 1:], rounded)"),
     Mutant("sums belong to the next level", "privacy/release.py", NEIGHBOURS,

@@ -8,7 +8,7 @@ from typing import Any, TypedDict, Unpack, overload
 from hetdp.core.domain import Interval
 from hetdp.core.plan import plan
 from hetdp.errors import InputError
-from hetdp.estimators import find
+from hetdp.estimators import METHODS
 from hetdp.privacy.release import Groups, Release, release, release_records
 from hetdp.sources import Form, Rows, Source, read_groups, records, tally
 from hetdp.tally.tally import Tally
@@ -125,7 +125,7 @@ def of_source(
             f"the groups of column {by!r} would be published; if it is public, declare it: public_columns=[{by!r}], "
             f"--public-column {by}"
         )
-    if find(method).needs_records:
+    if METHODS[method].needs_records:
         if by is not None or public_rows is not None:
             raise InputError(f"{method} keeps people one by one; it has no groups and no public rows here")
         values, levels = records(people, method)

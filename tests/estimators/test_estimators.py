@@ -17,13 +17,13 @@ from scipy.optimize import minimize
 
 import hetdp
 from hetdp.core.accuracy import objective, worst_corner
-from hetdp.estimators import find
 from hetdp.estimators.adpm import saturation
 from hetdp.estimators.minimax import least_favourable
 from support import UNIT, bounds, examples, level_counts
 
 INF = math.inf
-METHODS = list(hetdp.methods())
+RULES = hetdp.methods()
+METHODS = list(RULES)
 AFFINE = [name for name, method in hetdp.methods().items() if not method.needs_records]
 NOT_FME = [name for name in METHODS if name != "fme"]
 VARIANCES = (0.25, 1 / 12, 0.04, 1e-3)
@@ -201,7 +201,7 @@ def test_no_distribution_is_worse_than_the_worst_case(method, counts, bound, par
 def test_the_plan_has_the_error_of_the_shape_it_came_from(method, counts, variance):
     plan = planned(counts, method, variance=variance)
     if not plan.abstains:
-        wished = objective(plan.levels, find(method).shape(plan.levels, variance), variance)
+        wished = objective(plan.levels, RULES[method].shape(plan.levels, variance), variance)
         assert plan.worst_case_mse == pytest.approx(wished, rel=1e-6 + floored(counts))
 
 
@@ -243,12 +243,12 @@ def excess(shape):
     return max(ratios) - 1
 
 
-minimax = find("minimax").shape
+minimax = RULES["minimax"].shape
 
 
 def with_adpms_cap(levels, variance):
     """The known-bad rule that shrinks ADPM instead of choosing its own cap: the best shrinkage, the wrong weights."""
-    adpm = find("adpm").shape(levels, variance)
+    adpm = RULES["adpm"].shape(levels, variance)
     shrinkages = [replace(adpm, shrink=s) for s in np.linspace(0.005, 1, 200)]
     return min(shrinkages, key=lambda shape: objective(levels, shape, variance))
 
@@ -356,7 +356,10 @@ def test_minimax_is_never_worse_than_any_other_affine_method_on_thousands_of_vec
         others = [name for name in AFFINE if name != "stretch" or levels.epsilon[-1] < INF]
         assert ours <= 0.25
         for name in others:
-            assert ours <= objective(levels, find(name).shape(levels, variance), variance) * (1 + 1e-12), (name, levels)
+            assert ours <= objective(levels, RULES[name].shape(levels, variance), variance) * (1 + 1e-12), (
+                name,
+                levels,
+            )
 
 
 @settings(deadline=None, max_examples=examples(300))

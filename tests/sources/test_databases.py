@@ -32,7 +32,8 @@ from hetdp.core.levels import LIMIT, MOST_PEOPLE, round_down
 from hetdp.sources import Source, _is_database, request, sql
 from hetdp.sources.databases import Database
 from hetdp.sources.request import Request, tiers_of
-from hetdp.tally.groupby import Table, tabulate
+from hetdp.tally.groupby import tabulate
+from hetdp.tally.tally import Table
 from oracle import expected_groups, seen
 from support import EXTREME_VALUES, bounds, epsilons, examples
 

@@ -20,7 +20,8 @@ from hetdp.core.domain import GRID, Interval
 from hetdp.core.levels import BELOW, HUGE, MOST_PEOPLE, SPLIT, TINY, round_down
 from hetdp.tally import groupby as _groupby
 from hetdp.tally import kernels as _kernels
-from hetdp.tally.groupby import Grouping, Table, merge, tabulate
+from hetdp.tally.groupby import Grouping, tabulate
+from hetdp.tally.tally import Table, merge
 from oracle import expected, rounded_down
 from support import examples
 

@@ -36,8 +36,7 @@ from hetdp.core.domain import Interval
 from hetdp.core.levels import Levels
 from hetdp.core.plan import Plan, plan
 from hetdp.errors import InputError
-from hetdp.estimators import find
-from hetdp.estimators import methods as every_method
+from hetdp.estimators import METHODS
 from hetdp.files import jsonable
 from hetdp.privacy.release import floored_sum, release, release_records
 from hetdp.privacy.sampling import KEEP_ONE, SamplingPlan
@@ -299,7 +298,7 @@ def extremes(interval: Interval) -> tuple[float | None, ...]:
 
 def _plans(levels: Levels, interval: Interval, names: Sequence[str] | None) -> tuple[list[Plan], dict[str, str]]:
     plans, refusals = [], {}
-    for rule in [find(name) for name in dict.fromkeys(names or every_method())]:
+    for rule in [METHODS[name] for name in dict.fromkeys(names or METHODS)]:
         try:
             if rule.needs_records and levels.n > _MOST_RECORDS:
                 raise InputError(f"it keeps people one by one; an audit does that for at most {_MOST_RECORDS:,} people")  # noqa: TRY301

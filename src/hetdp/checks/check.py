@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 from hetdp.core.domain import GRID, Interval
 from hetdp.errors import InputError
 from hetdp.sources import Batch, Form, Source
-from hetdp.tally.groupby import Table, merge, tabulate
+from hetdp.tally.groupby import tabulate
+from hetdp.tally.tally import Table, merge
 
 _SHOWN = 10
 KINDS = {

@@ -12,7 +12,7 @@ from hetdp.core.domain import Interval
 from hetdp.core.levels import Levels
 from hetdp.core.plan import plan as plan_for
 from hetdp.errors import InputError
-from hetdp.estimators import methods as every_method
+from hetdp.estimators import METHODS
 from hetdp.sources import counted
 
 from . import options
@@ -158,7 +158,7 @@ def doctor(*, as_json: options.Json = False) -> None:
 @app.command()
 def methods(*, as_json: options.Json = False) -> None:
     """List the estimators."""
-    found = [{"name": m.name, "title": m.title, "citation": m.citation} for m in every_method().values()]
+    found = [{"name": m.name, "title": m.title, "citation": m.citation} for m in METHODS.values()]
     show(found if as_json else "\n".join(f"{m['name']:14}{m['title']}\n{'':14}{m['citation']}" for m in found))
 
 

@@ -16,6 +16,7 @@ import math
 import numbers
 import re
 import sys
+import unicodedata
 import warnings
 from dataclasses import dataclass
 from fractions import Fraction
@@ -176,6 +177,11 @@ def _epsilon_number(cell: Any, where: str) -> float:
     if value == math.inf and cell != math.inf:
         raise InputError(f"epsilon is too large for a number{where}; write inf if the value is public")
     return value
+
+
+def normal(text: str) -> str:
+    """Return a text in the form in which ids and groups are compared: NFC, otherwise exact."""
+    return unicodedata.normalize("NFC", text)
 
 
 # The interval and its grid -------------------------------------------------------------------------------------------

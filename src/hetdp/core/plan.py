@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hetdp.errors import InputError
-from hetdp.estimators import Shape, find
+from hetdp.estimators import METHODS, Shape
 from hetdp.files import to_json
 from hetdp.privacy.exact import LARGEST_SCALE, SMALLEST_SCALE, NoiseTerm, check, lattice, scale_for, scales_apart
 from hetdp.statistics import Statistic
@@ -219,7 +219,7 @@ class Plan:
             return 0.0
         spent = float(self.spent.max())
         start = spent if math.isfinite(spent) else 1.0
-        return smallest_cap(self.levels, find(self.method), self.variance_bound, tolerance, start)
+        return smallest_cap(self.levels, METHODS[self.method], self.variance_bound, tolerance, start)
 
     @cached_property
     def facts(self) -> Facts:
@@ -296,7 +296,7 @@ def plan(
     bound = LAPLACE / statistic.rho if variance is None else unit_variance(variance, statistic.interval)
     if bound == 0:
         raise InputError("the bound on the variance must be positive; leave it out if none is known")
-    rule = find(method)
+    rule = METHODS[method]
     shape = rule.shape(levels, bound)
     drawn = _drawn(rule.name, levels, statistic, shape, bound)
     if drawn is not None and not (rule.abstains and drawn.errors.worst(bound) > MIDPOINT.worst(bound)):

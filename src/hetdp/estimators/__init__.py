@@ -9,20 +9,27 @@ from hetdp.errors import InputError
 from . import adpm, fme, ldpe, minimax, plain, sampling
 from .shape import Method, Shape
 
-_METHODS = (
+
+class _Methods(dict[str, Method]):
+    def __missing__(self, name: str) -> Method:
+        raise InputError(f"unknown method {name!r}; choose one of {', '.join(self)}")
+
+
+_ALL = (
     adpm.METHOD,
     minimax.METHOD,
-    plain.PROPORTIONAL,
-    plain.UNIFORM,
+    adpm.PROPORTIONAL,
+    adpm.UNIFORM,
     ldpe.METHOD,
     fme.METHOD,
     sampling.METHOD,
     plain.STRETCH,
     plain.THRESHOLD,
 )
-_REGISTRY = {method.name: method for method in _METHODS}
+METHODS = _Methods({method.name: method for method in _ALL})
+"""Every method by its name; another name raises, with the names that exist."""
 
-__all__ = ["Method", "Shape", "find", "methods"]
+__all__ = ["METHODS", "Method", "Shape", "methods"]
 
 
 def methods() -> Mapping[str, Method]:
@@ -31,11 +38,4 @@ def methods() -> Mapping[str, Method]:
     >>> list(methods())
     ['adpm', 'minimax', 'proportional', 'uniform', 'ldpe', 'fme', 'sampling', 'stretch', 'threshold']
     """
-    return dict(_REGISTRY)
-
-
-def find(name: str) -> Method:
-    """Return one method, or raise with the names that exist."""
-    if name not in _REGISTRY:
-        raise InputError(f"unknown method {name!r}; choose one of {', '.join(_REGISTRY)}")
-    return _REGISTRY[name]
+    return dict(METHODS)

@@ -1,4 +1,8 @@
-"""ADPM, Algorithm 1 of Chaudhuri and Courtade: the best unbiased affine estimator with Laplace noise."""
+"""ADPM, Algorithm 1 of Chaudhuri and Courtade: the best unbiased affine estimator with Laplace noise.
+
+Its weights are min(ε, t). The paper compares it with the two ends of this family: UNI, where t is the smallest ε and
+everybody counts alike, and PropDPM, where t is infinite and nobody is capped.
+"""
 
 from __future__ import annotations
 
@@ -78,10 +82,34 @@ def _shape(levels: Levels, variance: float) -> Shape:
     return Shape(capped(levels.epsilon, t), threshold=t)
 
 
+def _uniform(levels: Levels, variance: float) -> Shape:  # noqa: ARG001  the weights do not depend on the variance
+    """Return equal weights, so that the smallest ε decides about the noise; people with ε = 0 are left out."""
+    used = levels.epsilon > 0
+    smallest = float(levels.epsilon[used].min()) if used.any() else np.inf
+    return Shape(used.astype(np.float64), threshold=smallest)
+
+
+def _proportional(levels: Levels, variance: float) -> Shape:  # noqa: ARG001  the weights do not depend on the variance
+    """Return weights proportional to ε. With public people it becomes the plain mean of the public rows."""
+    return Shape(capped(levels.epsilon, np.inf), threshold=np.inf)
+
+
 METHOD = Method(
     name="adpm",
     title="ADPM: weights min(ε, t)",
     citation="Chaudhuri and Courtade, Mean Estimation Under Heterogeneous Privacy, ISIT 2023, Algorithm 1",
     shape=_shape,
     abstains=True,
+)
+PROPORTIONAL = Method(
+    name="proportional",
+    title="PropDPM: weights proportional to ε",
+    citation="Chaudhuri and Courtade, Mean Estimation Under Heterogeneous Privacy, ISIT 2023, Section IV-A",
+    shape=_proportional,
+)
+UNIFORM = Method(
+    name="uniform",
+    title="UNI: everybody at the smallest ε",
+    citation="Chaudhuri and Courtade, Mean Estimation Under Heterogeneous Privacy, ISIT 2023, Section IV-A",
+    shape=_uniform,
 )

@@ -1,4 +1,4 @@
-"""Plain rules for the weights: everybody alike (UNI, thresholding) or in proportion to ε (PropDPM, stretching)."""
+"""Plain rules of others: thresholding, everybody alike from some ε up; stretching, values scaled by ε."""
 
 from __future__ import annotations
 
@@ -11,13 +11,6 @@ from .adpm import capped
 from .shape import Method, Shape
 
 
-def _uniform(levels: Levels, variance: float) -> Shape:  # noqa: ARG001  the weights do not depend on the variance
-    """Return equal weights, so that the smallest ε decides about the noise; people with ε = 0 are left out."""
-    used = levels.epsilon > 0
-    smallest = float(levels.epsilon[used].min()) if used.any() else np.inf
-    return Shape(used.astype(np.float64), threshold=smallest)
-
-
 def _threshold(levels: Levels, variance: float) -> Shape:
     """Return equal weights from the level τ up with the least error V/m + 2/(m·τ)², m the people at ε ≥ τ."""
     tau = levels.epsilon
@@ -26,11 +19,6 @@ def _threshold(levels: Levels, variance: float) -> Shape:
         error = variance / m + 2 * (1 / (m * tau)) ** 2
     best = int(np.argmin(error))
     return Shape(((tau >= tau[best]) & (tau > 0)).astype(np.float64), threshold=float(tau[best]))
-
-
-def _proportional(levels: Levels, variance: float) -> Shape:  # noqa: ARG001  the weights do not depend on the variance
-    """Return weights proportional to ε. With public people it becomes the plain mean of the public rows."""
-    return Shape(capped(levels.epsilon, np.inf), threshold=np.inf)
 
 
 def _stretch(levels: Levels, variance: float) -> Shape:  # noqa: ARG001  the weights do not depend on the variance
@@ -49,23 +37,11 @@ def _stretch(levels: Levels, variance: float) -> Shape:  # noqa: ARG001  the wei
     return Shape(weight, shrink=float(levels.count @ weight) / levels.active if levels.active else 1.0)
 
 
-UNIFORM = Method(
-    name="uniform",
-    title="UNI: everybody at the smallest ε",
-    citation="Chaudhuri and Courtade, Mean Estimation Under Heterogeneous Privacy, ISIT 2023, Section IV-A",
-    shape=_uniform,
-)
 THRESHOLD = Method(
     name="threshold",
     title="thresholding: the plain mean of everybody at τ or above",
     citation="Cyffers and Ziani, Limits of Personalizing Differential Privacy Budgets, arXiv 2605.13503, 2026",
     shape=_threshold,
-)
-PROPORTIONAL = Method(
-    name="proportional",
-    title="PropDPM: weights proportional to ε",
-    citation="Chaudhuri and Courtade, Mean Estimation Under Heterogeneous Privacy, ISIT 2023, Section IV-A",
-    shape=_proportional,
 )
 STRETCH = Method(
     name="stretch",

@@ -26,15 +26,13 @@ from typing import Any
 import numpy as np
 
 from hetdp.core.accuracy import unit_variance
-from hetdp.core.domain import BAD_ID, GRID, LONGEST_ID, NOT_IN_ID, Interval
+from hetdp.core.domain import BAD_ID, GRID, LONGEST_ID, NOT_IN_ID, Interval, normal
 from hetdp.core.levels import joined_names
 from hetdp.core.plan import Plan
 from hetdp.errors import ChargedError, InputError, LedgerError, OtherRequestError
-from hetdp.estimators import find as find_method
+from hetdp.estimators import METHODS
 from hetdp.sources import Form, Source
-from hetdp.sources.request import normal
-from hetdp.tally.groupby import Table
-from hetdp.tally.tally import Tally
+from hetdp.tally.tally import Table, Tally
 
 if find_spec("sqlalchemy") is None:  # the modules below need it
     raise LedgerError("a ledger needs SQLAlchemy; install it with: pip install 'hetdp[sql]'")
@@ -151,7 +149,7 @@ class Ledger:
         form
             How a delimited file is written.
         """
-        budgets, names = _budgets_of(source, person, budget, {} if tiers is None else tiers, form or Form())
+        budgets, names = _budgets_of(source, person, budget, {} if tiers is None else tiers, form)
         enrolled = self._store.change(lambda connection, state: charge.enroll(connection, state, budgets, names))
         self._store.flush_head()
         return enrolled
@@ -200,7 +198,7 @@ class Ledger:
         interval = Interval.of(bounds).ordinary()
         if variance is not None:
             unit_variance(variance, interval)
-        if find_method(method).needs_records:
+        if METHODS[method].needs_records:
             raise InputError(
                 f"{method} keeps people one by one and cannot be used with a ledger; choose another method"
             )
@@ -334,14 +332,14 @@ def _clean_ids(ids: Iterable[Any], what: str = "id") -> list[str]:
 
 
 def _budgets_of(
-    source: Any, person: Any, budget: Any, tiers: Mapping[str, Any], form: Form
+    source: Any, person: Any, budget: Any, tiers: Mapping[str, Any], form: Form | None
 ) -> tuple[dict[str, int], dict[int, str]]:
     """Return {person: units} and the names of tiers by their budget; a bad id or budget raises and names its place."""
     if not isinstance(tiers, Mapping) or not all(isinstance(name, str) for name in tiers):
         raise InputError(f"tiers are a mapping of names to budgets, such as {{'open': 1}} (got {type(tiers).__name__})")
     known = {name: budget_units(cell, f" for tier {name!r}") for name, cell in tiers.items()}
     if isinstance(person, str) or isinstance(source, (str, os.PathLike)):
-        ids, cells = _table(source, person, budget, tiers, form)
+        ids, cells = _table(source, person, budget, tiers, form or Form())
     elif person is not None or not isinstance(source, Iterable) or isinstance(source, Mapping) != (budget is None):
         raise InputError("enrol a mapping {id: budget}, ids with budget=…, or a table with person=… and budget=…")
     else:
@@ -365,11 +363,15 @@ def _budgets_of(
     return found, {int(amount): name for amount, name in names.items()}
 
 
-def _table(source: Any, person: Any, budget: Any, tiers: Mapping[str, Any], form: Form) -> tuple[list[str], list[Any]]:
+def _table(
+    source: Any, person: Any, budget: Any, tiers: Mapping[str, Any], form: Form | None
+) -> tuple[list[str], list[Any]]:
     """Return the ids and budgets of a table. A budget is read as an ε is: a number, inf, public or a tier."""
     if not isinstance(person, str) or not isinstance(budget, str):
         raise InputError("enrolling a table needs the names of two columns: person=… and budget=…")
-    people = Source.of(source, value=None, epsilon=budget, person=person, tiers=tiers, form=form, counts_only=True)
+    people = Source.of(
+        source, value=None, epsilon=budget, person=person, tiers=tiers, form=form or Form(), counts_only=True
+    )
     ids: list[str] = []
     cells: list[Any] = []
     for batch in people.batches():

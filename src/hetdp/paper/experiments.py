@@ -16,7 +16,7 @@ import numpy as np
 
 from hetdp.core.plan import Plan, plan
 from hetdp.errors import InputError
-from hetdp.estimators import methods
+from hetdp.estimators import METHODS
 from hetdp.report.plots import COLOURS, DASHED, figure
 
 from . import bounds
@@ -160,7 +160,7 @@ def _curves(points: Points, less: Any, factor: Any) -> list[Curve]:
     curves = []
     for name in next(iter(points.values())):
         mse, error, exact = np.array([row[2:] for row in points.rows() if row[1] == name]).T
-        curves.append(Curve(name, [*points], (mse - less) * factor, methods()[name].label, error=error * factor))
+        curves.append(Curve(name, [*points], (mse - less) * factor, METHODS[name].label, error=error * factor))
         curves.append(Curve(name, [*points], (exact - less) * factor))
     return curves
 
@@ -286,7 +286,7 @@ def _table2(settings: Settings) -> Result:
             once = math.log(points[population][name].mse)
             rows.append((population, name, printed, mean, spread, once))
             verdicts.append(Verdict(
-                f"{methods()[name].label}, {population} variance: printed {printed:.1f}",
+                f"{METHODS[name].label}, {population} variance: printed {printed:.1f}",
                 f"{mean:.2f} over {redraws} redraws of ε (spread {spread:.2f}), simulated once {once:.2f}",
                 abs(mean - printed) <= WITHIN.get(name, 0.12),
             ))  # fmt: skip
@@ -301,7 +301,7 @@ def _draw_logs(rows: Rows) -> Figure:
         for place, (_, name, printed, mean, spread, _once) in enumerate(mine):
             axis.errorbar(mean, place, xerr=spread, color=COLOURS[name], marker="o", capsize=3)
             axis.plot(printed, place, "x", color="black", markersize=7)
-        axis.set_yticks(range(len(mine)), [methods()[row[1]].label for row in mine])
+        axis.set_yticks(range(len(mine)), [METHODS[row[1]].label for row in mine])
         axis.set(title=f"{population} variance of ε", xlabel="ln MSE (× as printed; ● exact, spread over redraws of ε)")
     return drawn
 

@@ -11,7 +11,7 @@ from hetdp.core.domain import Interval
 from hetdp.core.levels import Levels
 from hetdp.core.plan import Plan, plan
 from hetdp.errors import InputError
-from hetdp.estimators import methods
+from hetdp.estimators import METHODS
 from hetdp.files import jsonable
 from hetdp.theory.certificate import Certificate, certificate
 
@@ -136,13 +136,13 @@ def compare(levels: Levels | Mapping[Any, int] | Any, *, bounds: Any, variance: 
     data = "values spread evenly over the interval"
     if variance is not None:
         data = f"values of standard deviation {math.sqrt(variance):,.4g}, at the least favourable mean"
-    entries = [_entry(levels, interval, name, at, centre) for name in methods()]
+    entries = [_entry(levels, interval, name, at, centre) for name in METHODS]
     entries.sort(key=lambda entry: entry.worst_case_error)
     return Comparison(tuple(entries), certificate(levels, bounds=interval), at, data)
 
 
 def _entry(levels: Levels, interval: Interval, name: str, variance: float, mean: float | None) -> Entry:
-    label = methods()[name].label
+    label = METHODS[name].label
     try:
         planned = plan(levels, bounds=interval, method=name)
     except InputError as refusal:

@@ -12,7 +12,7 @@ import numpy as np
 
 from hetdp.core.domain import GRID
 from hetdp.core.plan import Plan, Row, plan
-from hetdp.estimators import find
+from hetdp.estimators import METHODS
 from hetdp.files import jsonable
 from hetdp.privacy.sampling import SamplingPlan
 from hetdp.theory.certificate import certificate
@@ -135,7 +135,7 @@ class Facts:
             "statistic": p.statistic.name,
             "measure": "pure-epsilon",
             "method": p.method,
-            "title": find(p.method).title,
+            "title": METHODS[p.method].title,
             "n": p.n,
             "bounds": p.bounds,
             "threshold": p.threshold,

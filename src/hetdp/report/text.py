@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hetdp.estimators import find
+from hetdp.estimators import METHODS
 from hetdp.files import to_json
 
 from .facts import Band
@@ -197,7 +197,7 @@ def _error(p: Plan) -> str:
 
 def _setting(p: Plan) -> Lines:
     low, high = (f"{bound:,.10g}" for bound in p.bounds)
-    return [("People", f"{p.n:,}   values in [{low}, {high}]"), ("Method", find(p.method).title)]
+    return [("People", f"{p.n:,}   values in [{low}, {high}]"), ("Method", METHODS[p.method].title)]
 
 
 def _estimate(r: Release, level: float) -> Lines:

@@ -19,7 +19,7 @@ from pydantic import Field
 from hetdp.core.domain import epsilon_of
 from hetdp.core.levels import Levels
 from hetdp.core.plan import Plan, Row, plan
-from hetdp.estimators import methods
+from hetdp.estimators import METHODS
 from hetdp.files import jsonable
 from hetdp.report import compare, text
 from hetdp.report.explain import explain
@@ -226,5 +226,5 @@ def _errors(curves: list[Levels]) -> list[dict[str, Any]]:
             "label": method.label,
             "error": [plan(levels, bounds=(0, 1), method=name).worst_case_error for levels in curves],
         }
-        for name, method in methods().items()
+        for name, method in METHODS.items()
     ]

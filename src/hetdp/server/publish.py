@@ -41,8 +41,7 @@ from hetdp.core.domain import epsilon_of
 from hetdp.core.plan import Plan
 from hetdp.errors import HetdpError, InputError, PrivacyError
 from hetdp.ledger import Ledger, LedgerRelease, OtherRequestError, Request, Rule, charges
-from hetdp.tally.groupby import Table
-from hetdp.tally.tally import Tally
+from hetdp.tally.tally import Table, Tally
 
 from . import studies, tables
 from .access import RefusedError, Vault, where_raised

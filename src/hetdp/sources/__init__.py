@@ -18,15 +18,15 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from hetdp.core.domain import Interval
+from hetdp.core.domain import Interval, normal
 from hetdp.core.levels import Levels
 from hetdp.errors import InputError
-from hetdp.tally.groupby import Grouping, merge
-from hetdp.tally.tally import Tally
+from hetdp.tally.groupby import Grouping
+from hetdp.tally.tally import Tally, merge
 
 from .arrays import Arrays
 from .databases import Database
-from .request import Batch, Form, Request, Tables, normal, shown, table_of, tiers_of
+from .request import Batch, Form, Request, Tables, shown, table_of, tiers_of
 
 if TYPE_CHECKING:
     from .databases import Postgres, Sqlite

@@ -5,7 +5,6 @@ A source on this machine answers with `Batch`es of rows; an engine that groups b
 
 from __future__ import annotations
 
-import unicodedata
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
@@ -15,10 +14,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from hetdp.core.domain import BAD_ID, epsilon_of
+from hetdp.core.domain import BAD_ID, epsilon_of, normal
 from hetdp.core.levels import LIMIT, MOST_PEOPLE, joined_names
 from hetdp.errors import InputError
-from hetdp.tally.groupby import Table, merge
+from hetdp.tally.tally import Table, merge
 
 if TYPE_CHECKING:
     import polars as pl
@@ -261,11 +260,6 @@ def fault_error(fault: Fault, people: int = 0, example: object = None) -> InputE
 def shown(text: object) -> str:
     """Return an id or a group for a message, cut to a readable length."""
     return repr(str(text)[:64])
-
-
-def normal(text: str) -> str:
-    """Return a text in the form in which ids and groups are compared: NFC, otherwise exact."""
-    return unicodedata.normalize("NFC", text)
 
 
 # Tables from an engine that groups by itself -------------------------------------------------------------------------

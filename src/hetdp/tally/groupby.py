@@ -15,9 +15,8 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -26,7 +25,9 @@ from numpy.typing import NDArray
 
 from hetdp.core import levels as core
 from hetdp.core.domain import Interval
-from hetdp.core.levels import BITS, Floats, Ints, Levels, collapse, refuse_bad_epsilon, round_down
+from hetdp.core.levels import BITS, Floats, refuse_bad_epsilon, round_down
+
+from .tally import Table, merge
 
 if TYPE_CHECKING:
     from .kernels import HashTable
@@ -37,48 +38,6 @@ LOADED_FROM = 10**7
 COMPILED_FROM = 2**17  # people for whom the kernels are used once they are loaded
 CHUNK = 2**18  # people whom numpy takes at a time: what it writes stays in the cache, and sums of doubles stay exact
 PIECE = 2**19  # people whom a thread of the kernels takes at a time; no thread is started for fewer
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class Table:
-    """Per level, ascending: ε, the number of people, the exact sums of their codes (0 where ε = 0).
-
-    Attributes
-    ----------
-    total
-        Of shape (levels, width): a statistic with several codes a person has a column for each. The mean has one.
-    """
-
-    epsilon: Floats
-    count: Ints
-    total: Ints
-    rounded: bool = False
-
-    @classmethod
-    def single(cls, epsilon: Floats, count: Ints, total: Ints, *, rounded: bool = False) -> Table:
-        """Return the table of a statistic with one code a person, such as the mean: one sum a level."""
-        return cls(epsilon, count, total[:, None], rounded)
-
-    @property
-    def n(self) -> int:
-        """The number of people."""
-        return int(self.count.sum())
-
-    def levels(self, names: Mapping[float, str] | None = None) -> Levels:
-        """Return the public half: no sums."""
-        return Levels.from_arrays(self.epsilon, self.count, rounded=self.rounded, names=names)
-
-
-def merge(tables: Iterable[Table]) -> Table:
-    """Return the table of all the people of several tables; exact and independent of the order.
-
-    No value of a person with ε = 0 enters: the sums at that level are 0.
-    """
-    parts = list(tables)
-    sums = np.concatenate([np.column_stack([part.count, part.total]) for part in parts])
-    epsilon = np.concatenate([part.epsilon for part in parts])
-    epsilon, sums, rounded = collapse(epsilon, sums, rounded=any(part.rounded for part in parts))
-    return Table(epsilon, sums[:, 0].copy(), np.where(epsilon[:, None] > 0, sums[:, 1:], 0), rounded)
 
 
 def tabulate(epsilon: Floats, values: NDArray[Any] | None = None, interval: Interval | None = None) -> Table:

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from hetdp.core.domain import GRID, Interval
 from hetdp.core.levels import BITS, LIMIT, TINY, Floats, Ints
 
-from .groupby import Table, merge
+from .tally import Table, merge
 
 Kernel = TypeVar("Kernel", bound=Callable[..., Any])
 

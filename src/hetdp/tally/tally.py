@@ -14,7 +14,7 @@ import json
 import operator
 import os
 import secrets
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,11 +23,9 @@ from typing import Any
 import numpy as np
 
 from hetdp.core.domain import GRID, Interval
-from hetdp.core.levels import Levels
+from hetdp.core.levels import Floats, Ints, Levels, collapse
 from hetdp.errors import InputError
 from hetdp.files import write_whole
-
-from .groupby import Table, merge
 
 # The rule for files: never remove a field, never change what one means, and refuse what is unknown: a statistic, a
 # measure of privacy, a version or a field that is not listed here may change what all the others mean. So anything new
@@ -42,6 +40,48 @@ PROMISED = (
 """All that a merged tally says about its people."""
 
 _WARNING = "PRIVATE: these sums are not protected by any noise. Do not publish this file."
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Table:
+    """Per level, ascending: ε, the number of people, the exact sums of their codes (0 where ε = 0).
+
+    Attributes
+    ----------
+    total
+        Of shape (levels, width): a statistic with several codes a person has a column for each. The mean has one.
+    """
+
+    epsilon: Floats
+    count: Ints
+    total: Ints
+    rounded: bool = False
+
+    @classmethod
+    def single(cls, epsilon: Floats, count: Ints, total: Ints, *, rounded: bool = False) -> Table:
+        """Return the table of a statistic with one code a person, such as the mean: one sum a level."""
+        return cls(epsilon, count, total[:, None], rounded)
+
+    @property
+    def n(self) -> int:
+        """The number of people."""
+        return int(self.count.sum())
+
+    def levels(self, names: Mapping[float, str] | None = None) -> Levels:
+        """Return the public half: no sums."""
+        return Levels.from_arrays(self.epsilon, self.count, rounded=self.rounded, names=names)
+
+
+def merge(tables: Iterable[Table]) -> Table:
+    """Return the table of all the people of several tables; exact and independent of the order.
+
+    No value of a person with ε = 0 enters: the sums at that level are 0.
+    """
+    parts = list(tables)
+    sums = np.concatenate([np.column_stack([part.count, part.total]) for part in parts])
+    epsilon = np.concatenate([part.epsilon for part in parts])
+    epsilon, sums, rounded = collapse(epsilon, sums, rounded=any(part.rounded for part in parts))
+    return Table(epsilon, sums[:, 0].copy(), np.where(epsilon[:, None] > 0, sums[:, 1:], 0), rounded)
 
 
 @dataclass(eq=False, repr=False)

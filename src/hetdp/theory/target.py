@@ -13,7 +13,7 @@ from hetdp.core.accuracy import least, objective
 from hetdp.core.levels import MOST_PEOPLE, Levels
 from hetdp.core.plan import Plan, plan
 from hetdp.errors import InputError
-from hetdp.estimators import find
+from hetdp.estimators import METHODS
 from hetdp.files import jsonable
 
 MOST_TIERS = 12  # no policy sets more levels one by one
@@ -85,7 +85,7 @@ def target(plan: Plan, error: float) -> Target:
     if not 0 < error < math.inf:
         raise InputError(f"the target error must be a positive number (got {error:g}), in units of the values")
     goal = (error / plan.interval.width) ** 2
-    shape = find(plan.method).shape
+    shape = METHODS[plan.method].shape
 
     def enough(levels: Levels) -> bool:
         return objective(levels, shape(levels, plan.variance_bound), plan.variance_bound) <= goal
