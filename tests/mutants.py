@@ -93,7 +93,7 @@ MUTANTS = [
            "        if not SMALLEST_SCALE <= term.scale <= LARGEST_SCALE:",
            "        if not 0 <= term.scale <= LARGEST_SCALE:"),
     Mutant("spend shown a hair too low", "core/plan.py",
-           "tests/checks/test_audit.py::test_billions_of_people_are_only_counted",
+           PLAN + "test_the_table_says_per_level_what_one_person_weighs_spends_and_keeps",
            "np.nextafter(self.costs[part] / term.scale, np.inf)",
            "np.nextafter(self.costs[part] / term.scale, 0)"),
     # What a value becomes, and what reaches the sampler

@@ -22,9 +22,7 @@ import numpy as np
 import pytest
 
 import hetdp
-from hetdp import estimators
 from hetdp.core import plan as _plan
-from hetdp.estimators import sampling
 from hetdp.privacy import release as _release
 from hetdp.privacy import sampling as _sampling
 from hetdp.tally.groupby import Grouping
@@ -405,7 +403,6 @@ class Coins:
 def coins(monkeypatch):
     coins = Coins()
     monkeypatch.setattr("hetdp.privacy.release.coins", coins)
-    monkeypatch.setitem(estimators._REGISTRY, "sampling", sampling.METHOD)
     return coins
 
 
@@ -456,7 +453,18 @@ def test_keeping_people_a_little_too_often_is_found_and_refused(recorder, coins,
     assert sampling_faults(MIXES["all private"], (0, 1), recorder, coins) == {"spent"}
 
 
-@pytest.mark.parametrize("method", sorted({*hetdp.methods(), "sampling"}))
+def test_the_spend_of_sampling_is_what_a_pen_says():
+    """p = (e^0.5 − 1)/(e − 1) at ε = 0.5 beside ε = 1, and ln(1 + p·(e − 1)) is ε again: never more than is shown."""
+    plan = hetdp.plan({0.5: 20, 1.0: 20}, method="sampling", bounds=UNIT)
+    assert plan.keep[0] / 2**53 == pytest.approx(math.expm1(0.5) / math.expm1(1), rel=1e-9)
+    assert plan.spent == pytest.approx([0.5, 1.0], rel=1e-9)
+    for row, keep, weight in zip(plan.table, plan.keep.tolist(), plan.units.tolist(), strict=True):
+        with localcontext(prec=100):
+            gain = Decimal(keep) / 2**53 * ((Decimal(weight) / Decimal(plan.noise[0].scale)).exp() - 1)
+            assert (1 + gain).ln() <= Decimal(row.spent) <= Decimal(row.epsilon)
+
+
+@pytest.mark.parametrize("method", sorted(hetdp.methods()))
 def test_nothing_is_drawn_when_the_samplers_own_privacy_map_disagrees(method, recorder, coins, monkeypatch):
     """However many levels there are; and with the real map the same release goes through."""
     epsilons = [epsilon for epsilon in MIXES["many"] if epsilon != INF] * 40

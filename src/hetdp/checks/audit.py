@@ -1,10 +1,5 @@
 """Audit: does a release on this machine really lose at most the ε that its plan claims? Only invented people are used.
 
-Exact check. One person's value is set to each extreme in turn and the people are read as a user's data is read. What
-the noise sampler would be given, T = ⌊Σ W·S / Q⌋ for each noise term, comes from the release's own function. T + noise
-of scale s against T′ + noise of scale s differs by a loss of exactly |T − T′|/s, so nothing has to be drawn: the
-largest loss over all pairs of values is compared with the claim in Fractions. It cannot see the sampler.
-
 Lower bound. With probability at least 1 − α over the draws, the bound is not above the true privacy loss.
 
 Argument. If a mechanism is ε-DP then P(E) ≤ e^ε·P′(E) for every event E, so ε ≥ ln P(E) − ln P′(E). The event is chosen
@@ -24,9 +19,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from decimal import Decimal, localcontext
-from fractions import Fraction
-from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -38,8 +30,8 @@ from hetdp.core.plan import Plan, plan
 from hetdp.errors import InputError
 from hetdp.estimators import METHODS
 from hetdp.files import jsonable
-from hetdp.privacy.release import floored_sum, release, release_records
-from hetdp.privacy.sampling import KEEP_ONE, SamplingPlan
+from hetdp.privacy.release import release, release_records
+from hetdp.privacy.sampling import SamplingPlan
 from hetdp.report.text import Grid, Parts, epsilon, shorten, spent_epsilon, text
 from hetdp.sources import read
 from hetdp.tally.tally import Tally
@@ -59,10 +51,8 @@ _MOST_LEVELS = 64
 _MOST_RECORDS = 10**6
 _READ = 16
 """How many people of each level are read; the others are all at the lower bound and only counted."""
-_HEADINGS = ("Method", "Tier", "ε asked", "Claimed", "Exact check", "Shown ≥", "Can show", "")
+_HEADINGS = ("Method", "Tier", "ε asked", "Claimed", "Shown ≥", "Can show", "")
 _NOTICES = {
-    "Exact check": "integers, every pair of extreme values of one person at each level. It notices a noise scale that "
-    "is too small by any amount, a value that is not clamped, a row that is dropped. It cannot see the sampler.",
     "Noise": "the law of the noise at small scales. It notices noise of a wrong law, on a coarse grid, cut off or "
     "repeated. It cannot see an error far below 1/√draws, nor a bad source of randomness.",
     "Shown": "a lower bound on ε from real releases of two datasets that differ in one value. It notices gross faults "
@@ -81,8 +71,6 @@ class Finding:
     ----------
     claimed
         What the plan says that one person spends.
-    exact_loss
-        The largest loss over all pairs of extreme values, in exact arithmetic; inf if nobody could be compared.
     lower_bound
         What the draws show, at least, with the confidence of the whole audit; None for a public level.
     reach
@@ -95,7 +83,6 @@ class Finding:
     tier: str
     epsilon: float
     claimed: float
-    exact_loss: float
     lower_bound: float | None
     reach: float
     faults: tuple[str, ...]
@@ -219,21 +206,25 @@ def audit(
         return found
 
     fits = sampler_gate()
-    choice = extremes(interval)
-    around = [[_read(levels, interval, choice, i, [value]) for value in choice] for i in range(len(levels))]
     findings = []
     for planned in plans:
         everybody = results(planned, 0, 0)  # serves all levels: the union bound asks for no independence
-        for i, tallies in enumerate(around):
+        for i, row in enumerate(planned.table):
             shown = lower_bound(everybody, results(planned, i, 1), alpha_each) if i in private else None
-            findings.append(_finding(planned, i, tallies, shown, reach(float(planned.spent[i]), draws, alpha_each)))
+            spent, faults = row.spent, []
+            if shown is not None and shown > spent:
+                faults.append(
+                    f"releases show a loss of at least {shown:.6g}, more than the {spent:.6g} that is claimed"
+                )
+            about = (planned.method, row.name or "", row.epsilon, spent)
+            findings.append(Finding(*about, shown, reach(spent, draws, alpha_each), tuple(faults)))
     # The control has the fewest people whose joint loss these draws show with ease.
     people = next((k for k in range(2, _READ) if reach(k * CONTROL, draws, alpha_each) > 2 * CONTROL), _READ)
     planted = plan({CONTROL: 2 * _READ}, bounds=interval, method="uniform")
-    shown, lost = lower_bound(results(planted, 0, 0), results(planted, 0, people), alpha_each), people * CONTROL
+    shown = lower_bound(results(planted, 0, 0), results(planted, 0, people), alpha_each)
     missed = () if shown > CONTROL else ("the planted over-spend was not found",)
-    can_show = reach(lost, draws, alpha_each)
-    control = Finding("control", f"{people} at once", CONTROL, CONTROL, lost, shown, can_show, missed)
+    can_show = reach(people * CONTROL, draws, alpha_each)
+    control = Finding("control", f"{people} at once", CONTROL, CONTROL, shown, can_show, missed)
     return Audit(tuple(findings), fits, control, refusals, draws, ALPHA, alpha_each)
 
 
@@ -290,12 +281,6 @@ def reach(loss: float, draws: int, alpha: float) -> float:
     return max(0.0, float(log_ratio(np.round(half * often), np.round(half * seldom), half, alpha).max()))
 
 
-def extremes(interval: Interval) -> tuple[float | None, ...]:
-    """Return the values that have broken somebody's private mean; None is a missing one."""
-    ends = (interval.lo, interval.hi, interval.mid)
-    return (*ends, math.inf, -math.inf, math.nan, 1e9, -1e9, 5e-324, None)
-
-
 def _plans(levels: Levels, interval: Interval, names: Sequence[str] | None) -> tuple[list[Plan], dict[str, str]]:
     plans, refusals = [], {}
     for rule in [METHODS[name] for name in dict.fromkeys(names or METHODS)]:
@@ -308,82 +293,28 @@ def _plans(levels: Levels, interval: Interval, names: Sequence[str] | None) -> t
     return plans, refusals
 
 
-def _read(levels: Levels, interval: Interval, others: Sequence[Any], level: int, own: Sequence[Any]) -> Tally:
-    """Return the tally of all people, the first of `level` with values of their own.
-
-    Some people of each level are read, with `others` as their values. The rest are at the lower bound, whose code is
-    0: they change how many people there are and no sum.
-    """
-    some = np.minimum(levels.count, _READ)
-    epsilon = np.repeat(levels.epsilon, some)
-    values = [others[i % len(others)] for i in range(epsilon.size)]
-    first = int(some[:level].sum())
-    values[first : first + len(own)] = own
-    table = read(values, epsilon=epsilon, bounds=interval).table
-    return Tally(replace(table, count=table.count + levels.count - some), interval)
-
-
-def _finding(planned: Plan, i: int, tallies: Sequence[Tally], shown: float | None, can_show: float) -> Finding:
-    row, faults = planned.table[i], []
-    loss = exact_loss(planned, i, tallies)
-    held = math.nextafter(row.epsilon, 0) if row.epsilon < math.inf else math.inf  # ε⁻, see `privacy.exact`
-    if any(tally.levels != planned.levels for tally in tallies):
-        faults.append("a value changed who is counted")
-    if loss > held or loss > row.spent:
-        limit = f"ε = {row.epsilon:g}" if loss > held else f"the {row.spent:.6g} that is claimed"
-        faults.append(f"a value costs {float(loss):.6g}, more than {limit}")
-    if shown is not None and shown > row.spent:
-        faults.append(f"releases show a loss of at least {shown:.6g}, more than the {row.spent:.6g} that is claimed")
-    return Finding(planned.method, row.name or "", row.epsilon, row.spent, float(loss), shown, can_show, tuple(faults))
-
-
-def exact_loss(planned: Plan, level: int, tallies: Sequence[Tally]) -> Fraction | Decimal | float:
-    """Return the largest loss between any two of these tallies, which differ in the value of one person of `level`.
-
-    It is Σ|T − T′|/s over the noise terms; inf if what no noise covers moves. A person who is kept with probability p
-    loses ln(1 + p·(eᵗ − 1)), t the loss if kept: the argument is in `privacy.sampling`. Being left out lies between
-    the extremes, so it adds no pair. 400 digits, less a hair for what rounding may add.
-    """
-    keep = planned.keep[level] if isinstance(planned, SamplingPlan) else KEEP_ONE
-    if not keep:
-        return Fraction(0)
-    terms = [slice(term.first, term.last) for term in planned.noise]
-    bare = np.ones(len(planned.levels), dtype=bool)
-    for term in terms:
-        bare[term] = False
-    given = {
-        (floored_sum(tally, planned, bare), *(floored_sum(tally, planned, term) for term in terms)) for tally in tallies
-    }
-    t = Fraction(0)
-    for one, other in combinations(given, 2):
-        if one[0] != other[0]:
-            return math.inf
-        steps = zip(one[1:], other[1:], planned.noise, strict=True)
-        t = max(t, sum((abs(a - b) / Fraction(term.scale) for a, b, term in steps), Fraction(0)))
-    if not isinstance(planned, SamplingPlan):
-        return t
-    with localcontext(prec=400):
-        gain = (Decimal(t.numerator) / t.denominator).exp() - 1
-        return (1 + Decimal(int(keep)) / KEEP_ONE * gain).ln() * (1 - Decimal("1e-60"))
-
-
 def _releasing(planned: Plan, level: int, people: int) -> Callable[[], float]:
-    """Return a function that makes one real release: so many of `level` at the upper bound, others at the lower."""
+    """Return a function that makes one real release: so many of `level` at the upper bound, others at the lower.
+
+    Where people are not kept one by one, some of each level are read. The rest are at the lower bound, whose code is 0:
+    they change how many people there are and no sum.
+    """
     levels, interval = planned.levels, planned.interval
+    some = levels.count if isinstance(planned, SamplingPlan) else np.minimum(levels.count, _READ)
+    epsilon = np.repeat(levels.epsilon, some)
+    values = np.full(epsilon.size, interval.lo)
+    first = int(some[:level].sum())
+    values[first : first + people] = interval.hi
     if isinstance(planned, SamplingPlan):
-        epsilon = np.repeat(levels.epsilon, levels.count)
-        values = np.full(epsilon.size, interval.lo)
-        first = int(np.searchsorted(epsilon, levels.epsilon[level]))
-        values[first : first + people] = interval.hi
         return lambda: release_records(values, epsilon, planned).unclamped
-    tally = _read(levels, interval, [interval.lo], level, [interval.hi] * people)
+    table = read(values, epsilon=epsilon, bounds=interval).table
+    tally = Tally(replace(table, count=table.count + levels.count - some), interval)
     return lambda: release(tally, planned).unclamped
 
 
 def _cells(finding: Finding) -> tuple[str, ...]:
     public = math.isinf(finding.claimed)
     claimed, asked = spent_epsilon(finding.claimed), epsilon(finding.epsilon)
-    exact = "–" if public else spent_epsilon(finding.exact_loss)
     shown, reaches = ("–" if x is None or public else epsilon(x) for x in (finding.lower_bound, finding.reach))
     mark = "holds" if finding.holds else "BROKEN"
-    return finding.method, shorten(finding.tier), asked, claimed, exact, shown, reaches, mark
+    return finding.method, shorten(finding.tier), asked, claimed, shown, reaches, mark

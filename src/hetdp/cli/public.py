@@ -124,8 +124,8 @@ def audit(
 ) -> None:
     """Test the privacy claims of this installation on invented people (about a minute).
 
-    For every method and tier: the exact check, the law of the noise, and what many releases show about ε. Exit code 1
-    if a claim is broken.
+    The law of the noise, and for every method and tier what many releases show about ε. Exit code 1 if a claim is
+    broken.
     """
     writable(output, [], force=force)
     from hetdp.checks.audit import audit as run_audit
