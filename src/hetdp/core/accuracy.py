@@ -59,70 +59,6 @@ MIDPOINT = Errors(spread=0, pull=1, noise=0, ranges=0, scales=(), bias=0.5)
 """The answer that uses no data."""
 
 
-@dataclass(frozen=True)
-class Predictions:
-    """What a plan predicts of its error, in units of the values.
-
-    Attributes
-    ----------
-    errors
-        What the error is made of, on an interval of length 1.
-    interval
-        The public interval of the values.
-    variance_bound
-        The bound on the variance of one value, for an interval of length 1.
-    slack
-        How far the arithmetic itself can move an estimate, on an interval of length 1.
-    """
-
-    errors: Errors
-    interval: Interval
-    variance_bound: float
-    slack: float
-
-    @property
-    def noise_scale(self) -> float:
-        """The scale of the noise; of several, the root of their squares."""
-        return math.hypot(*self.errors.scales) * self.interval.width
-
-    @property
-    def worst_case_mse(self) -> float:
-        """The mean squared error for the worst distribution on the interval.
-
-        Rounding values to the grid can add a bias of (hi − lo)/2²¹, which is left out: it matters beyond 10¹⁰ people.
-        """
-        return self.errors.worst(self.variance_bound) * self.interval.width * self.interval.width
-
-    @property
-    def worst_case_error(self) -> float:
-        """The root of the mean squared error; it is finite also where the square is not."""
-        return math.sqrt(self.errors.worst(self.variance_bound)) * self.interval.width
-
-    def mse(self, variance: float, mean: float | None) -> float:
-        """Return the mean squared error for data of this variance and mean; without a mean, for the worst one."""
-        interval, errors = self.interval, self.errors
-        v = unit_variance(variance, interval)
-        offset = 0.25 - v if mean is None else ((mean - interval.mid) / interval.width) ** 2
-        return (errors.spread * v + errors.pull * offset + errors.noise) * interval.width * interval.width
-
-    def radius(self, level: float, kind: IntervalKind) -> float:
-        """Return the half-width of an interval of this kind; an answer that uses no data is off by half the range."""
-        if not 0 < level < 1:
-            raise InputError(f"the confidence level must be between 0 and 1 (got {level:g}); 0.95 is usual")
-        if kind not in ("guaranteed", "normal"):
-            raise InputError(f"the kind of an interval is 'guaranteed' or 'normal' (got {kind!r})")
-        errors = self.errors
-        if errors is MIDPOINT:
-            return self.interval.width / 2
-        if kind == "guaranteed":
-            radius = guaranteed_radius(errors.ranges, errors.scales, level)
-        else:
-            variance = worst_corner(errors.spread, errors.pull - (2 * errors.bias) ** 2, self.variance_bound)
-            radius = NormalDist().inv_cdf((1 + level) / 2) * math.sqrt(errors.noise + variance)
-        precision = math.ulp(max(abs(self.interval.lo), abs(self.interval.hi)))  # estimates and ends are doubles
-        return (radius + errors.bias + self.slack) * self.interval.width + 2 * precision
-
-
 def affine_errors(plan: Plan) -> Errors:
     """Return the errors of Σ w·x plus noise, w the weights of a plan."""
     squares = float(np.sum(plan.levels.count * plan.person_weight**2))
@@ -208,6 +144,25 @@ def noise_variance(scale: float) -> float:
     """
     half = 1 / (2 * scale)
     return 0.5 / math.sinh(half) ** 2 if half < 350 else 0.0
+
+
+def radius(plan: Plan, level: float, kind: IntervalKind) -> float:
+    """Return the half-width of an interval of this kind; an answer that uses no data is off by half the range."""
+    if not 0 < level < 1:
+        raise InputError(f"the confidence level must be between 0 and 1 (got {level:g}); 0.95 is usual")
+    if kind not in ("guaranteed", "normal"):
+        raise InputError(f"the kind of an interval is 'guaranteed' or 'normal' (got {kind!r})")
+    errors, interval = plan.errors, plan.interval
+    if plan.abstains:
+        return interval.width / 2
+    if kind == "guaranteed":
+        found = guaranteed_radius(errors.ranges, errors.scales, level)
+    else:
+        variance = worst_corner(errors.spread, errors.pull - (2 * errors.bias) ** 2, plan.variance_bound)
+        found = NormalDist().inv_cdf((1 + level) / 2) * math.sqrt(errors.noise + variance)
+    slack = rounding(plan.total, len(plan.noise) + 1)
+    precision = math.ulp(max(abs(interval.lo), abs(interval.hi)))  # estimates and ends are doubles
+    return (found + errors.bias + slack) * interval.width + 2 * precision
 
 
 def guaranteed_radius(squares: float, scales: Sequence[float], level: float) -> float:

@@ -19,16 +19,7 @@ from hetdp.privacy.exact import LARGEST_SCALE, SMALLEST_SCALE, NoiseTerm, check,
 from hetdp.statistics import Statistic
 from hetdp.statistics.mean import LAPLACE, Mean
 
-from .accuracy import (
-    MIDPOINT,
-    Errors,
-    IntervalKind,
-    Predictions,
-    affine_errors,
-    rounding,
-    smallest_cap,
-    unit_variance,
-)
+from .accuracy import MIDPOINT, Errors, IntervalKind, affine_errors, radius, smallest_cap, unit_variance
 from .domain import Interval
 from .levels import Levels, epsilon_array, round_down
 
@@ -168,26 +159,23 @@ class Plan:
         """What the mean squared error is made of, on an interval of length 1."""
         return MIDPOINT if self.abstains else affine_errors(self)
 
-    @cached_property
-    def predicted(self) -> Predictions:
-        """What this plan predicts of its error; the names that people ask for are below."""
-        slack = 0.0 if self.abstains else rounding(self.total, len(self.noise) + 1)
-        return Predictions(self.errors, self.interval, self.variance_bound, slack)
-
     @property
     def noise_scale(self) -> float:
         """The scale of the Laplace noise in units of the values (of several: the root of their squares)."""
-        return self.predicted.noise_scale
+        return math.hypot(*self.errors.scales) * self.interval.width
 
     @property
     def worst_case_mse(self) -> float:
-        """The mean squared error for the worst distribution on the interval, in squared units of the values."""
-        return self.predicted.worst_case_mse
+        """The mean squared error for the worst distribution on the interval, in squared units of the values.
+
+        Rounding values to the grid can add a bias of (hi − lo)/2²¹, which is left out: it matters beyond 10¹⁰ people.
+        """
+        return self.errors.worst(self.variance_bound) * self.interval.width * self.interval.width
 
     @property
     def worst_case_error(self) -> float:
-        """The root of `worst_case_mse`, in units of the values."""
-        return self.predicted.worst_case_error
+        """The root of `worst_case_mse`, in units of the values; it is finite also where the square is not."""
+        return math.sqrt(self.errors.worst(self.variance_bound)) * self.interval.width
 
     def mse(self, variance: float, mean: float | None = None) -> float:
         """Return the mean squared error for data of this variance, both in squared units of the values.
@@ -195,7 +183,9 @@ class Plan:
         Where the error also depends on the mean of the data (a method that shrinks or samples, a plan that
         abstains) the mean that is worst for this variance is taken unless `mean` says which it is.
         """
-        return self.predicted.mse(variance, mean)
+        interval, errors, v = self.interval, self.errors, unit_variance(variance, self.interval)
+        offset = 0.25 - v if mean is None else ((mean - interval.mid) / interval.width) ** 2
+        return (errors.spread * v + errors.pull * offset + errors.noise) * interval.width * interval.width
 
     def radius(self, level: float = 0.95, kind: IntervalKind = "guaranteed") -> float:
         """Return r: the unclamped estimate is within r of μ with probability at least `level`, in units of the values.
@@ -203,7 +193,7 @@ class Plan:
         "guaranteed" holds for every distribution on the interval and every n; "normal" is the
         narrower normal approximation at the worst-case variance and promises nothing for small n.
         """
-        return self.predicted.radius(level, kind)
+        return radius(self, level, kind)
 
     def frontier(self, tolerance: float = 0.01) -> float:
         """Return the smallest cap τ: giving everybody min(ε, τ) keeps the worst-case MSE within (1 + tolerance) times.
