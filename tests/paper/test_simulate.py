@@ -78,8 +78,7 @@ def test_public_people_agree_with_the_exact_error(name):
 def run_instead(right, wrong, distribution, levels, runs, seed):
     """Simulate one mechanism and compare it with the exact error of another."""
     law = distribution_of(distribution, UNIT)
-    study = _simulate._Study.of(law, levels.count, [wrong])
-    (mse,), (error,) = study.run(runs, [seed])
+    (mse,), (error,) = _simulate.run(law, levels.count, [wrong], runs, [seed])
     return Simulation("wrong", runs, mse, error, right.mse(law))
 
 
@@ -293,15 +292,13 @@ def test_the_result_does_not_depend_on_the_number_of_cores(monkeypatch, distribu
 def test_every_run_is_simulated_once_and_every_block_has_a_stream_of_its_own(monkeypatch, runs):
     monkeypatch.setattr(_simulate, "BLOCK", 30)
     blocks, streams = [], []
-    block = _simulate._Study.block
 
-    def seen(self, rng, size):
-        blocks.append(size)
+    def drawn(rng, size):
+        blocks.append(size // 3)
         streams.append(rng.bit_generator.seed_seq.spawn_key)
-        return block(self, rng, size)
+        return rng.random(size) - 0.5
 
-    monkeypatch.setattr(_simulate._Study, "block", seen)
-    simulate({1.0: 3}, method="proportional", distribution=("beta", 2, 3), runs=runs, rng=27, bounds=UNIT)
+    simulate({1.0: 3}, method="proportional", distribution=(drawn, 0, 1 / 12), runs=runs, rng=27, bounds=UNIT)
     assert sum(blocks) == runs
     assert max(blocks) <= 10
     assert len(set(streams)) == len(streams) == -(-runs // 10)

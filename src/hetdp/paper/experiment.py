@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hetdp.files import to_json, write_whole
-from hetdp.report.plots import beside, figure, look, plain, require, save
+from hetdp.report.plots import COLOURS, DASHED, MARKERS, figure, plain, require, save
 from hetdp.report.text import Grid, page, to_html
 
 from .simulate import Simulation, simulate
@@ -137,11 +137,12 @@ def picture(curves: Sequence[Curve], x: str, y: str, log: str) -> Figure:
     """Return curves in one panel, with the names of the two axes, and which of them are logarithmic ("xy")."""
     drawn, (axis,) = figure()
     for c in curves:
-        style = {**look(c.method), "label": c.label}
+        style: dict[str, Any] = {"color": COLOURS.get(c.method or "", DASHED), "label": c.label}
         if c.error is None:
-            axis.plot(c.x, c.y, "--" if c.dashed else "-", **style | {"marker": ""}, linewidth=1)
+            axis.plot(c.x, c.y, "--" if c.dashed else "-", **style, linewidth=1)
         else:
-            axis.errorbar(c.x, c.y, yerr=4 * np.asarray(c.error), **style, markersize=4, linewidth=0, elinewidth=1)
+            style |= {"marker": MARKERS.get(c.method or "", "o"), "markersize": 4}
+            axis.errorbar(c.x, c.y, yerr=4 * np.asarray(c.error), **style, linewidth=0, elinewidth=1)
             axis.set_title("lines: exact; points: simulated, ± 4 standard errors", fontsize=8)
     axis.set(xlabel=x, ylabel=y, xscale="log" if "x" in log else "linear", yscale="log" if "y" in log else "linear")
     low, high = axis.get_ylim()
@@ -149,7 +150,7 @@ def picture(curves: Sequence[Curve], x: str, y: str, log: str) -> Figure:
         axis.set_ylim(bottom=0)
     elif high < 1000 * low:  # beyond that, powers of ten read better
         plain(axis.yaxis)
-    beside(axis)
+    axis.legend(frameon=False, fontsize=8, loc="upper left", bbox_to_anchor=(1, 1))  # where it hides nothing
     return drawn
 
 

@@ -124,7 +124,7 @@ def simulate(  # type: ignore[misc]  # which options there are is known here alo
         raise InputError(f"the number of runs must be a whole number, 2 or more (got {runs!r}); 20000 is usual")
     law = distribution_of(distribution, interval)
     mechanisms = [mechanism_of(name, levels, interval, variance) for name in names]
-    mse, error = _Study.of(law, levels.count, mechanisms).run(int(runs), seed)
+    mse, error = run(law, levels.count, mechanisms, int(runs), seed)
     area = interval.width * interval.width
     found = {
         name: Simulation(name, int(runs), mse[i] * area, error[i] * area, mechanisms[i].mse(law) * area)
@@ -270,65 +270,52 @@ def reciprocals(count: Ints, keep: Floats) -> tuple[float, float]:
 # The runs --------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, eq=False)
-class _Study:
-    """Methods and data, ready to run: some levels are drawn person by person, others as one sum each.
+def run(
+    law: Distribution, count: Ints, mechanisms: Sequence[Mechanism], runs: int, seed: list[int]
+) -> tuple[list[float], list[float]]:
+    """Return the mean squared error of each method over so many runs, and its standard error."""
+    pieces = _pieces(law, count, np.any([m.weight > 0 for m in mechanisms], axis=0))
+    noises = [m.scales.size for m in mechanisms if isinstance(m, Affine)]
+    rows = max(BLOCK // max(sum(level.size for level, _ in pieces), *noises, 1), 1)
+    sizes = [min(rows, runs - first) for first in range(0, runs, rows)]
 
-    Attributes
-    ----------
-    pieces
-        The level of every person who is drawn, at most `BLOCK` at a time; then the levels whose sums are drawn at
-        once, with the way to draw them.
-    columns
-        How many values one run draws, at least 1.
-    """
-
-    law: Distribution
-    count: Ints
-    mechanisms: Sequence[Mechanism]
-    pieces: Sequence[tuple[Ints, Total | None]]
-    columns: int
-
-    @classmethod
-    def of(cls, law: Distribution, count: Ints, mechanisms: Sequence[Mechanism]) -> _Study:
-        """Return the study of these methods; raise where too many people had to be drawn one by one."""
-        used = np.any([m.weight > 0 for m in mechanisms], axis=0)
-        grouped = used & (law.total is not None) & ((count >= SEVERAL) | (count.sum() > MOST_PEOPLE))
-        groups, single = np.flatnonzero(grouped), np.flatnonzero(used & ~grouped)
-        people = int(count[single].sum())
-        if people > MOST_PEOPLE:
-            raise InputError(
-                f"this distribution is drawn person by person, for at most {MOST_PEOPLE:,} people (got {people:,}); "
-                f"'uniform', 'bernoulli' and 'point' are drawn level by level"
-            )
-        blocks = np.array_split(np.repeat(single, count[single]), -(-people // BLOCK)) if people else []
-        pieces = [*((block, None) for block in blocks), *([(groups, law.total)] if groups.size else [])]
-        noises = [m.scales.size for m in mechanisms if isinstance(m, Affine)]
-        return cls(law, count, mechanisms, pieces, max(people + groups.size, *noises, 1))
-
-    def run(self, runs: int, seed: list[int]) -> tuple[list[float], list[float]]:
-        """Return the mean squared error of each method and its standard error."""
-        rows = max(BLOCK // self.columns, 1)
-        sizes = [min(rows, runs - first) for first in range(0, runs, rows)]
-        np.empty(2**24, np.uint8)  # once it is freed, glibc keeps the memory of a block for the next one: much faster
-        with ThreadPoolExecutor(cores()) as pool:
-            done = pool.map(lambda i: self.block(_stream(seed, i + 1), sizes[i]), range(len(sizes)))
-            square, fourth = np.sum(list(done), axis=0) / runs
-        return square.tolist(), np.sqrt(np.maximum(fourth - square**2, 0) / runs).tolist()
-
-    def block(self, rng: np.random.Generator, runs: int) -> Floats:
-        """Return the sums of (estimate − μ)² and of its square over some runs, one column a method."""
-        parts = [np.zeros(runs) for _ in self.mechanisms]
-        for level, total in self.pieces:
+    def block(i: int) -> Floats:
+        """Return the sums of (estimate − μ)² and of its square over the runs of a block, one column a method."""
+        rng = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(i + 1,)))
+        parts = [np.zeros(sizes[i]) for _ in mechanisms]
+        for level, total in pieces:
             if total is None:
-                x = self.law.draw(rng, (runs, level.size))
+                x = law.draw(rng, (sizes[i], level.size))
             else:
-                x = total(rng, np.broadcast_to(self.count[level], (runs, level.size)))
-            parts = [part + m.part(rng, x, level, total) for m, part in zip(self.mechanisms, parts, strict=True)]
-        found = np.stack([m.estimate(rng, part) for m, part in zip(self.mechanisms, parts, strict=True)])
-        errors = found - self.law.mean
+                x = total(rng, np.broadcast_to(count[level], (sizes[i], level.size)))
+            parts = [part + m.part(rng, x, level, total) for m, part in zip(mechanisms, parts, strict=True)]
+        found = np.stack([m.estimate(rng, part) for m, part in zip(mechanisms, parts, strict=True)])
+        errors = found - law.mean
         errors[np.abs(errors) < 1e-14] = 0  # the rounding of doubles
         return np.stack([(errors**2).sum(axis=1), (errors**4).sum(axis=1)])
+
+    np.empty(2**24, np.uint8)  # once it is freed, glibc keeps the memory of a block for the next one: much faster
+    with ThreadPoolExecutor(cores()) as pool:
+        square, fourth = np.sum(list(pool.map(block, range(len(sizes)))), axis=0) / runs
+    return square.tolist(), np.sqrt(np.maximum(fourth - square**2, 0) / runs).tolist()
+
+
+def _pieces(law: Distribution, count: Ints, used: NDArray[np.bool_]) -> list[tuple[Ints, Total | None]]:
+    """Return what a run draws, or raise where too many people had to be drawn one by one.
+
+    First the level of every person who is drawn, at most `BLOCK` at a time; then the levels whose sums are drawn at
+    once, with the way to draw them.
+    """
+    grouped = used & (law.total is not None) & ((count >= SEVERAL) | (count.sum() > MOST_PEOPLE))
+    groups, single = np.flatnonzero(grouped), np.flatnonzero(used & ~grouped)
+    people = int(count[single].sum())
+    if people > MOST_PEOPLE:
+        raise InputError(
+            f"this distribution is drawn person by person, for at most {MOST_PEOPLE:,} people (got {people:,}); "
+            f"'uniform', 'bernoulli' and 'point' are drawn level by level"
+        )
+    blocks = np.array_split(np.repeat(single, count[single]), -(-people // BLOCK)) if people else []
+    return [*((block, None) for block in blocks), *([(groups, law.total)] if groups.size else [])]
 
 
 def cores() -> int:
@@ -345,7 +332,3 @@ def _seed(rng: Any) -> list[int]:
             f"rng must be a whole number, 0 or more, a SeedSequence or a Generator (got {rng!r})"
         ) from None
     return [int(word) for word in generator.integers(2**32, size=8)]
-
-
-def _stream(seed: list[int], key: int) -> np.random.Generator:
-    return np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(key,)))

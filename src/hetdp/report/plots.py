@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from hetdp.errors import HetdpError
 
@@ -57,11 +57,6 @@ def save(drawn: Figure, path: Path) -> None:
         drawn.savefig(path, dpi=160, metadata={"Date": None} if path.suffix == ".svg" else None)
 
 
-def look(method: str | None) -> dict[str, Any]:
-    """Return the colour and the marker of a method, in all pictures the same; dark grey without one."""
-    return {"color": COLOURS.get(method or "", DASHED), "marker": MARKERS.get(method or "", "o")}
-
-
 def plain(axis: Axis) -> None:
     """Label a logarithmic axis with 0.1, 0.2, 0.5, 1 and so on."""
     from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
@@ -69,8 +64,3 @@ def plain(axis: Axis) -> None:
     axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
     axis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:g}"))
     axis.set_minor_formatter(NullFormatter())
-
-
-def beside(axes: Axes) -> None:
-    """Put the legend beside the panel, where it hides nothing."""
-    axes.legend(frameon=False, fontsize=8, loc="upper left", bbox_to_anchor=(1, 1))
