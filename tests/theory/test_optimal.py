@@ -202,8 +202,8 @@ def test_a_program_that_forgets_a_level_is_refused(monkeypatch):
     """Control: if the solver returns a table that is far from ε-DP, nothing comes back."""
     whole = _optimal._privacy
 
-    def without_last(epsilon, count, outputs, *, scaled):
-        return whole(np.append(epsilon[:-1], INF), count, outputs, scaled=scaled)
+    def without_last(epsilon, count, outputs):
+        return whole(np.append(epsilon[:-1], INF), count, outputs)
 
     monkeypatch.setattr(_optimal, "_privacy", without_last)
     with pytest.raises(hetdp.HetdpError, match="not solved well enough"):
@@ -423,7 +423,7 @@ def test_a_p_that_is_no_probability_is_refused(p):
 
 def test_a_solver_that_gives_up_is_followed_by_the_next(monkeypatch):
     """If HiGHS has no answer in one way, the next is tried; if in none, nothing comes back."""
-    gives_up = (False, {"method": "highs-ds", "options": {"maxiter": 1}})
+    gives_up = {"method": "highs-ds", "options": {"maxiter": 1}}
     monkeypatch.setattr(_optimal, "_ATTEMPTS", (gives_up, *_optimal._ATTEMPTS))
     assert hetdp.optimal({0.5: 3, 2: 3}).mse == best({0.5: 3, 2: 3}).mse
     monkeypatch.setattr(_optimal, "_ATTEMPTS", (gives_up,))
@@ -431,10 +431,10 @@ def test_a_solver_that_gives_up_is_followed_by_the_next(monkeypatch):
         hetdp.optimal({0.5: 3, 2: 3})
 
 
-@pytest.mark.parametrize(("scaled", "options"), _optimal._ATTEMPTS)
-def test_every_way_to_solve_has_the_same_value(scaled, options, monkeypatch):
+@pytest.mark.parametrize("options", _optimal._ATTEMPTS)
+def test_every_way_to_solve_has_the_same_value(options, monkeypatch):
     """The attempts differ in rounding alone."""
-    monkeypatch.setattr(_optimal, "_ATTEMPTS", ((scaled, options),))
+    monkeypatch.setattr(_optimal, "_ATTEMPTS", (options,))
     found = hetdp.optimal({0.5: 3, 2: 3})
     assert found.lower == pytest.approx(best({0.5: 3, 2: 3}).lower, abs=_optimal.SLACK)
     assert found.mse == pytest.approx(best({0.5: 3, 2: 3}).mse, abs=1e-5)

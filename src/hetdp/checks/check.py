@@ -69,10 +69,7 @@ class Check:
         means = [{"epsilon": f"{level!r}", "mean": mean} for level, mean in self.means.items()]
         return {"PRIVATE": "for the owner of the data only; do not publish", **asdict(self), "means": means}
 
-    def __str__(self) -> str:
-        return self.report()
-
-    __repr__ = __str__  # it must not be seen without its first line
+    __str__ = __repr__ = report  # it must not be seen without its first line
 
 
 def check(

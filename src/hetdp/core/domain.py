@@ -144,10 +144,9 @@ def epsilon_of(cell: Any, where: str = "") -> float:
     hetdp.errors.InputError: epsilon is too large for a number (got '1e400'); write inf if the value is public
     """
     value = _epsilon_text(cell, where) if isinstance(cell, str) else _epsilon_number(cell, where)
-    if math.isnan(value):
-        raise InputError(f"epsilon must be 0, positive or inf (got NaN{where}); use 0 to leave people out")
-    if value < 0:
-        raise InputError(f"epsilon must be 0, positive or inf (got {value:g}{where}); use 0 to leave people out")
+    if not value >= 0:
+        got = "NaN" if math.isnan(value) else f"{value:g}"
+        raise InputError(f"epsilon must be 0, positive or inf (got {got}{where}); use 0 to leave people out")
     return value + 0.0
 
 

@@ -170,16 +170,20 @@ def epsilon_array(epsilons: Any) -> Floats:
         raise InputError("epsilon is a masked array; give every person an epsilon (0 to leave them out)")
     if isinstance(epsilons, (str, bytes)) or not isinstance(epsilons, Iterable):
         raise InputError(f"epsilon must be a sequence with one entry a person (got {type(epsilons).__name__})")
-    array = None
+    cells = epsilons
     if hasattr(epsilons, "__array__"):
         array = np.asarray(epsilons)
         if array.ndim != 1:
             raise InputError(f"epsilon must have one dimension, one entry a person (got {array.ndim} dimensions)")
         if array.dtype == np.float16 or array.dtype.kind not in "fiuOUT":
             raise InputError(f"epsilon must be numbers of 32 bits or more (got an array of {array.dtype})")
-        if array.dtype.kind in "fiu":
-            return _float64(array)
-    cells = epsilons if array is None else array.tolist()
+        if array.dtype.kind in "fiu":  # signs and NaN are checked where the array is grouped, chunk by chunk
+            with np.errstate(over="ignore"):
+                doubles = array.astype(np.float64, copy=False)
+            if array.itemsize > 8 and (np.isinf(doubles) & ~np.isinf(array)).any():
+                raise InputError("epsilon is too large for a number; write inf if the value is public")
+            return doubles
+        cells = array.tolist()
     return np.array([epsilon_of(cell, f" at index {i}") for i, cell in enumerate(cells)], dtype=np.float64)
 
 
@@ -190,15 +194,6 @@ def refuse_bad_epsilon(epsilon: Floats, start: int = 0) -> None:
     if not good.all():
         first = int(np.argmin(good))
         epsilon_of(float(epsilon[first]), f" at index {first + start}")
-
-
-def _float64(array: NDArray[Any]) -> Floats:
-    """Return numbers as doubles. Signs and NaN are checked where the array is grouped, chunk by chunk."""
-    with np.errstate(over="ignore"):
-        doubles = array.astype(np.float64, copy=False)
-    if array.itemsize > 8 and (np.isinf(doubles) & ~np.isinf(array)).any():
-        raise InputError("epsilon is too large for a number; write inf if the value is public")
-    return doubles
 
 
 def joined_names(tiers: Iterable[tuple[float, str]]) -> dict[float, str]:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from hetdp.errors import InputError
 from hetdp.estimators import METHODS, Shape
 from hetdp.files import to_json
-from hetdp.privacy.exact import LARGEST_SCALE, SMALLEST_SCALE, NoiseTerm, check, lattice, scale_for, scales_apart
+from hetdp.privacy.exact import LARGEST_SCALE, SMALLEST_SCALE, NoiseTerm, check, lattice, scale_for
 from hetdp.statistics import Statistic
 from hetdp.statistics.mean import LAPLACE, Mean
 
@@ -307,14 +307,11 @@ def _drawn(method: str, levels: Levels, statistic: Statistic, shape: Shape, boun
     units = lattice(shape.weight, math.ceil(float((levels.count * (shape.weight / largest)).sum())))
     least = shape.noise / largest * int(units.max())
     costs = statistic.cost(units)
-    if shape.apart:
-        scales, edges = scales_apart(costs, levels.epsilon), list(range(len(levels) + 1))
-    else:
-        scales, edges = [scale_for(costs, levels.epsilon)], [0, len(levels)]
-    scales = [max(scale, least) for scale in scales]
+    spans = list(pairwise(range(len(levels) + 1) if shape.apart else (0, len(levels))))
+    scales = [max(scale_for(costs[first:last], levels.epsilon[first:last]), least) for first, last in spans]
     if max(scales) > LARGEST_SCALE:
         return None
-    spans = zip(scales, pairwise(edges), strict=True)
-    noise = tuple(NoiseTerm(max(scale, SMALLEST_SCALE), first, last) for scale, (first, last) in spans if scale)
+    terms = zip(scales, spans, strict=True)
+    noise = tuple(NoiseTerm(max(scale, SMALLEST_SCALE), first, last) for scale, (first, last) in terms if scale)
     made = (method, levels, statistic, units, noise, shape.threshold)
     return Plan(*made, abstains=False, variance_bound=bound, shrink=shape.shrink)

@@ -86,13 +86,6 @@ def scale_for(units: Ints, epsilon: Floats) -> float:
     return max(SMALLEST_SCALE, *map(_quotient_up, weight[close].tolist(), limit[close].tolist()))
 
 
-def scales_apart(units: Ints, epsilon: Floats) -> list[float]:
-    """Return `scale_for` of every level by itself."""
-    needed = ((units > 0) & np.isfinite(epsilon)).tolist()
-    columns = zip(units.tolist(), below(epsilon).tolist(), needed, strict=True)
-    return [max(SMALLEST_SCALE, _quotient_up(w, limit)) if need else 0.0 for w, limit, need in columns]
-
-
 def check(units: Ints, epsilon: Floats, count: Ints, noise: tuple[NoiseTerm, ...]) -> None:
     """Raise unless W/scale ≤ ε⁻ holds, in integers, at every level with weight; see the claim above."""
     if not units.shape == epsilon.shape == count.shape or units.dtype != np.int64 or epsilon.dtype != np.float64:

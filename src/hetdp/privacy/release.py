@@ -16,16 +16,7 @@ from hetdp.core.levels import Levels, round_down
 from hetdp.core.plan import Plan
 from hetdp.errors import InputError, PrivacyError
 from hetdp.report.facts import release_facts
-from hetdp.report.text import (
-    Grid,
-    Parts,
-    Reported,
-    assumed_lines,
-    epsilon,
-    number,
-    release_parts,
-    spent_epsilon,
-)
+from hetdp.report.text import Parts, Reported, group_parts, release_parts
 from hetdp.tally.tally import Tally
 
 from .exact import NoiseTerm, weigh
@@ -113,19 +104,7 @@ class Groups(Reported, dict[str, Release]):
 
     def parts(self, level: float) -> Parts:
         """Return a table of the groups, and what is promised for it as a whole."""
-        headings = ("Group", "People", "Estimate", f"{level:.0%} interval", "Worst case", "t", "Most spent")
-        rows = []
-        for name, release in self.items():
-            p = release.plan
-            error = p.worst_case_error
-            low, high = (number(x, error) for x in release.confidence_interval(level))
-            estimate = number(release.estimate, error) + (" (midpoint, no data used)" if p.abstains else "")
-            t = "–" if p.threshold is None or p.abstains else epsilon(p.threshold)
-            spent = spent_epsilon(float(p.spent.max()))
-            rows.append((name, f"{p.n:,}", estimate, f"{low} to {high}", f"± {number(error, error)}", t, spent))
-        said = [sentence for r in self.values() for sentence in (*r.plan.facts.assumptions, *r.notes)]
-        together = [("Together", self.composition), *assumed_lines(list(dict.fromkeys(said)))]
-        return [Grid(headings, rows), together]
+        return group_parts(self, level)
 
     def __repr__(self) -> str:
         return f"Groups({{{', '.join(f'{name!r}: {release!r}' for name, release in self.items())}}})"

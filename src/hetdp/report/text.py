@@ -19,7 +19,7 @@ from .facts import Band
 
 if TYPE_CHECKING:
     from hetdp.core.plan import Plan
-    from hetdp.privacy.release import Release
+    from hetdp.privacy.release import Groups, Release
     from hetdp.theory.target import Target
 
 WIDTH = 100
@@ -283,6 +283,21 @@ def release_parts(r: Release, level: float) -> Parts:
     return _parts([*_estimate(r, level), *_setting(r.plan)], r.plan, notes=r.notes)
 
 
+def group_parts(groups: Groups, level: float) -> Parts:
+    """Return a table of the releases of groups, and what is promised for it as a whole."""
+    headings = ("Group", "People", "Estimate", f"{level:.0%} interval", "Worst case", "t", "Most spent")
+    rows = []
+    for name, r in groups.items():
+        p, error = r.plan, r.plan.worst_case_error
+        low, high = (number(x, error) for x in r.confidence_interval(level))
+        estimate = number(r.estimate, error) + (" (midpoint, no data used)" if p.abstains else "")
+        t = "–" if p.threshold is None or p.abstains else epsilon(p.threshold)
+        spent = spent_epsilon(float(p.spent.max()))
+        rows.append((name, f"{p.n:,}", estimate, f"{low} to {high}", f"± {number(error, error)}", t, spent))
+    said = [sentence for r in groups.values() for sentence in (*r.plan.facts.assumptions, *r.notes)]
+    return [Grid(headings, rows), [("Together", groups.composition), *assumed_lines(list(dict.fromkeys(said)))]]
+
+
 # How it is laid out
 
 
@@ -307,13 +322,12 @@ def _table(part: Lines | Grid, width: int) -> str:
 
 def to_html(parts: Parts) -> str:
     """Return a report as a piece of HTML."""
-    laid = [_html_table(part) if isinstance(part, Grid) else _html_lines(part) for part in parts]
+    shown = (part for part in parts if not isinstance(part, str))  # of a chart, HTML has the bars in its table
+    laid = [_html_table(part) if isinstance(part, Grid) else _html_lines(part) for part in shown]
     return f'<div class="hetdp">{"".join(laid)}</div>'
 
 
-def _html_lines(lines: Lines | str) -> str:
-    if isinstance(lines, str):  # a chart: HTML has its bars in the table
-        return ""
+def _html_lines(lines: Lines) -> str:
     cell = '<b>{}</b><span style="white-space:pre-wrap">{}</span>'  # blanks keep numbers apart
     rows = (cell.format(html.escape(name), html.escape(sentence)) for name, sentence in lines)
     return f'<div style="display:grid;grid-template-columns:6.5em 1fr;gap:2px 8px">{"".join(rows)}</div>'

@@ -24,12 +24,8 @@ NEGLIGIBLE = 1e-4
 SLACK = 1e-7  # how far the solver's value of a program, on an interval of length 1, may be off
 
 _TIGHT = {"primal_feasibility_tolerance": 1e-10, "dual_feasibility_tolerance": 1e-10}
-# ways to solve: whether the rows of privacy are scaled, and the solver's options
-_ATTEMPTS: tuple[tuple[bool, dict[str, Any]], ...] = (
-    (False, {"method": "highs-ipm"}),
-    (True, {"method": "highs-ipm"}),
-    (False, {"method": "highs-ds", "options": _TIGHT}),
-)
+# ways to solve, as options of the solver
+_ATTEMPTS: tuple[dict[str, Any], ...] = ({"method": "highs-ipm"}, {"method": "highs-ds", "options": _TIGHT})
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -197,12 +193,13 @@ def _risk(table: Floats, y: Floats, count: Ints, p: Floats) -> Floats:
 def _best(epsilon: Floats, count: Ints, y: Floats, p: Floats) -> tuple[Floats, float]:
     """Return an ε-DP table that minimises the largest risk over p, and what the linear program says of that risk.
 
-    The first of the attempts serves nearly always. The others follow when it leaves much to mend: more than a tenth of
+    The first of the attempts serves nearly always. The other follows when it leaves much to mend: more than a tenth of
     what the grid of outputs may cost anyway.
     """
     found = []
-    for scaled, options in _ATTEMPTS:
-        answer = _solve(_privacy(epsilon, count, y.size, scaled=scaled), _error(count, y, p), y.size, options)
+    privacy, risk = _privacy(epsilon, count, y.size), _error(count, y, p)
+    for options in _ATTEMPTS:
+        answer = _solve(privacy, risk, y.size, options)
         if answer is not None:
             table, share = _mend(answer[0], epsilon, count)
             found.append((share, table, answer[1]))
@@ -251,11 +248,11 @@ def _error(count: Ints, y: Floats, p: Floats) -> Any:
     return csr_array(np.where(risk > 1e-13, risk, 0).reshape(p.size, -1))
 
 
-def _privacy(epsilon: Floats, count: Ints, outputs: int, *, scaled: bool) -> Any:
+def _privacy(epsilon: Floats, count: Ints, outputs: int) -> Any:
     """Return the matrix D with D·table ≤ 0 when e^{−ε}·P(y | c′) ≤ P(y | c), c′ being c with one person moved to hi.
 
-    In this form no coefficient is large for large ε. A scaled row is divided by its room, 1 − e^{−ε}, so that the
-    tolerance of the solver means the same for small ε.
+    In this form no coefficient is large for large ε. A row is divided by its room, 1 − e^{−ε}, so that the tolerance
+    of the solver means the same for small ε.
     """
     from scipy.sparse import coo_array, vstack
 
@@ -263,7 +260,7 @@ def _privacy(epsilon: Floats, count: Ints, outputs: int, *, scaled: bool) -> Any
     parts = [coo_array((0, size))]
     for level in np.flatnonzero(np.isfinite(epsilon)).tolist():
         c, moved = (x.ravel() for x in _neighbours(np.arange(size), count, level))
-        room = -math.expm1(-epsilon[level]) if scaled else 1.0
+        room = -math.expm1(-epsilon[level])
         value = np.repeat([-1.0 / room, math.exp(-epsilon[level]) / room], c.size)
         row = np.tile(np.arange(c.size), 2)
         parts.append(coo_array((value, (row, np.append(c, moved))), shape=(c.size, size)))
