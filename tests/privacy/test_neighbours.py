@@ -453,15 +453,23 @@ def test_keeping_people_a_little_too_often_is_found_and_refused(recorder, coins,
     assert sampling_faults(MIXES["all private"], (0, 1), recorder, coins) == {"spent"}
 
 
-def test_the_spend_of_sampling_is_what_a_pen_says():
-    """p = (e^0.5 − 1)/(e − 1) at ε = 0.5 beside ε = 1, and ln(1 + p·(e − 1)) is ε again: never more than is shown."""
+def test_the_probability_of_sampling_is_what_a_pen_says():
+    """p = (e^0.5 − 1)/(e − 1) at ε = 0.5 beside ε = 1, and ln(1 + p·(e − 1)) is ε again."""
     plan = hetdp.plan({0.5: 20, 1.0: 20}, method="sampling", bounds=UNIT)
     assert plan.keep[0] / 2**53 == pytest.approx(math.expm1(0.5) / math.expm1(1), rel=1e-9)
     assert plan.spent == pytest.approx([0.5, 1.0], rel=1e-9)
+
+
+@pytest.mark.parametrize("top", [0.01, 1.0, 20.0, 31.62227234327087, 499.0, 700.0, 1e300])
+def test_sampling_shows_no_spend_that_is_too_low(top):
+    """Computed with 400 digits; doubles lose some of theirs where eᵗ is large."""
+    counts = {0.0: 1, 1e-9: 2, 1e-4: 3, 0.04703356477735069: 4, 0.3: 5, 5.0: 6, 30.0: 2, 490.0: 1, top: 3}
+    plan = hetdp.plan({level: n for level, n in counts.items() if level <= top}, method="sampling", bounds=UNIT)
     for row, keep, weight in zip(plan.table, plan.keep.tolist(), plan.units.tolist(), strict=True):
-        with localcontext(prec=100):
+        with localcontext(prec=400):
             gain = Decimal(keep) / 2**53 * ((Decimal(weight) / Decimal(plan.noise[0].scale)).exp() - 1)
-            assert (1 + gain).ln() <= Decimal(row.spent) <= Decimal(row.epsilon)
+            assert (1 + gain).ln() <= Decimal(row.spent) <= Decimal(row.epsilon), row
+        assert row.spent == 0 or keep > 0
 
 
 @pytest.mark.parametrize("method", sorted(hetdp.methods()))

@@ -81,15 +81,17 @@ class SamplingPlan(Plan):
 
     @cached_property
     def spent(self) -> Floats:
-        """What one person at each level spends, ln(1 + p·(eᵗ − 1)), rounded up by a hair; never above ε."""
+        """What one person at each level spends, ln(1 + p·(eᵗ − 1)), rounded up by a hair; never above ε.
+
+        t < 500 errs by less than 2⁻⁴⁴, so x = p·(eᵗ − 1) by less than 2⁻⁴³ of itself, and ln(1 + x) by no larger a
+        share, because x/(1 + x) ≤ ln(1 + x).
+        """
         if not self.noise:
             return np.where(self.keep > 0, np.inf, 0.0)
         t, p = int(self.units.max()) / self.noise[0].scale, self.keep / KEEP_ONE
-        if t < 30:
-            spent = np.log1p(p * math.expm1(t))
-        else:
-            spent = t + np.log(p + (1 - p) * math.exp(-t), out=np.full(p.shape, -t), where=p > 0)
-        return np.minimum(np.where(self.keep > 0, spent * (1 + 2.0**-50), 0.0), self.levels.epsilon)
+        with np.errstate(over="ignore", invalid="ignore"):  # of a plan made by hand t can be large: then ε is the limit
+            spent = np.log1p(p * np.expm1(t)) * (1 + 2.0**-43)
+        return np.minimum(np.where(self.keep > 0, spent, 0.0), self.levels.epsilon)
 
     @cached_property
     def person_weight(self) -> Floats:
