@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from hetdp.core.domain import Interval
@@ -109,6 +110,12 @@ class Comparison:
         lines.append(("ε", "what people with weight spend"))
         lines += [("Refused", f"{entry.method} refuses: {entry.refusal}") for entry in self.entries if entry.refusal]
         return [Grid(_HEADINGS, rows), [*lines, ("ADPM", self.certificate.sentence()), *assumed_lines(notes)]]
+
+    def plot(self, path: str | Path) -> None:
+        """Write a picture: errors beside the floor, and who spends what; .png, .svg or .pdf."""
+        from . import plots
+
+        plots.save(plots.comparison(self), Path(path))
 
     __str__ = report
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from hetdp.errors import HetdpError
 
@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.axis import Axis
     from matplotlib.figure import Figure
+
+    from .compare import Comparison
 
 COLOURS = {
     "adpm": "#0072B2",
@@ -64,3 +66,29 @@ def plain(axis: Axis) -> None:
     axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
     axis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:g}"))
     axis.set_minor_formatter(NullFormatter())
+
+
+def comparison(compared: Comparison) -> Figure:
+    """Return the methods side by side: their error beside what no ε-DP method can beat, and who spends what."""
+    planned = [(entry, entry.plan) for entry in reversed(compared.entries) if entry.plan is not None]
+    drawn, (left, right) = figure(2, height=0.36 * len(planned) + 1.7)
+    for place, (entry, plan) in enumerate(planned):
+        look: dict[str, Any] = {"color": COLOURS[entry.method], "marker": MARKERS[entry.method]}
+        left.plot(entry.worst_case_error, place, markersize=8, **look)
+        left.plot(entry.data_error, place, markersize=8, fillstyle="none", **look)
+        spends = [(row.epsilon, row.spent) for row in plan.table if 0 < row.spent < float("inf")]
+        thick = 1 + 0.6 * place  # what coincides stays visible as a rim
+        right.plot(*zip(*spends, strict=True), markersize=3 + thick, linewidth=thick, label=entry.method, **look)
+    left.axvline(compared.floor, color=DASHED, linestyle="--", linewidth=1)
+    floor = " no ε-DP method can be below in the worst case"
+    left.text(compared.floor, len(planned) - 0.5, floor, color=DASHED, fontsize=8)
+    left.set_yticks(range(len(planned)), [entry.method for entry, _ in planned])
+    left.set(xscale="log", ylim=(-0.6, len(planned)), xlabel=f"error: filled, worst case; open, {compared.data}")
+    right.set(xlabel="ε that a person allows", ylabel="ε that the release spends")
+    plain(left.xaxis)
+    if right.dataLim.width >= 0:  # somebody spends something
+        right.set(xscale="log", yscale="log")
+        plain(right.xaxis)
+        plain(right.yaxis)
+        right.legend(frameon=False, fontsize=8, loc="upper left", bbox_to_anchor=(1, 1), reverse=True)
+    return drawn
