@@ -13,7 +13,7 @@ from hetdp.errors import InputError
 from . import options
 from .app import app
 from .data import form_of
-from .output import show, writable
+from .output import show
 
 if TYPE_CHECKING:
     from hetdp.ledger import Ledger
@@ -87,12 +87,16 @@ def balance(
     where: Where,
     person: Annotated[str | None, typer.Argument(help="Whose; otherwise groups of people alike.", metavar="ID")] = None,
     *,
+    everybody: Annotated[bool, typer.Option("--everybody", help="Everybody one by one, not in groups.")] = False,
     head_file: options.HeadFile = None,
     as_json: options.Json = False,
 ) -> None:
     """Show what a person has spent and has left, or everybody in groups."""
+    if everybody and person is not None:
+        raise InputError("name one person, or ask for --everybody")
     with _opened(where, head_file) as found:
-        some = found.cohorts() if person is None else [found.balance(person)]
+        everyone = found.balances if everybody else found.cohorts
+        some = everyone() if person is None else [found.balance(person)]
     if as_json:
         facts = [row.to_dict() for row in some]
         show(facts if person is None else facts[0])
@@ -141,20 +145,3 @@ def forecast(
     with _opened(where, head_file) as found:
         seen = found.forecast(bounds=bounds, **amount, method=method, variance=variance, releases=releases)
     show(seen.to_dict() if as_json else str(seen))
-
-
-@ledger.command()
-def export(
-    where: Where,
-    *,
-    output: Annotated[Path, typer.Option("--output", "-o", help="The file to write: .csv or .json.")],
-    what: Annotated[str, typer.Option(help="Everybody's 'balances', or the 'history'.")] = "balances",
-    force: options.Force = False,
-    head_file: options.HeadFile = None,
-    as_json: options.Json = False,
-) -> None:
-    """Write everybody's balance, or the history, to a file."""
-    writable(output, [where], force=force)
-    with _opened(where, head_file) as found:
-        found.export(output, what=what)
-    show({"file": str(output), "what": what} if as_json else f"{output}: {what}")

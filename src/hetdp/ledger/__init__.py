@@ -282,12 +282,6 @@ class Ledger:
         ask = {"bounds": Interval.of(bounds).ordinary(), "method": method, "variance": variance}
         return history.forecast(self._store.read(lambda _, state: state), rule, ask, releases)
 
-    def export(self, path: PathName, *, what: str = "balances") -> None:
-        """Write everybody's balance, or the history, to a .csv or .json file."""
-        if what not in {"balances", "history"}:
-            raise InputError(f"what can be exported is 'balances' or 'history' (got {str(what)[:64]!r})")
-        history.export(path, self.balances if what == "balances" else self.history)
-
 
 def _limits(people: Any, read: Any) -> dict[str, int] | None:
     if isinstance(people, str):

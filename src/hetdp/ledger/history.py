@@ -2,28 +2,24 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from sqlalchemy import Connection
 
 from hetdp.errors import InputError, LedgerError
-from hetdp.files import jsonable, to_json, write_whole
+from hetdp.files import jsonable
 
 from . import books
 from .books import UNLIMITED, Cohort, Rule, State, in_epsilon, refused
 from .charge import everybody, intended, members, replayed
-from .store import PathName, check_cohorts, events, run
+from .store import check_cohorts, events, run
 
 _MOST_RELEASES = 10_000
-_FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
 @dataclass(frozen=True)
@@ -126,30 +122,6 @@ def entries(connection: Connection) -> list[Entry]:
             entry = replace(entry, people=sum(people for *_, people in facts["moves"]))
         found.append(entry)
     return found
-
-
-def export(path: PathName, rows: Callable[[], Sequence[Balance | Entry]]) -> None:
-    """Write balances or the history as CSV or JSON, told by the name of the file, which is checked first."""
-    target = Path(path)
-    kind = target.suffix.lower()
-    if kind not in {".csv", ".json"} or not target.parent.is_dir():
-        raise InputError(f"an export needs a name in an existing folder that ends in .csv or .json (got {target})")
-    plain = [row.to_dict() for row in rows()]
-    text = io.StringIO(to_json(plain) + "\n" if kind == ".json" else "", newline="")
-    if kind == ".csv":
-        writer = csv.writer(text)
-        writer.writerows([list(plain[0])] if plain else [])
-        writer.writerows([_harmless(cell) for cell in row.values()] for row in plain)
-    write_whole(target, text.getvalue(), public=True)
-
-
-def _harmless(cell: Any) -> Any:
-    """Return a cell that no spreadsheet takes for a formula: a text that begins like one gets an apostrophe.
-
-    >>> _harmless("=1+1"), _harmless("007"), _harmless(-0.5)
-    ("'=1+1", '007', -0.5)
-    """
-    return f"'{cell}" if isinstance(cell, str) and cell.startswith(_FORMULA) else cell
 
 
 # --- Verification: the whole ledger from its first event on
