@@ -1,6 +1,6 @@
 """The options that commands share, and how their texts are read. An option has the name of its parameter.
 
-Options that go together are a TypedDict. A command takes them with `@shared` and `**given: Unpack[Table]`.
+Options that go together are a TypedDict. A command takes them with `**given: Unpack[Table]`.
 """
 
 from __future__ import annotations
@@ -68,9 +68,6 @@ PublicSources = Annotated[
 ]
 Tier = Annotated[Texts, Option(help="A tier, if the ε column holds names of tiers; repeat.", metavar="NAME=ε")]
 TierFile = Annotated[File, Option(help="A TOML file with a table [tiers] of names and their ε.", metavar="FILE")]
-Delimiter = Annotated[Text, Option(help="The character between cells, as ';' (a comma; a tab in .tsv).")]
-Decimal = Annotated[Text, Option(help="The decimal character: '.' (the default) or ','.")]
-Thousands = Annotated[Text, Option(help="The character between thousands, if there is one.")]
 
 
 class Table(TypedDict):
@@ -96,9 +93,9 @@ class Rows(TypedDict):
 class Written(TypedDict):
     """How the numbers of a file are written."""
 
-    delimiter: Delimiter
-    decimal: Decimal
-    thousands: Thousands
+    delimiter: Annotated[Text, Option(help="The character between cells, as ';' (a comma; a tab in .tsv).")]
+    decimal: Annotated[Text, Option(help="The decimal character: '.' (the default) or ','.")]
+    thousands: Annotated[Text, Option(help="The character between thousands, if there is one.")]
 
 
 class Checked(Table, Written):
@@ -147,6 +144,8 @@ def shared(command: Callable[..., None]) -> Callable[..., None]:
     """Write the options of `**given: Unpack[...]` into the signature of a command, where typer looks for them."""
     signature = inspect.signature(command, eval_str=True)
     *own, given = signature.parameters.values()
+    if given.kind is not given.VAR_KEYWORD:
+        return command
     hints = get_type_hints(get_args(given.annotation)[0], include_extras=True)
     more = [inspect.Parameter(name, given.KEYWORD_ONLY, default=None, annotation=hints[name]) for name in hints]
     first = sum(parameter.kind is not given.KEYWORD_ONLY for parameter in own)

@@ -35,12 +35,7 @@ def show_parts(parts: Parts) -> None:
 
 
 def deliver(
-    output: Path | None,
-    *,
-    as_json: bool,
-    facts: Callable[[], dict[str, Any]],
-    parts: Callable[[], Parts],
-    title: str,
+    output: Path | None, *, as_json: bool, facts: Callable[[], dict[str, Any]], parts: Callable[[], Parts], title: str
 ) -> None:
     """Print a result, or write it as its file's name asks: .json, .html or text. Only that form is computed."""
     if output is None and as_json:
@@ -65,16 +60,10 @@ def _write(output: Path, content: str) -> None:
         raise InputError(f"{output} cannot be written: {error.strerror}") from None
 
 
-def writable(output: Path | None, sources: Sequence[str], *, force: bool, picture: bool = False) -> None:
+def writable(output: Path | None, sources: Sequence[str], *, force: bool) -> None:
     """Raise for everything that can be wrong with the output, before any privacy is spent."""
     if output is None:
         return
-    if picture:
-        from hetdp.report.plots import require
-
-        require()
-        if output.suffix.lower() not in {".png", ".svg", ".pdf"}:
-            raise InputError(f"the name of a picture ends in .png, .svg or .pdf (got {output})")
     if output.exists() and any(Path(name).exists() and output.samefile(name) for name in sources):
         raise InputError(f"{output} is the input file; choose another name for the output")
     if output.exists() and not force:
