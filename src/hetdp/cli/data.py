@@ -100,7 +100,7 @@ def mean(
         how |= {"public_columns": given["public_column"] or (), "groups": options.groups_of(given["groups"])}
         with reading(source, given) as table:
             result = questions.of_source(table, Interval.of(given["bounds"]), public_rows=given["public_rows"], **how)
-    with _handed_out(stored=ledger is not None):
+    try:
         deliver(
             output,
             as_json=as_json,
@@ -108,19 +108,13 @@ def mean(
             parts=lambda: result.parts(confidence),
             title="A private mean" if given["by"] is None else f"Private means by {given['by']}",
         )
-
-
-@contextmanager
-def _handed_out(*, stored: bool) -> Iterator[None]:
-    """Say what became of a release that cannot be printed or written."""
-    try:
-        yield
         sys.stdout.flush()
     except BrokenPipeError:
         raise
     except (InputError, OSError) as error:
         why = error.strerror if isinstance(error, OSError) else str(error)
-        rest = "it is stored: the same --release-id gives it again" if stored else "it is lost, its privacy is spent"
+        kept = "it is stored: the same --release-id gives it again"
+        rest = "it is lost, its privacy is spent" if ledger is None else kept
         raise InputError(f"the release was made but not handed out, {why}; {rest}") from None
 
 

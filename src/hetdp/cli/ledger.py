@@ -25,9 +25,8 @@ def init(where: Where, *, head_file: options.HeadFile = None, as_json: options.J
 
 def upgrade(where: Where, *, head_file: options.HeadFile = None, as_json: options.Json = False) -> None:
     """Bring a ledger that an older hetdp wrote up to date. Make a copy first."""
-    with hetdp.Ledger.upgrade(where, head_file=head_file) as found:
-        facts = {"ledger": found.name, "head": found.head}
-        show(facts if as_json else f"{found.name} is up to date\nhead {found.head}")
+    with hetdp.Ledger.upgrade(where, head_file=head_file) as made:
+        show({"ledger": made.name, "head": made.head} if as_json else f"{made.name} is up to date\nhead {made.head}")
 
 
 def enroll(
@@ -100,17 +99,14 @@ def forecast(
     where: Where,
     *,
     bounds: options.PlanBounds,
-    spend: options.Spend = None,
-    share: options.Share = None,
-    share_left: options.ShareLeft = None,
     method: options.MethodName = "adpm",
     variance: options.Variance = None,
     releases: Annotated[int, typer.Option(help="How many releases to look ahead at most.")] = 120,
     head_file: options.HeadFile = None,
     as_json: options.Json = False,
+    **given: Unpack[options.Amount],
 ) -> None:
     """Say how often such a release can be made before budgets run out. Nothing is spent."""
-    amount = {"spend": spend, "share": share, "share_left": share_left}
     with hetdp.Ledger(where, head_file=head_file) as found:
-        seen = found.forecast(bounds=bounds, **amount, method=method, variance=variance, releases=releases)
+        seen = found.forecast(bounds=bounds, **given, method=method, variance=variance, releases=releases)
     show(seen.to_dict() if as_json else str(seen))

@@ -28,9 +28,6 @@ Pair = tuple[float, float]
 
 # The ledger
 
-Spend = Annotated[Text, Option(help="With a ledger: the most that a person may spend.", metavar="ε")]
-Share = Annotated[Text, Option(help="With a ledger: the share of everybody's budget to use.", metavar="X")]
-ShareLeft = Annotated[Text, Option(help="With a ledger: the share of what is left to use.", metavar="X")]
 ExpectHead = Annotated[Text, Option(help="A head of the ledger that you wrote down.", metavar="NUMBER:HASH")]
 HeadFile = Annotated[File, Option(help="Where the head is kept outside (LEDGER.head; for PostgreSQL nowhere).")]
 LedgerPeople = Annotated[str, Option(help="With a ledger, who takes part: all the 'enrolled', or the 'source' alone.")]
@@ -108,16 +105,26 @@ class Tallied(Table, Rows, Written):
     public_rows: Annotated[Text, Option(help="A file of publicly known rows; they join with ε = ∞.", metavar="FILE")]
 
 
-class Released(Tallied):
-    """All that a mean is made from: groups of people, a budget that is charged."""
+class Grouped(Tallied):
+    """The same of groups of people, and the ledger that is charged."""
 
     by: Annotated[Text, Option(help="Release a mean for each group of this public column.", metavar="COL")]
     public_column: Annotated[Texts, Option(help="Declare that this column is public; repeat.", metavar="COL")]
     groups: Annotated[File, Option(help="A file with one group per line; a group may be empty.", metavar="FILE")]
     ledger: Annotated[Text, Option(help="Charge this ledger: a file, or postgresql://…; needs --person.")]
-    spend: Spend
-    share: Share
-    share_left: ShareLeft
+
+
+class Amount(TypedDict):
+    """How much of everybody's budget a release may use."""
+
+    spend: Annotated[Text, Option(help="With a ledger: the most that a person may spend.", metavar="ε")]
+    share: Annotated[Text, Option(help="With a ledger: the share of everybody's budget to use.", metavar="X")]
+    share_left: Annotated[Text, Option(help="With a ledger: the share of what is left to use.", metavar="X")]
+
+
+class Released(Grouped, Amount):
+    """All that a mean is made from."""
+
     release_id: Annotated[
         Text, Option(help="With a ledger: a name for this release. The same name again costs nothing.")
     ]

@@ -149,7 +149,7 @@ class Ledger:
         form
             How a delimited file is written.
         """
-        budgets, names = _budgets_of(source, person, budget, {} if tiers is None else tiers, form)
+        budgets, names = _budgets_of(source, person, budget, {} if tiers is None else tiers, form or Form())
         enrolled = self._store.change(lambda connection, state: charge.enroll(connection, state, budgets, names))
         self._store.flush_head()
         return enrolled
@@ -326,14 +326,14 @@ def _clean_ids(ids: Iterable[Any], what: str = "id") -> list[str]:
 
 
 def _budgets_of(
-    source: Any, person: Any, budget: Any, tiers: Mapping[str, Any], form: Form | None
+    source: Any, person: Any, budget: Any, tiers: Mapping[str, Any], form: Form
 ) -> tuple[dict[str, int], dict[int, str]]:
     """Return {person: units} and the names of tiers by their budget; a bad id or budget raises and names its place."""
     if not isinstance(tiers, Mapping) or not all(isinstance(name, str) for name in tiers):
         raise InputError(f"tiers are a mapping of names to budgets, such as {{'open': 1}} (got {type(tiers).__name__})")
     known = {name: budget_units(cell, f" for tier {name!r}") for name, cell in tiers.items()}
     if isinstance(person, str) or isinstance(source, (str, os.PathLike)):
-        ids, cells = _table(source, person, budget, tiers, form or Form())
+        ids, cells = _table(source, person, budget, tiers, form)
     elif person is not None or not isinstance(source, Iterable) or isinstance(source, Mapping) != (budget is None):
         raise InputError("enrol a mapping {id: budget}, ids with budget=…, or a table with person=… and budget=…")
     else:
@@ -357,15 +357,11 @@ def _budgets_of(
     return found, {int(amount): name for amount, name in names.items()}
 
 
-def _table(
-    source: Any, person: Any, budget: Any, tiers: Mapping[str, Any], form: Form | None
-) -> tuple[list[str], list[Any]]:
+def _table(source: Any, person: Any, budget: Any, tiers: Mapping[str, Any], form: Form) -> tuple[list[str], list[Any]]:
     """Return the ids and budgets of a table. A budget is read as an ε is: a number, inf, public or a tier."""
     if not isinstance(person, str) or not isinstance(budget, str):
         raise InputError("enrolling a table needs the names of two columns: person=… and budget=…")
-    people = Source.of(
-        source, value=None, epsilon=budget, person=person, tiers=tiers, form=form or Form(), counts_only=True
-    )
+    people = Source.of(source, value=None, epsilon=budget, person=person, tiers=tiers, form=form, counts_only=True)
     ids: list[str] = []
     cells: list[Any] = []
     for batch in people.batches():

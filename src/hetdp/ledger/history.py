@@ -99,9 +99,7 @@ class Entry(_Plain):
 def balances(connection: Connection, state: State, ids: Sequence[str] | None = None) -> list[Balance]:
     """Return the balances of some people, or of everybody, in the order of their ids."""
     there = members(connection, state.head.seq, ids)
-    return [
-        Balance.of(state.cohorts[there[person]], state, person) for person in sorted(ids or there) if person in there
-    ]
+    return [Balance.of(state.cohorts[there[p]], state, p) for p in sorted(ids or there) if p in there]
 
 
 def entries(connection: Connection) -> list[Entry]:
@@ -246,10 +244,10 @@ def forecast(state: State, rule: Rule, ask: Mapping[str, Any], releases: int) ->
 
 def _left(state: State) -> dict[str, float]:
     """Return what the people of each tier with a limit have left, those with most of it; in the order of budgets."""
-    found: dict[int, int] = {}
+    found: dict[str, float] = {}
     for now in sorted(state.cohorts.values()):
         if now.people and 0 < now.asked < UNLIMITED:
-            found[now.asked] = max(found.get(now.asked, 0), now.left)
-    names = {asked: f"budget {in_epsilon(asked):.9g}" for asked in found}
-    names = {a: f"tier {state.names[a]} ({n})" if a in state.names else f"the tier with {n}" for a, n in names.items()}
-    return {names[asked]: in_epsilon(left) for asked, left in found.items()}
+            budget, name = f"budget {in_epsilon(now.asked):.9g}", state.names.get(now.asked)
+            tier = f"the tier with {budget}" if name is None else f"tier {name} ({budget})"
+            found[tier] = max(found.get(tier, 0.0), in_epsilon(now.left))
+    return found
