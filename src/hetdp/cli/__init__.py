@@ -9,23 +9,57 @@ from __future__ import annotations
 import io
 import signal
 import sys
-import threading
 import traceback
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 
+from hetdp import __version__
 from hetdp.errors import HetdpError
 
-from . import data, ledger, public, serve
-from .app import app
+from . import data, ledger, options, public, serve
 
 INTERRUPTED = 130
 # What the parser raises: typer's own class, or that of click, which older versions of typer use.
 WrongUse: Any = getattr(typer, "TyperException", typer.BadParameter.__mro__[2])
 
-__all__ = ["app", "data", "ledger", "main", "public", "serve"]
+app = typer.Typer(
+    add_completion=False,
+    pretty_exceptions_enable=False,  # a pretty traceback shows local variables: they may be private
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+budgets = typer.Typer(
+    help="Lifetime budgets: who has spent how much of their privacy over many releases.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+app.add_typer(budgets, name="ledger")
+
+
+def _add(group: typer.Typer, *commands: Callable[..., None]) -> None:
+    for command in commands:
+        group.command()(options.shared(command))
+
+
+_add(app, data.mean, data.check, data.tally)
+_add(app, public.plan, public.compare, public.explain, public.audit, public.doctor, public.methods, public.reproduce)
+_add(app, serve.serve)
+_add(
+    budgets, ledger.init, ledger.upgrade, ledger.enroll, ledger.balance, ledger.history, ledger.verify, ledger.forecast
+)
+
+
+@app.callback(invoke_without_command=True)
+def root(
+    *, version: Annotated[bool, typer.Option("--version", help="Show the version and exit.", is_eager=True)] = False
+) -> None:
+    """Differentially private means when every person chooses their own privacy level ε."""
+    if version:
+        print(f"hetdp {__version__}")
+        raise typer.Exit
 
 
 def main() -> None:
@@ -60,13 +94,7 @@ def _prepare() -> None:
     for stream in (sys.stdout, sys.stderr):  # a terminal that cannot show ε must not lose a release
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")
-    if threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGTERM, _interrupt)
-
-
-def _interrupt(*_: object) -> None:
-    """End on SIGTERM as on Ctrl-C, so that a ledger can say what it charged."""
-    raise KeyboardInterrupt
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C, so that a ledger can say what it charged
 
 
 def _fail(message: str, code: int) -> None:

@@ -11,6 +11,7 @@ from typing import Annotated, Any, Unpack
 
 import typer
 
+import hetdp
 from hetdp import questions
 from hetdp.checks import check as checks
 from hetdp.core.domain import Interval
@@ -21,7 +22,6 @@ from hetdp.sources import tally as tally_of
 from hetdp.tally.tally import Tally, is_tally
 
 from . import options
-from .app import app
 from .output import deliver, progress, show, writable
 
 # Which options go together. What is released decides: tallies, a table through a ledger, or a table by itself.
@@ -62,8 +62,6 @@ def _agree(what: str, given: Mapping[str, Any]) -> None:
         raise InputError("a ledger averages the rows of a person; leave out --rows one")
 
 
-@app.command()
-@options.shared
 def mean(
     source: options.Sources,
     *,
@@ -91,12 +89,10 @@ def mean(
         _agree("a tally", given)
         result = questions.of_tally(_merged(source, promised=disjoint_people), **how)
     elif ledger is not None:
-        from hetdp.ledger import Ledger
-
         _agree("a release through a ledger", given)
         passed_on = ("bounds", "value", "person", "spend", "share", "share_left", "release_id")
         how |= {name: option for name, option in given.items() if name in passed_on}
-        with Ledger(ledger, expect_head=given["expect_head"]) as opened:
+        with hetdp.Ledger(ledger, expect_head=given["expect_head"]) as opened:
             rows_of = source[0] if len(source) == 1 else source
             result = opened.mean(rows_of, people=people, form=form_of(given), **how)
     else:
@@ -104,7 +100,7 @@ def mean(
         how |= {"public_columns": given["public_column"] or (), "groups": options.groups_of(given["groups"])}
         with reading(source, given) as table:
             result = questions.of_source(table, Interval.of(given["bounds"]), public_rows=given["public_rows"], **how)
-    with _handed_out(stored=ledger is not None):
+    try:
         deliver(
             output,
             as_json=as_json,
@@ -112,24 +108,16 @@ def mean(
             parts=lambda: result.parts(confidence),
             title="A private mean" if given["by"] is None else f"Private means by {given['by']}",
         )
-
-
-@contextmanager
-def _handed_out(*, stored: bool) -> Iterator[None]:
-    """Say what became of a release that cannot be printed or written."""
-    try:
-        yield
         sys.stdout.flush()
     except BrokenPipeError:
         raise
     except (InputError, OSError) as error:
         why = error.strerror if isinstance(error, OSError) else str(error)
-        rest = "it is stored: the same --release-id gives it again" if stored else "it is lost, its privacy is spent"
+        kept = "it is stored: the same --release-id gives it again"
+        rest = "it is lost, its privacy is spent" if ledger is None else kept
         raise InputError(f"the release was made but not handed out, {why}; {rest}") from None
 
 
-@app.command()
-@options.shared
 def check(source: options.Sources, *, as_json: options.Json = False, **given: Unpack[options.Checked]) -> None:
     """PRIVATE, for the owner of the data: what is missing, unreadable or outside the bounds, and where."""
     _agree("a table", given)
@@ -138,8 +126,6 @@ def check(source: options.Sources, *, as_json: options.Json = False, **given: Un
     show(found.to_dict() if as_json else found.report())
 
 
-@app.command()
-@options.shared
 def tally(
     source: options.Sources,
     *,
@@ -162,16 +148,15 @@ def tally(
 @contextmanager
 def reading(source: list[str], given: Mapping[str, Any], *, counts_only: bool = False) -> Iterator[Source]:
     """Give the source that the options of a command describe; progress is shown while it is read."""
-    columns: dict[str, Any] = {name: given.get(name) for name in ("value", "epsilon", "person", "by", "query")}
-    columns["rows"] = given.get("rows") or "one"
-    columns["tiers"] = options.tiers_of(given["tier"], given["tiers"])
-    asked = {**columns, "form": form_of(given), "counts_only": counts_only}
+    asked: dict[str, Any] = {name: given.get(name) for name in ("value", "epsilon", "person", "by", "query")}
+    asked["rows"] = given.get("rows") or "one"
+    asked["tiers"] = options.tiers_of(given["tier"], given["tiers"])
     with progress("reading") as tell:
 
         def watch(rows: int, done: int) -> None:
             tell(f"{done / 1e6:,.1f} MB, {rows:,} rows", done, people.size)
 
-        people = Source.of(source, **asked, watch=watch)
+        people = Source.of(source, **asked, form=form_of(given), watch=watch, counts_only=counts_only)
         yield people
 
 

@@ -3,59 +3,33 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Unpack
 
 import typer
 
+import hetdp
 from hetdp.errors import InputError
 
 from . import options
-from .app import app
 from .data import form_of
-from .output import show, writable
-
-if TYPE_CHECKING:
-    from hetdp.ledger import Ledger
-
-ledger = typer.Typer(
-    help="Lifetime budgets: who has spent how much of their privacy over many releases.",
-    no_args_is_help=True,
-    rich_markup_mode=None,
-)
-app.add_typer(ledger, name="ledger")
+from .output import show
 
 Where = Annotated[str, typer.Argument(help="The file of the ledger, or postgresql://….", metavar="LEDGER")]
 
 
-def _opened(where: str, head_file: Path | None, **expected: Any) -> Ledger:
-    from hetdp.ledger import Ledger  # here, because a ledger needs libraries that the other commands do not
-
-    return Ledger(where, head_file=head_file, **expected)
-
-
-@ledger.command()
 def init(where: Where, *, head_file: options.HeadFile = None, as_json: options.Json = False) -> None:
     """Make a new, empty ledger."""
-    from hetdp.ledger import Ledger
-
-    with Ledger.create(where, head_file=head_file) as made:
+    with hetdp.Ledger.create(where, head_file=head_file) as made:
         show({"ledger": made.name, "head": made.head} if as_json else f"{made.name}: a new ledger\nhead {made.head}")
 
 
-@ledger.command()
 def upgrade(where: Where, *, head_file: options.HeadFile = None, as_json: options.Json = False) -> None:
     """Bring a ledger that an older hetdp wrote up to date. Make a copy first."""
-    from hetdp.ledger import Ledger
-
-    with Ledger.upgrade(where, head_file=head_file) as found:
-        facts = {"ledger": found.name, "head": found.head}
-        show(facts if as_json else f"{found.name} is up to date\nhead {found.head}")
+    with hetdp.Ledger.upgrade(where, head_file=head_file) as made:
+        show({"ledger": made.name, "head": made.head} if as_json else f"{made.name} is up to date\nhead {made.head}")
 
 
-@ledger.command()
 def enroll(
-    context: typer.Context,
     where: Where,
     source: Annotated[str | None, typer.Argument(help="A table with one row per person.", metavar="SOURCE")] = None,
     *,
@@ -64,11 +38,9 @@ def enroll(
     budget: Annotated[str, typer.Option(help="The column of budgets; with --id the budget itself.", metavar="COL|ε")],
     tier: options.Tier = None,
     tiers: options.TierFile = None,
-    delimiter: options.Delimiter = None,
-    decimal: options.Decimal = ".",
-    thousands: options.Thousands = None,
     head_file: options.HeadFile = None,
     as_json: options.Json = False,
+    **given: Unpack[options.Written],
 ) -> None:
     """Enrol people with a lifetime budget, or change the budget of people who are enrolled.
 
@@ -76,23 +48,26 @@ def enroll(
     """
     if (source is None) == (ids is None):
         raise InputError("name a table (SOURCE --person COL --budget COL) or people (--id ID --budget ε), not both")
-    who, form = (source if ids is None else ids), form_of(context.params)
-    with _opened(where, head_file) as found:
+    who, form = (source if ids is None else ids), form_of(given)
+    with hetdp.Ledger(where, head_file=head_file) as found:
         done = found.enroll(who, person=person, budget=budget, tiers=options.tiers_of(tier, tiers), form=form)
         show({**asdict(done), "head": found.head} if as_json else f"{done}\nhead {found.head}")
 
 
-@ledger.command()
 def balance(
     where: Where,
     person: Annotated[str | None, typer.Argument(help="Whose; otherwise groups of people alike.", metavar="ID")] = None,
     *,
+    everybody: Annotated[bool, typer.Option("--everybody", help="Everybody one by one, not in groups.")] = False,
     head_file: options.HeadFile = None,
     as_json: options.Json = False,
 ) -> None:
     """Show what a person has spent and has left, or everybody in groups."""
-    with _opened(where, head_file) as found:
-        some = found.cohorts() if person is None else [found.balance(person)]
+    if everybody and person is not None:
+        raise InputError("name one person, or ask for --everybody")
+    with hetdp.Ledger(where, head_file=head_file) as found:
+        everyone = found.balances if everybody else found.cohorts
+        some = everyone() if person is None else [found.balance(person)]
     if as_json:
         facts = [row.to_dict() for row in some]
         show(facts if person is None else facts[0])
@@ -100,15 +75,13 @@ def balance(
         show("\n".join(map(str, some)) or "nobody is enrolled")
 
 
-@ledger.command()
 def history(where: Where, *, head_file: options.HeadFile = None, as_json: options.Json = False) -> None:
     """List everything that happened."""
-    with _opened(where, head_file) as found:
+    with hetdp.Ledger(where, head_file=head_file) as found:
         entries = found.history()
     show([entry.to_dict() for entry in entries] if as_json else "\n".join(map(str, entries)))
 
 
-@ledger.command()
 def verify(
     where: Where,
     *,
@@ -117,44 +90,23 @@ def verify(
     as_json: options.Json = False,
 ) -> None:
     """Check the whole ledger: chain, sums, people, charges. Write the head down elsewhere."""
-    with _opened(where, head_file, expect_head=expect_head) as found:
+    with hetdp.Ledger(where, head_file=head_file, expect_head=expect_head) as found:
         verified = found.verify(expect_head=expect_head)
     show(verified.to_dict() if as_json else str(verified))
 
 
-@ledger.command()
 def forecast(
     where: Where,
     *,
     bounds: options.PlanBounds,
-    spend: options.Spend = None,
-    share: options.Share = None,
-    share_left: options.ShareLeft = None,
     method: options.MethodName = "adpm",
     variance: options.Variance = None,
     releases: Annotated[int, typer.Option(help="How many releases to look ahead at most.")] = 120,
     head_file: options.HeadFile = None,
     as_json: options.Json = False,
+    **given: Unpack[options.Amount],
 ) -> None:
     """Say how often such a release can be made before budgets run out. Nothing is spent."""
-    amount = {"spend": spend, "share": share, "share_left": share_left}
-    with _opened(where, head_file) as found:
-        seen = found.forecast(bounds=bounds, **amount, method=method, variance=variance, releases=releases)
+    with hetdp.Ledger(where, head_file=head_file) as found:
+        seen = found.forecast(bounds=bounds, **given, method=method, variance=variance, releases=releases)
     show(seen.to_dict() if as_json else str(seen))
-
-
-@ledger.command()
-def export(
-    where: Where,
-    *,
-    output: Annotated[Path, typer.Option("--output", "-o", help="The file to write: .csv or .json.")],
-    what: Annotated[str, typer.Option(help="Everybody's 'balances', or the 'history'.")] = "balances",
-    force: options.Force = False,
-    head_file: options.HeadFile = None,
-    as_json: options.Json = False,
-) -> None:
-    """Write everybody's balance, or the history, to a file."""
-    writable(output, [where], force=force)
-    with _opened(where, head_file) as found:
-        found.export(output, what=what)
-    show({"file": str(output), "what": what} if as_json else f"{output}: {what}")

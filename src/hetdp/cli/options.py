@@ -1,6 +1,6 @@
 """The options that commands share, and how their texts are read. An option has the name of its parameter.
 
-Options that go together are a TypedDict. A command takes them with `@shared` and `**given: Unpack[Table]`.
+Options that go together are a TypedDict. A command takes them with `**given: Unpack[Table]`.
 """
 
 from __future__ import annotations
@@ -28,9 +28,6 @@ Pair = tuple[float, float]
 
 # The ledger
 
-Spend = Annotated[Text, Option(help="With a ledger: the most that a person may spend.", metavar="ε")]
-Share = Annotated[Text, Option(help="With a ledger: the share of everybody's budget to use.", metavar="X")]
-ShareLeft = Annotated[Text, Option(help="With a ledger: the share of what is left to use.", metavar="X")]
 ExpectHead = Annotated[Text, Option(help="A head of the ledger that you wrote down.", metavar="NUMBER:HASH")]
 HeadFile = Annotated[File, Option(help="Where the head is kept outside (LEDGER.head; for PostgreSQL nowhere).")]
 LedgerPeople = Annotated[str, Option(help="With a ledger, who takes part: all the 'enrolled', or the 'source' alone.")]
@@ -68,9 +65,6 @@ PublicSources = Annotated[
 ]
 Tier = Annotated[Texts, Option(help="A tier, if the ε column holds names of tiers; repeat.", metavar="NAME=ε")]
 TierFile = Annotated[File, Option(help="A TOML file with a table [tiers] of names and their ε.", metavar="FILE")]
-Delimiter = Annotated[Text, Option(help="The character between cells, as ';' (a comma; a tab in .tsv).")]
-Decimal = Annotated[Text, Option(help="The decimal character: '.' (the default) or ','.")]
-Thousands = Annotated[Text, Option(help="The character between thousands, if there is one.")]
 
 
 class Table(TypedDict):
@@ -96,9 +90,9 @@ class Rows(TypedDict):
 class Written(TypedDict):
     """How the numbers of a file are written."""
 
-    delimiter: Delimiter
-    decimal: Decimal
-    thousands: Thousands
+    delimiter: Annotated[Text, Option(help="The character between cells, as ';' (a comma; a tab in .tsv).")]
+    decimal: Annotated[Text, Option(help="The decimal character: '.' (the default) or ','.")]
+    thousands: Annotated[Text, Option(help="The character between thousands, if there is one.")]
 
 
 class Checked(Table, Written):
@@ -111,16 +105,26 @@ class Tallied(Table, Rows, Written):
     public_rows: Annotated[Text, Option(help="A file of publicly known rows; they join with ε = ∞.", metavar="FILE")]
 
 
-class Released(Tallied):
-    """All that a mean is made from: groups of people, a budget that is charged."""
+class Grouped(Tallied):
+    """The same of groups of people, and the ledger that is charged."""
 
     by: Annotated[Text, Option(help="Release a mean for each group of this public column.", metavar="COL")]
     public_column: Annotated[Texts, Option(help="Declare that this column is public; repeat.", metavar="COL")]
     groups: Annotated[File, Option(help="A file with one group per line; a group may be empty.", metavar="FILE")]
     ledger: Annotated[Text, Option(help="Charge this ledger: a file, or postgresql://…; needs --person.")]
-    spend: Spend
-    share: Share
-    share_left: ShareLeft
+
+
+class Amount(TypedDict):
+    """How much of everybody's budget a release may use."""
+
+    spend: Annotated[Text, Option(help="With a ledger: the most that a person may spend.", metavar="ε")]
+    share: Annotated[Text, Option(help="With a ledger: the share of everybody's budget to use.", metavar="X")]
+    share_left: Annotated[Text, Option(help="With a ledger: the share of what is left to use.", metavar="X")]
+
+
+class Released(Grouped, Amount):
+    """All that a mean is made from."""
+
     release_id: Annotated[
         Text, Option(help="With a ledger: a name for this release. The same name again costs nothing.")
     ]
@@ -147,6 +151,8 @@ def shared(command: Callable[..., None]) -> Callable[..., None]:
     """Write the options of `**given: Unpack[...]` into the signature of a command, where typer looks for them."""
     signature = inspect.signature(command, eval_str=True)
     *own, given = signature.parameters.values()
+    if given.kind is not given.VAR_KEYWORD:
+        return command
     hints = get_type_hints(get_args(given.annotation)[0], include_extras=True)
     more = [inspect.Parameter(name, given.KEYWORD_ONLY, default=None, annotation=hints[name]) for name in hints]
     first = sum(parameter.kind is not given.KEYWORD_ONLY for parameter in own)

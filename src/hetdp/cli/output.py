@@ -35,12 +35,7 @@ def show_parts(parts: Parts) -> None:
 
 
 def deliver(
-    output: Path | None,
-    *,
-    as_json: bool,
-    facts: Callable[[], dict[str, Any]],
-    parts: Callable[[], Parts],
-    title: str,
+    output: Path | None, *, as_json: bool, facts: Callable[[], dict[str, Any]], parts: Callable[[], Parts], title: str
 ) -> None:
     """Print a result, or write it as its file's name asks: .json, .html or text. Only that form is computed."""
     if output is None and as_json:

@@ -8,21 +8,18 @@ from typing import Annotated, Any, Unpack
 
 import typer
 
+import hetdp
 from hetdp.core.domain import Interval
 from hetdp.core.levels import Levels
-from hetdp.core.plan import plan as plan_for
 from hetdp.errors import InputError
 from hetdp.estimators import METHODS
 from hetdp.sources import counted
 
 from . import options
-from .app import app
 from .data import reading
 from .output import deliver, progress, show, show_parts, writable
 
 
-@app.command()
-@options.shared
 def plan(
     source: options.PublicSources = None,
     *,
@@ -42,7 +39,7 @@ def plan(
 
     interval = Interval.of(bounds).ordinary()
     people, notes = _levels(source, given)
-    planned = plan_for(people, bounds=interval, method=method, variance=variance)
+    planned = hetdp.plan(people, bounds=interval, method=method, variance=variance)
     answer = None if target_error is None else target(planned, target_error)
 
     def facts() -> dict[str, Any]:
@@ -59,8 +56,6 @@ def plan(
     )
 
 
-@app.command()
-@options.shared
 def compare(
     source: options.PublicSources = None,
     *,
@@ -70,10 +65,8 @@ def compare(
     **given: Unpack[options.Public],
 ) -> None:
     """Show every method side by side: error, who spends what, and what no ε-DP method can beat."""
-    from hetdp.report.compare import compare as compare_methods
-
     people, notes = _levels(source, given)
-    compared = compare_methods(people, bounds=bounds, variance=variance)
+    compared = hetdp.compare(people, bounds=bounds, variance=variance)
     if as_json:
         show({**compared.to_dict(), "assumptions": notes})
     else:
@@ -96,26 +89,20 @@ def _levels(source: list[str] | None, given: options.Public) -> tuple[Levels, li
         return counted(people), [people.note]
 
 
-@app.command()
 def explain(
     epsilon: Annotated[str, typer.Argument(help="A number, inf or public.", metavar="ε")],
     *,
     as_json: options.Json = False,
 ) -> None:
     """Say what an onlooker can learn about a person who spends this ε."""
-    from hetdp.report.explain import explain as explain_epsilon
-
-    found = explain_epsilon(epsilon)
+    found = hetdp.explain(epsilon)
     show(found.to_dict() if as_json else found.report())
 
 
-@app.command()
 def audit(
     *,
-    method: Annotated[
-        list[str] | None, typer.Option(help="A method; repeat. All unless given.", metavar="NAME")
-    ] = None,
-    tier: Annotated[list[str] | None, typer.Option(help="Invented people; repeat.", metavar="NAME=ε:PEOPLE")] = None,
+    method: Annotated[options.Texts, typer.Option(help="A method; repeat. All unless given.", metavar="NAME")] = None,
+    tier: Annotated[options.Texts, typer.Option(help="Invented people; repeat.", metavar="NAME=ε:PEOPLE")] = None,
     bounds: options.PlanBounds = (-0.5, 0.5),
     draws: Annotated[int, typer.Option(help="Releases of each dataset.", min=200)] = 1_500,
     as_json: options.Json = False,
@@ -128,23 +115,14 @@ def audit(
     broken.
     """
     writable(output, [], force=force)
-    from hetdp.checks.audit import audit as run_audit
-
     levels = options.levels_of(tier) if tier else None
     with progress("audit") as tell:
-        found = run_audit(levels, methods=method, bounds=bounds, draws=draws, tell=tell)
-    deliver(
-        output,
-        as_json=as_json,
-        facts=found.to_dict,
-        parts=found.parts,
-        title="An audit of privacy claims",
-    )
+        found = hetdp.audit(levels, methods=method, bounds=bounds, draws=draws, tell=tell)
+    deliver(output, as_json=as_json, facts=found.to_dict, parts=found.parts, title="An audit of privacy claims")
     if not found.holds:
         raise typer.Exit(1)
 
 
-@app.command()
 def doctor(*, as_json: options.Json = False) -> None:
     """Test this installation: versions, and whether the noise has the right law (some seconds)."""
     from hetdp.checks import doctor as installation
@@ -155,17 +133,15 @@ def doctor(*, as_json: options.Json = False) -> None:
         raise typer.Exit(1)
 
 
-@app.command()
 def methods(*, as_json: options.Json = False) -> None:
     """List the estimators."""
     found = [{"name": m.name, "title": m.title, "citation": m.citation} for m in METHODS.values()]
     show(found if as_json else "\n".join(f"{m['name']:14}{m['title']}\n{'':14}{m['citation']}" for m in found))
 
 
-@app.command()
 def reproduce(
     *,
-    only: Annotated[list[str] | None, typer.Option(help="An experiment, as table-2; repeat.", metavar="NAME")] = None,
+    only: Annotated[options.Texts, typer.Option(help="An experiment, as table-2; repeat.", metavar="NAME")] = None,
     runs: Annotated[int | None, typer.Option(help="Simulated runs per point.", min=2)] = None,
     quick: Annotated[bool, typer.Option("--quick", help="Fewer runs and coarser grids.")] = False,
     out: Annotated[Path, typer.Option(help="The folder to write.")] = Path("reproduction"),

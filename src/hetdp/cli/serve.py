@@ -4,42 +4,33 @@ from __future__ import annotations
 
 import os
 import sys
-from pathlib import Path
 from typing import Annotated
 
 from typer import Option
 
 from hetdp.errors import InputError
 
-from . import options
-from .app import app
+from .options import ExpectHead, File, Text, Texts
 
 _DATABASE = "sqlite:///hetdp-server.db"
 
 
-@app.command()
 def serve(
     *,
     database: Annotated[str, Option(help="SQLite or PostgreSQL, as a URL.", metavar="URL")] = _DATABASE,
     host: Annotated[str, Option(help="The address to listen on.")] = "127.0.0.1",
     port: Annotated[int, Option(help="The port to listen on.", min=0, max=65535)] = 8000,
-    allow_host: Annotated[
-        list[str] | None, Option(help="A further name of this server; repeat.", metavar="NAME")
-    ] = None,
-    origin: Annotated[
-        str | None, Option(help="The public address, as https://survey.example.org.", metavar="URL")
-    ] = None,
-    key_file: Annotated[
-        Path | None, Option(help="The key that seals answers; or set HETDP_KEY.", metavar="FILE")
-    ] = None,
-    head_file: Annotated[Path | None, Option(help="Where the ledger's head is kept outside.", metavar="FILE")] = None,
-    expect_head: options.ExpectHead = None,
+    allow_host: Annotated[Texts, Option(help="A further name of this server; repeat.", metavar="NAME")] = None,
+    origin: Annotated[Text, Option(help="The public address, as https://survey.example.org.", metavar="URL")] = None,
+    key_file: Annotated[File, Option(help="The key that seals answers; or set HETDP_KEY.", metavar="FILE")] = None,
+    head_file: Annotated[File, Option(help="Where the ledger's head is kept outside.", metavar="FILE")] = None,
+    expect_head: ExpectHead = None,
     trust_database: Annotated[
         bool, Option("--trust-database", help="Believe the database once, after you restored an older copy on purpose.")
     ] = False,
     proxy: Annotated[bool, Option("--proxy", help="A proxy on this machine says which address a client has.")] = False,
     new_key: Annotated[bool, Option("--new-key", help="Print a new curator key and exit.")] = False,
-    backup: Annotated[Path | None, Option(help="Copy database and ledger into a new folder and exit.")] = None,
+    backup: Annotated[File, Option(help="Copy database and ledger into a new folder and exit.")] = None,
     demo: Annotated[bool, Option("--demo", help="Start with a sample study in a temporary folder.")] = False,
 ) -> None:
     """Run the central server: people send a value and a privacy choice, the curator publishes a private mean."""

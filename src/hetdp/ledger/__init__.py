@@ -149,7 +149,7 @@ class Ledger:
         form
             How a delimited file is written.
         """
-        budgets, names = _budgets_of(source, person, budget, {} if tiers is None else tiers, form)
+        budgets, names = _budgets_of(source, person, budget, {} if tiers is None else tiers, form or Form())
         enrolled = self._store.change(lambda connection, state: charge.enroll(connection, state, budgets, names))
         self._store.flush_head()
         return enrolled
@@ -282,12 +282,6 @@ class Ledger:
         ask = {"bounds": Interval.of(bounds).ordinary(), "method": method, "variance": variance}
         return history.forecast(self._store.read(lambda _, state: state), rule, ask, releases)
 
-    def export(self, path: PathName, *, what: str = "balances") -> None:
-        """Write everybody's balance, or the history, to a .csv or .json file."""
-        if what not in {"balances", "history"}:
-            raise InputError(f"what can be exported is 'balances' or 'history' (got {str(what)[:64]!r})")
-        history.export(path, self.balances if what == "balances" else self.history)
-
 
 def _limits(people: Any, read: Any) -> dict[str, int] | None:
     if isinstance(people, str):
@@ -332,14 +326,14 @@ def _clean_ids(ids: Iterable[Any], what: str = "id") -> list[str]:
 
 
 def _budgets_of(
-    source: Any, person: Any, budget: Any, tiers: Mapping[str, Any], form: Form | None
+    source: Any, person: Any, budget: Any, tiers: Mapping[str, Any], form: Form
 ) -> tuple[dict[str, int], dict[int, str]]:
     """Return {person: units} and the names of tiers by their budget; a bad id or budget raises and names its place."""
     if not isinstance(tiers, Mapping) or not all(isinstance(name, str) for name in tiers):
         raise InputError(f"tiers are a mapping of names to budgets, such as {{'open': 1}} (got {type(tiers).__name__})")
     known = {name: budget_units(cell, f" for tier {name!r}") for name, cell in tiers.items()}
     if isinstance(person, str) or isinstance(source, (str, os.PathLike)):
-        ids, cells = _table(source, person, budget, tiers, form or Form())
+        ids, cells = _table(source, person, budget, tiers, form)
     elif person is not None or not isinstance(source, Iterable) or isinstance(source, Mapping) != (budget is None):
         raise InputError("enrol a mapping {id: budget}, ids with budget=…, or a table with person=… and budget=…")
     else:
@@ -363,15 +357,11 @@ def _budgets_of(
     return found, {int(amount): name for amount, name in names.items()}
 
 
-def _table(
-    source: Any, person: Any, budget: Any, tiers: Mapping[str, Any], form: Form | None
-) -> tuple[list[str], list[Any]]:
+def _table(source: Any, person: Any, budget: Any, tiers: Mapping[str, Any], form: Form) -> tuple[list[str], list[Any]]:
     """Return the ids and budgets of a table. A budget is read as an ε is: a number, inf, public or a tier."""
     if not isinstance(person, str) or not isinstance(budget, str):
         raise InputError("enrolling a table needs the names of two columns: person=… and budget=…")
-    people = Source.of(
-        source, value=None, epsilon=budget, person=person, tiers=tiers, form=form or Form(), counts_only=True
-    )
+    people = Source.of(source, value=None, epsilon=budget, person=person, tiers=tiers, form=form, counts_only=True)
     ids: list[str] = []
     cells: list[Any] = []
     for batch in people.batches():

@@ -108,13 +108,12 @@ def levels(units: Ints) -> Floats:
     >>> levels(np.array([0, 300_000_000, 100_000_000, UNLIMITED]))
     array([0. , 0.3, 0.1, inf])
     """
-    large = np.flatnonzero(units >= 2**53)
-    amounts = units.copy()
-    amounts[large] = 0
+    amounts = np.minimum(units, 2**53)
     nearest = amounts / UNIT
     first = (nearest.view(np.int64) >> 21 << 21).view(np.float64)
     above = (nearest - first) * UNIT > amounts - first * UNIT
-    found = (nearest.view(np.int64) - above).view(np.float64)  # the double below has the bits of the integer below
+    found = np.where(above, np.nextafter(nearest, 0), nearest)
+    large = units >= 2**53
     found[large] = [level(amount) for amount in units[large].tolist()]
     return found
 
@@ -169,11 +168,8 @@ class Rule:
         """
         base = np.full_like(budget, UNIT) if self.kind == "spend" else budget if self.kind == "share" else left
         up, down = self.amount.numerator, self.amount.denominator
-        if max(up, down) * max(1, int(base.max(initial=0))) < 2**63:
-            part = base * up // down
-        else:
-            part = np.array([min(units * up // down, UNLIMITED) for units in base.tolist()], dtype=np.int64)
-        return np.where(budget == UNLIMITED, UNLIMITED, part)
+        part = [min(units * up // down, UNLIMITED) for units in base.tolist()]  # as integers of any size
+        return np.where(budget == UNLIMITED, UNLIMITED, np.array(part, np.int64))
 
     def allowed(self, budget: int, left: int) -> int:
         """Return what the release may use of a person, in units, never more than is left."""
@@ -447,7 +443,7 @@ class State:
             if facts.get("new") or facts.get("moves"):
                 cohorts = _moved(self.cohorts, facts["new"], facts["moves"], enrolling=event.kind == "enroll")
                 table = np.array([(number, *now) for number, now in sorted(cohorts.items())], np.int64).reshape(-1, 5)
-                state = replace(state, table=np.asfortranarray(table))
+                state = replace(state, table=table)
             return state.charged(*costs(facts)) if "levels" in facts else state
         except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
             raise refused(f"event {event.seq} of the ledger does not add up") from None
@@ -459,7 +455,7 @@ class State:
         spent = np.where(asked == UNLIMITED, np.minimum(spent, UNLIMITED), spent)
         if (units < 0).any() or (spent > asked).any() or np.bincount(rows).max(initial=0) > 1:
             raise ValueError("a charge that passes a budget, or a cohort that is charged twice")
-        table = self.table.copy(order="K")
+        table = self.table.copy()
         table[rows, 3] = spent
         return replace(self, table=table)
 

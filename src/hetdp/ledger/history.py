@@ -2,28 +2,24 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from sqlalchemy import Connection
 
 from hetdp.errors import InputError, LedgerError
-from hetdp.files import jsonable, to_json, write_whole
+from hetdp.files import jsonable
 
 from . import books
 from .books import UNLIMITED, Cohort, Rule, State, in_epsilon, refused
 from .charge import everybody, intended, members, replayed
-from .store import PathName, check_cohorts, events, run
+from .store import check_cohorts, events, run
 
 _MOST_RELEASES = 10_000
-_FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
 @dataclass(frozen=True)
@@ -103,9 +99,7 @@ class Entry(_Plain):
 def balances(connection: Connection, state: State, ids: Sequence[str] | None = None) -> list[Balance]:
     """Return the balances of some people, or of everybody, in the order of their ids."""
     there = members(connection, state.head.seq, ids)
-    return [
-        Balance.of(state.cohorts[there[person]], state, person) for person in sorted(ids or there) if person in there
-    ]
+    return [Balance.of(state.cohorts[there[p]], state, p) for p in sorted(ids or there) if p in there]
 
 
 def entries(connection: Connection) -> list[Entry]:
@@ -126,30 +120,6 @@ def entries(connection: Connection) -> list[Entry]:
             entry = replace(entry, people=sum(people for *_, people in facts["moves"]))
         found.append(entry)
     return found
-
-
-def export(path: PathName, rows: Callable[[], Sequence[Balance | Entry]]) -> None:
-    """Write balances or the history as CSV or JSON, told by the name of the file, which is checked first."""
-    target = Path(path)
-    kind = target.suffix.lower()
-    if kind not in {".csv", ".json"} or not target.parent.is_dir():
-        raise InputError(f"an export needs a name in an existing folder that ends in .csv or .json (got {target})")
-    plain = [row.to_dict() for row in rows()]
-    text = io.StringIO(to_json(plain) + "\n" if kind == ".json" else "", newline="")
-    if kind == ".csv":
-        writer = csv.writer(text)
-        writer.writerows([list(plain[0])] if plain else [])
-        writer.writerows([_harmless(cell) for cell in row.values()] for row in plain)
-    write_whole(target, text.getvalue(), public=True)
-
-
-def _harmless(cell: Any) -> Any:
-    """Return a cell that no spreadsheet takes for a formula: a text that begins like one gets an apostrophe.
-
-    >>> _harmless("=1+1"), _harmless("007"), _harmless(-0.5)
-    ("'=1+1", '007', -0.5)
-    """
-    return f"'{cell}" if isinstance(cell, str) and cell.startswith(_FORMULA) else cell
 
 
 # --- Verification: the whole ledger from its first event on
@@ -274,10 +244,10 @@ def forecast(state: State, rule: Rule, ask: Mapping[str, Any], releases: int) ->
 
 def _left(state: State) -> dict[str, float]:
     """Return what the people of each tier with a limit have left, those with most of it; in the order of budgets."""
-    found: dict[int, int] = {}
+    found: dict[str, float] = {}
     for now in sorted(state.cohorts.values()):
         if now.people and 0 < now.asked < UNLIMITED:
-            found[now.asked] = max(found.get(now.asked, 0), now.left)
-    names = {asked: f"budget {in_epsilon(asked):.9g}" for asked in found}
-    names = {a: f"tier {state.names[a]} ({n})" if a in state.names else f"the tier with {n}" for a, n in names.items()}
-    return {names[asked]: in_epsilon(left) for asked, left in found.items()}
+            budget, name = f"budget {in_epsilon(now.asked):.9g}", state.names.get(now.asked)
+            tier = f"the tier with {budget}" if name is None else f"tier {name} ({budget})"
+            found[tier] = max(found.get(tier, 0.0), in_epsilon(now.left))
+    return found

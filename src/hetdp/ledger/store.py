@@ -427,10 +427,8 @@ def file_system(path: Path, mounts: str) -> str:
     >>> file_system(Path("/data/my budgets/b.db"), "/dev/sda / ext4 rw 0 0\nsrv:/x /data/my\\040budgets nfs4 rw 0 0\n")
     'nfs4'
     """
-    fields = [line.split(" ") for line in mounts.splitlines() if line.count(" ") > 1]
-    points = [
-        (re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), point), kind) for _, point, kind, *_ in fields
-    ]
+    mounted = re.findall("^[^ \n]* ([^ \n]+) ([^ \n]+)", mounts, re.MULTILINE)
+    points = [(re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), point), kind) for point, kind in mounted]
     above = [(len(Path(point).parts), kind) for point, kind in points if path.is_relative_to(point)]
     return max(reversed(above), key=lambda found: found[0], default=(0, ""))[1]
 
