@@ -45,7 +45,7 @@ def test_a_method_that_refuses_says_why_and_the_others_stand():
     assert json.loads(json.dumps(compared.to_dict(), allow_nan=False))["methods"][-1]["refusal"] == refused.refusal
 
 
-def test_the_command_prints_and_speaks_json(monkeypatch, capsys):
+def test_the_command_prints_plots_and_speaks_json(monkeypatch, capsys, tmp_path):
     def run(*words):
         monkeypatch.setattr(
             sys, "argv", ["hetdp", "compare", "--tier", "a=0.1:700", "--tier", "b=1:300", "--bounds", "0", "1", *words]
@@ -54,11 +54,21 @@ def test_the_command_prints_and_speaks_json(monkeypatch, capsys):
             _cli.main()
         return stopped.value.code, *capsys.readouterr()
 
-    code, out, _ = run()
+    picture = tmp_path / "methods.png"
+    code, out, _ = run("--plot", str(picture))
     assert code == 0
     assert "minimax" in out
     assert "known or unknown" in out
+    assert picture.read_bytes().startswith(b"\x89PNG")
+    assert run("--plot", str(tmp_path / "methods.doc"))[0] == 2
     assert json.loads(run("--json")[1])["methods"][0]["method"] == "minimax"
+
+
+@pytest.mark.parametrize("levels", [{1: 9}, {0: 9}, {0: 9, math.inf: 8}])
+def test_a_picture_is_drawn_whoever_spends_something(levels, tmp_path):
+    """Also if nobody does: there is then nothing on a logarithmic axis."""
+    hetdp.compare(levels, bounds=(0, 1)).plot(tmp_path / "methods.svg")
+    assert "svg" in (tmp_path / "methods.svg").read_text()
 
 
 def test_reports_end_with_the_certificate_of_their_own_method():

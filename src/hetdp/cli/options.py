@@ -174,6 +174,7 @@ TargetError = Annotated[Number, Option(help="Also say what would bring the worst
 
 Json = Annotated[bool, Option("--json", help="Print JSON instead of text.")]
 Output = Annotated[File, Option("--output", "-o", help="Write to this file: .json, .html, anything else is text.")]
+Plot = Annotated[File, Option(help="Write a picture: .png, .svg or .pdf.")]
 Force = Annotated[bool, Option("--force", help="Overwrite the output file.")]
 
 

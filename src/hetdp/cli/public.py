@@ -61,12 +61,17 @@ def compare(
     *,
     bounds: options.PlanBounds,
     variance: options.DataVariance = None,
+    plot: options.Plot = None,
+    force: options.Force = False,
     as_json: options.Json = False,
     **given: Unpack[options.Public],
 ) -> None:
     """Show every method side by side: error, who spends what, and what no ε-DP method can beat."""
+    writable(plot, source or [], force=force)
     people, notes = _levels(source, given)
     compared = hetdp.compare(people, bounds=bounds, variance=variance)
+    if plot is not None:
+        compared.plot(plot)
     if as_json:
         show({**compared.to_dict(), "assumptions": notes})
     else:

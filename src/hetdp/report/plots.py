@@ -6,7 +6,7 @@ import importlib.util
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hetdp.errors import HetdpError
+from hetdp.errors import HetdpError, InputError
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -55,6 +55,8 @@ def save(drawn: Figure, path: Path) -> None:
     """Write a figure; the kind is told by the name (.png, .svg, .pdf)."""
     import matplotlib as mpl
 
+    if path.suffix.lower() not in {".png", ".svg", ".pdf"}:
+        raise InputError(f"the name of a picture ends in .png, .svg or .pdf (got {path})")
     with mpl.rc_context({"svg.hashsalt": "hetdp"}):  # the same figure gives the same bytes
         drawn.savefig(path, dpi=160, metadata={"Date": None} if path.suffix == ".svg" else None)
 
