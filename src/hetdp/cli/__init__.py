@@ -33,7 +33,6 @@ app = typer.Typer(
 )
 budgets = typer.Typer(
     help="Lifetime budgets: who has spent how much of their privacy over many releases.",
-    no_args_is_help=True,
     rich_markup_mode=None,
 )
 app.add_typer(budgets, name="ledger")
