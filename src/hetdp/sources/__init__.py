@@ -30,9 +30,8 @@ from .request import Batch, Form, Request, Tables, shown, table_of, tiers_of
 
 if TYPE_CHECKING:
     from .databases import Postgres, Sqlite
-    from .engines import Engine
     from .files import Files
-    from .frames import Frame
+    from .frames import Engine, Frame
 
 __all__ = ["Batch", "Form", "Rows", "Source", "counted", "read", "read_groups", "records", "tally", "tiers_of"]
 
@@ -171,11 +170,9 @@ def _table(
         return Files(names, watch)
     if type(origin).__module__.partition(".")[0] in _NO_FRAMES:
         return None
-    from .engines import Engine
-    from .frames import Frame, is_here, opened
+    from .frames import opened
 
-    frame = opened(origin)
-    return None if frame is None else Frame(frame) if is_here(frame) else Engine(frame)
+    return opened(origin)
 
 
 def _is_database(origin: Any) -> bool:

@@ -20,7 +20,7 @@ import csv
 import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -33,7 +33,7 @@ from numpy.typing import NDArray
 
 from hetdp.errors import InputError
 
-from .frames import batch_of
+from .columns import batch_of
 from .request import Batch, Request
 
 if TYPE_CHECKING:
@@ -108,19 +108,12 @@ def in_order(work: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[
     >>> list(in_order(str.upper, "abc"))
     ['A', 'B', 'C']
     """
-    threads, items = os.cpu_count() or 1, iter(items)
-    yield from map(work, islice(items, 1))  # a small file needs no threads
-    waiting: deque[Future[Result]] = deque()
-    pool = ThreadPoolExecutor(threads)
-    try:
-        for item in items:
-            waiting.append(pool.submit(work, item))
-            if len(waiting) > threads:
-                yield waiting.popleft().result()
+    items = iter(items)
+    with ThreadPoolExecutor() as pool:
+        waiting = deque(pool.submit(work, item) for item in islice(items, os.cpu_count()))
         while waiting:
+            waiting.extend(pool.submit(work, item) for item in islice(items, 1))
             yield waiting.popleft().result()
-    finally:
-        pool.shutdown(cancel_futures=True)
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ import polars as pl
 
 from hetdp.errors import InputError
 
-from . import delimited, frames, ndjson
+from . import columns, delimited, ndjson
 from .request import Batch, Request
 
 Names = Sequence[str | os.PathLike[str]]
@@ -152,7 +152,7 @@ def _kind(text: Text) -> tuple[str, ModuleType]:
     _refuse(path, text.magic)
     for magic, kind in _COLUMNAR.items():
         if text.magic.startswith(magic):
-            return kind, frames
+            return kind, columns
     head = text.head().removeprefix(b"\xef\xbb\xbf")
     if not head:
         raise InputError(f"{path} is empty (n = 0); a mean needs at least one person")

@@ -23,7 +23,7 @@ import polars as pl
 
 from hetdp.errors import InputError
 
-from .frames import batch_of
+from .columns import batch_of
 from .request import Batch, Request
 
 if TYPE_CHECKING:

@@ -267,9 +267,6 @@ def shown(text: object) -> str:
 MOST_ROWS = 2**31
 """Rows of one person: with at most so many, (2·sum + rows) / (2·rows) in doubles has the right whole part."""
 
-PROBED = 2 * LIMIT
-"""Rows that are looked at to learn early that there are many levels."""
-
 _FETCHED = 4 * LIMIT
 """Rows of a level table that are read without asking whether they are too many."""
 
@@ -284,8 +281,8 @@ class LevelQuery(Protocol):
     def rounds(self) -> bool:
         """Whether the engine can round these ε's: it cannot read a number from text."""
 
-    def many(self, *, probed: bool) -> bool:
-        """Say whether there are more than `LIMIT` levels, or already in the first rows if only those are `probed`."""
+    def many(self) -> bool:
+        """Say whether there are more than `LIMIT` levels; asked only if ε is a column."""
 
     def levels(self, *, rounded: bool, most: int | None) -> list[Level]:
         """Return the level table, its first `most` rows if given.
@@ -300,21 +297,19 @@ class LevelQuery(Protocol):
 def engine_tables(query: LevelQuery, request: Request) -> Tables:
     """Return the tables that an engine computes, an empty mapping if there is nobody.
 
-    Which queries run depends on ε, on ids and on the number of people and groups, all of it public. The probe saves
-    grouping a large table by an ε that is different for everybody. Each distinct ε is read here, once: a number, a text
-    or the name of a tier. A bad one raises.
+    Which queries run depends on ε, on ids and on the number of people and groups, all of it public. Each distinct ε is
+    read here, once: a number, a text or the name of a tier. A bad one raises.
     """
-    rows, many = list[Level](), False
-    for most in (_FETCHED, None):
-        many = isinstance(request.epsilon, str) and query.many(probed=most is not None)
-        if many and not query.rounds:
-            raise InputError(
-                f"the epsilon column {request.epsilon!r} holds more than {LIMIT:,} different texts; "
-                "cast it to doubles first: cast(… as double precision)"
-            )
-        rows = query.levels(rounded=many, most=most)
-        if len(rows) < _FETCHED:
-            break
+    rows = query.levels(rounded=False, most=_FETCHED)
+    more = len(rows) == _FETCHED  # many levels, or many groups
+    many = more and isinstance(request.epsilon, str) and query.many()
+    if not query.rounds and (many or len({cell for _, cell, *_ in rows}) > LIMIT):
+        raise InputError(
+            f"the epsilon column {request.epsilon!r} holds more than {LIMIT:,} different texts; "
+            "cast it to doubles first: cast(… as double precision)"
+        )
+    if more:
+        rows = query.levels(rounded=many, most=None)
     if fault := max((row[4] for row in rows), default=0):
         raise fault_error(Fault(fault), *query.at_fault(Fault(fault)))
     rows = [row for row in rows if row[2]]  # a sum over no rows is a row all the same
