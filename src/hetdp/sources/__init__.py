@@ -22,11 +22,11 @@ from hetdp.core.domain import Interval, normal
 from hetdp.core.levels import Levels
 from hetdp.errors import InputError
 from hetdp.tally.groupby import Grouping
-from hetdp.tally.tally import Tally, merge
+from hetdp.tally.tally import Table, Tally, merge
 
 from .arrays import Arrays
 from .databases import Database
-from .request import Batch, Form, Request, Tables, shown, table_of, tiers_of
+from .request import Batch, Form, Request, Tables, shown, tiers_of
 
 if TYPE_CHECKING:
     from .databases import Postgres, Sqlite
@@ -263,7 +263,7 @@ def read_groups(
     if unknown := sorted(found.keys() - set(named)):
         example = "" if people.names else f", such as {shown(unknown[0])}"
         raise InputError(f"{len(unknown):,} groups are not in the list of groups{example}; add them")
-    nobody = table_of([0.0], [0], [0])  # a group without people: nobody at ε = 0
+    nobody = Table.single([0.0], [0], [0])  # a group without people: nobody at ε = 0
     return {g: Tally(found.get(g, nobody), interval, people.asked.tier_names, notes) for g in named}
 
 

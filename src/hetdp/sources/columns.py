@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
 Places = Sequence[int] | NDArray[np.int64]
 """Where the rows are in their source."""
-Table = TypeVar("Table", pl.DataFrame, pl.LazyFrame)
 Result = TypeVar("Result")
 
 ROWS = 2**18
@@ -42,8 +41,8 @@ FAILED = (
 )
 
 
-def plain_types(table: Table) -> Table:
-    """Return a Polars frame in which a column of nulls alone is one of numbers."""
+def plain_types(table: Any) -> Any:
+    """Return a Polars frame, lazy or not, in which a column of nulls alone is one of numbers."""
     return table.with_columns(by_dtype(pl.Null).cast(pl.Float64))
 
 
@@ -93,7 +92,7 @@ def batches(text: Text, request: Request, *, owner: bool) -> Iterator[Batch]:
     yield from streamed(check(text, request).select(by_name(*request.columns)), request, owner=owner, text=text)
 
 
-def check(text: Text, request: Request) -> pl.LazyFrame:
+def check(text: Text, request: Request) -> Any:
     """Return the table of a file, no row of it read; raise if a column is not there or has the wrong type."""
     from .frames import check_columns  # narwhals is loaded for these files alone, not for text
 

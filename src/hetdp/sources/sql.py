@@ -93,11 +93,6 @@ class LevelTable:
     kinds: Mapping[str, str]
     interval: Interval | None
 
-    @property
-    def rounds(self) -> bool:
-        """Whether an ε can be rounded: it is no text."""
-        return self.kinds.get(str(self.request.epsilon)) not in _TEXTS
-
     @cached_property
     def _columns(self) -> dict[str, str]:
         """The code, ε, person and group of a row, as expressions, as far as they are asked for.
