@@ -99,6 +99,7 @@ def in_order(work: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[
     ['A', 'B', 'C']
     """
     items = iter(items)
+    yield from map(work, islice(items, 1))  # a small file needs no threads
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         waiting = deque(pool.submit(work, item) for item in islice(items, os.cpu_count()))
         while waiting:
