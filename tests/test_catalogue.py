@@ -43,7 +43,7 @@ from hetdp.ledger import Ledger
 from hetdp.ledger import store as ledger_store
 from hetdp.privacy import release as _release
 from hetdp.server import app as server_app
-from hetdp.sources import delimited, files, frames
+from hetdp.sources import columns, delimited, files
 from hetdp.tally.tally import Tally
 from oracle import code, seen
 from serving import logged, served, settings_for
@@ -1237,8 +1237,8 @@ def dropping(world):
 
 def zeroing(world):
     """What cannot be read counts as 0: the rule changes, and nothing public does."""
-    original = frames.values_of
-    world.patch.setattr(frames, "values_of", lambda *args, **more: np.nan_to_num(original(*args, **more)))
+    original = columns.values_of
+    world.patch.setattr(columns, "values_of", lambda *args, **more: np.nan_to_num(original(*args, **more)))
 
 
 def warning(world):

@@ -12,7 +12,7 @@ from hetdp.cli import options
 from hetdp.errors import InputError
 from hetdp.ledger import books
 from hetdp.ledger import store as ledger_store
-from hetdp.sources import delimited, files, frames
+from hetdp.sources import columns, delimited, files
 from hetdp.tally.tally import Tally
 
 
@@ -46,9 +46,9 @@ def foreign_error() -> None:
 
     def bare(scan: Any, request: Any, *, path: Any, **_: Any) -> Iterator[Any]:
         for part in scan.collect_batches():
-            yield frames.batch_of(part, range(part.height), request, path=path)
+            yield columns.batch_of(part, range(part.height), request, path=path)
 
-    files._one, frames.streamed = new, bare
+    files._one, columns.streamed = new, bare
 
 
 def quoted_cell() -> None:

@@ -641,7 +641,7 @@ def test_all_statements_see_one_snapshot(pg):
     pg.fill(DOUBLES, [(0.5, 0.1)])
 
     def insert(statement):
-        if "limit 131072" in statement:
+        if "limit 0" in statement:
             pg.source.execute("insert into people values (1, 1)")
 
     with psycopg.connect(pg.url, cursor_factory=Recording) as recorded:

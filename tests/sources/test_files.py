@@ -28,9 +28,9 @@ from hypothesis import strategies as st
 
 import hetdp
 from hetdp.core.domain import epsilon_of, value_of
-from hetdp.sources import delimited, files, frames, ndjson
+from hetdp.sources import columns, delimited, files, ndjson
+from hetdp.sources.columns import values_of
 from hetdp.sources.files import Files
-from hetdp.sources.frames import values_of
 from hetdp.sources.request import Form, Request, tiers_of
 from support import examples
 
@@ -176,7 +176,7 @@ KINDS = {
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_kind_of_file_gives_the_oracles_people_in_order(kind, block, tmp_path, monkeypatch):
     monkeypatch.setattr(files, "BLOCK", block)
-    monkeypatch.setattr(frames, "ROWS", 10 * block)
+    monkeypatch.setattr(columns, "ROWS", 10 * block)
     assert rows(KINDS[kind](tmp_path)) == MEANT
 
 
@@ -620,7 +620,7 @@ def test_several_files_and_kinds_are_one_table_in_order(tmp_path):
 @pytest.mark.slow
 def test_progress_is_told_in_rows_and_bytes_and_ends_at_all_of_them(tmp_path, monkeypatch):
     monkeypatch.setattr(files, "BLOCK", 100)
-    monkeypatch.setattr(frames, "ROWS", 10)
+    monkeypatch.setattr(columns, "ROWS", 10)
     names = []
     for i, make in enumerate(KINDS.values()):
         (tmp_path / str(i)).mkdir()
@@ -768,7 +768,7 @@ def test_a_damaged_file_never_gives_some_of_its_people_row_76(how, tmp_path, cap
         damaged = bytearray(data)
         damaged[place : place + 8] = bytes(byte ^ 0xFF for byte in damaged[place : place + 8])
         path = write(tmp_path / f"at {place}", bytes(damaged))  # threads that gave up may still look at the last one
-        with mock.patch.object(frames, "ROWS", 100):
+        with mock.patch.object(columns, "ROWS", 100):
             told = outcome(lambda path=path: rows(path, PAIR))
         seen.add(told if isinstance(told, str) else len(told))
     assert {size for size in seen if isinstance(size, int)} <= {4000}
@@ -813,7 +813,7 @@ def test_a_header_may_be_longer_than_the_first_bytes_read(tmp_path):
 @pytest.mark.parametrize("kind", ["JSON lines", "Arrow file", "gz"])
 def test_a_file_that_changes_while_it_is_read_is_refused_row_79(kind, tmp_path, monkeypatch):
     path = KINDS[kind](tmp_path)
-    module = {"JSON lines": ndjson, "Arrow file": frames, "gz": delimited}[kind]
+    module = {"JSON lines": ndjson, "Arrow file": columns, "gz": delimited}[kind]
     original = module.batch_of
 
     def touching(*args, **options):

@@ -32,7 +32,7 @@ import oracle
 from hetdp.core import levels as _levels
 from hetdp.core.domain import epsilon_of, value_of
 from hetdp.sources import Source, counted, delimited
-from hetdp.sources.frames import batch_of, epsilons_of, values_of
+from hetdp.sources.columns import batch_of, epsilons_of, values_of
 from hetdp.sources.request import Request
 from hetdp.tally import groupby as _groupby
 from oracle import GRID, code, meaning, rounded_down, seen
@@ -800,7 +800,7 @@ def test_a_bad_epsilon_number_is_refused_and_its_place_is_named(bad, folder):
 def test_a_bad_epsilon_in_a_later_batch_of_a_parquet_file_is_named_by_its_row_in_the_file(folder):
     rows = [Person(MARKER, PRIVATE, "", 1.0)] * 40 + [Person(MARKER, PRIVATE, "", -1.0)]
     path = _parquet(rows, folder, number, epsilon_number)
-    with mock.patch("hetdp.sources.frames.ROWS", 8):
+    with mock.patch("hetdp.sources.columns.ROWS", 8):
         refused(lambda: _file(path), "row 41")
 
 
@@ -915,7 +915,7 @@ def test_a_file_that_changes_while_it_is_read_is_refused(kind, tmp_path, monkeyp
     rows = [Person(MARKER, PRIVATE, "1", 1.0)] * 3
     path = _csv(rows, tmp_path) if kind == "csv" else _parquet(rows, tmp_path, number, epsilon_number)
     _file(path)
-    module = {"csv": "delimited", "parquet": "frames"}[kind]
+    module = {"csv": "delimited", "parquet": "columns"}[kind]
     original = batch_of
 
     def touching(*args, **more):

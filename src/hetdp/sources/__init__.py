@@ -22,17 +22,16 @@ from hetdp.core.domain import Interval, normal
 from hetdp.core.levels import Levels
 from hetdp.errors import InputError
 from hetdp.tally.groupby import Grouping
-from hetdp.tally.tally import Tally, merge
+from hetdp.tally.tally import Table, Tally, merge
 
 from .arrays import Arrays
 from .databases import Database
-from .request import Batch, Form, Request, Tables, shown, table_of, tiers_of
+from .request import Batch, Form, Request, Tables, shown, tiers_of
 
 if TYPE_CHECKING:
     from .databases import Postgres, Sqlite
-    from .engines import Engine
     from .files import Files
-    from .frames import Frame
+    from .frames import Engine, Frame
 
 __all__ = ["Batch", "Form", "Rows", "Source", "counted", "read", "read_groups", "records", "tally", "tiers_of"]
 
@@ -171,11 +170,9 @@ def _table(
         return Files(names, watch)
     if type(origin).__module__.partition(".")[0] in _NO_FRAMES:
         return None
-    from .engines import Engine
-    from .frames import Frame, is_here, opened
+    from .frames import opened
 
-    frame = opened(origin)
-    return None if frame is None else Frame(frame) if is_here(frame) else Engine(frame)
+    return opened(origin)
 
 
 def _is_database(origin: Any) -> bool:
@@ -266,7 +263,7 @@ def read_groups(
     if unknown := sorted(found.keys() - set(named)):
         example = "" if people.names else f", such as {shown(unknown[0])}"
         raise InputError(f"{len(unknown):,} groups are not in the list of groups{example}; add them")
-    nobody = table_of([0.0], [0], [0])  # a group without people: nobody at ε = 0
+    nobody = Table.single([0.0], [0], [0])  # a group without people: nobody at ε = 0
     return {g: Tally(found.get(g, nobody), interval, people.asked.tier_names, notes) for g in named}
 
 

@@ -34,7 +34,6 @@ T = TypeVar("T")
 _DRIVERS = ("postgresql+psycopg", "postgresql+psycopg2", "sqlite+pysqlite")
 _OLDEST = 14
 _ROWS = 2**18  # rows of SQLite that are read at a time
-_IDLE = 0
 
 _STATES = {
     "08": "the database server cannot be reached; check the host, the port and the network",
@@ -233,7 +232,7 @@ def _connect_sqlite(place: str) -> sqlite3.Connection:
 @contextmanager
 def _postgres(connection: Any) -> Iterator[Any]:
     """Yield a cursor in a transaction that only reads and sees one snapshot, and roll it back."""
-    if connection.info.transaction_status != _IDLE:
+    if connection.info.transaction_status != 0:  # it is not idle
         raise InputError("the connection is closed or in the middle of a transaction; commit or roll back first")
     cursor = told(lambda: _cursor(connection))
     try:

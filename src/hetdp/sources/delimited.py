@@ -18,9 +18,10 @@ from __future__ import annotations
 
 import csv
 import os
+import re
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -33,7 +34,7 @@ from numpy.typing import NDArray
 
 from hetdp.errors import InputError
 
-from .frames import batch_of
+from .columns import batch_of
 from .request import Batch, Request
 
 if TYPE_CHECKING:
@@ -51,14 +52,11 @@ def batches(text: Text, request: Request, *, owner: bool) -> Iterator[Batch]:
     texts = [place for name, place in zip(request.columns, layout.places, strict=True) if name in request.texts]
     quotes = layout.value is None or all(place < layout.value for place in texts)
 
-    def work(part: tuple[bytes, int]) -> Batch | None:
+    def work(part: tuple[bytes, int]) -> Batch:
         cells, lines, odd = layout.cells(*part)
-        if not cells.height:
-            return None
-        batch = batch_of(cells, lines, request, path=layout.path, odd=odd, owner=owner)
-        return replace(batch, quotes=quotes)
+        return replace(batch_of(cells, lines, request, path=layout.path, odd=odd, owner=owner), quotes=quotes)
 
-    yield from filter(None, in_order(work, _numbered(text)))
+    yield from in_order(work, text.blocks())
 
 
 def check(text: Text, request: Request) -> Layout:
@@ -92,14 +90,6 @@ def _find(columns: list[str], name: str, path: Path) -> int:
     raise InputError(f"{path} has no column {name!r}{hint}")
 
 
-def _numbered(text: Text) -> Iterator[tuple[bytes, int]]:
-    """Yield blocks, each with the number of its first line."""
-    line = 2
-    for block in text.blocks():
-        yield block, line
-        line += int(np.count_nonzero(np.frombuffer(block, np.uint8) == _FEED))
-
-
 def in_order(work: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[Result]:
     """Yield work(item) for every item, in their order; one for each core is under way at a time.
 
@@ -108,19 +98,13 @@ def in_order(work: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[
     >>> list(in_order(str.upper, "abc"))
     ['A', 'B', 'C']
     """
-    threads, items = os.cpu_count() or 1, iter(items)
+    items = iter(items)
     yield from map(work, islice(items, 1))  # a small file needs no threads
-    waiting: deque[Future[Result]] = deque()
-    pool = ThreadPoolExecutor(threads)
-    try:
-        for item in items:
-            waiting.append(pool.submit(work, item))
-            if len(waiting) > threads:
-                yield waiting.popleft().result()
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        waiting = deque(pool.submit(work, item) for item in islice(items, os.cpu_count()))
         while waiting:
+            waiting.extend(pool.submit(work, item) for item in islice(items, 1))
             yield waiting.popleft().result()
-    finally:
-        pool.shutdown(cancel_futures=True)
 
 
 @dataclass(frozen=True)
@@ -152,7 +136,7 @@ class Layout:
         lengths = np.diff(ends, prepend=-1)
         lines, odd = np.flatnonzero(plain).tolist(), [False] * int(np.count_nonzero(plain))
         parts = [self._read(data[np.repeat(plain, lengths)].tobytes())]
-        blanks = "".join(blank for blank in " \t\r" if blank != self.delimiter)
+        blanks = " \t\r".replace(self.delimiter, "")
         mended: list[list[str]] = []
         for i in np.flatnonzero(~plain).tolist():
             text = block[ends[i] + 1 - lengths[i] : ends[i]].decode()
@@ -225,25 +209,10 @@ def _fields(text: str, delimiter: str) -> list[str] | None:
     >>> _fields('1,"a, b",2" nail,', ","), _fields('1,"2', ","), _fields('"1"2,3', ",")
     (['1', '"a, b"', '2" nail', ''], None, None)
     """
-    fields: list[str] = []
-    start = 0
-    while True:
-        end = start
-        if text.startswith('"', start):
-            end = start + 1
-            while (quote := text.find('"', end)) >= 0 and text.startswith('""', quote):
-                end = quote + 2
-            if quote < 0:
-                return None
-            end = quote + 1
-        cut = text.find(delimiter, end)
-        rest = text[start:] if cut < 0 else text[start:cut]
-        if end > start and rest[end - start :].strip(" \t"):
-            return None
-        fields.append(rest)
-        if cut < 0:
-            return fields
-        start = cut + 1
+    cut, blanks = re.escape(delimiter), " \t".replace(delimiter, "")
+    cell = rf'"(?:[^"]|"")*+"[{blanks}]*|(?!")[^{cut}]*'
+    fields = re.findall(rf"(?:^|{cut})({cell})(?={cut}|\Z)", text)
+    return fields if delimiter.join(fields) == text else None  # a cell that does not fit is left out
 
 
 def _unquoted(cell: str) -> str:

@@ -22,12 +22,8 @@ import polars as pl
 
 from hetdp.errors import InputError
 
-from . import delimited, frames, ndjson
+from . import columns, delimited, ndjson
 from .request import Batch, Request
-
-Names = Sequence[str | os.PathLike[str]]
-Watch = Callable[[int, int], None]
-"""Gets to know the rows and the bytes read so far."""
 
 BLOCK = 2**22
 LONGEST_LINE = 2**26
@@ -53,8 +49,8 @@ class Files:
     `watch` is called after every batch with the rows and the bytes read so far, of `size` bytes.
     """
 
-    names: Names
-    watch: Watch | None = None
+    names: Sequence[str | os.PathLike[str]]
+    watch: Callable[[int, int], None] | None = None
 
     def batches(self, request: Request, *, owner: bool = False) -> Iterator[Batch]:
         """Yield the people of all files, in order; a kind is told by first bytes, not by a name."""
@@ -135,7 +131,8 @@ def _one(path: Path, request: Request, *, rows: bool = True, owner: bool = False
         try:
             if rows:
                 for batch in reader.batches(text, request, owner=owner):
-                    yield batch, text.consumed
+                    if batch.epsilon.size:  # a block may be blank
+                        yield batch, text.consumed
             else:
                 reader.check(text, request)
         except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError):
@@ -152,7 +149,7 @@ def _kind(text: Text) -> tuple[str, ModuleType]:
     _refuse(path, text.magic)
     for magic, kind in _COLUMNAR.items():
         if text.magic.startswith(magic):
-            return kind, frames
+            return kind, columns
     head = text.head().removeprefix(b"\xef\xbb\xbf")
     if not head:
         raise InputError(f"{path} is empty (n = 0); a mean needs at least one person")
@@ -201,7 +198,7 @@ class Text:
         self.consumed = 0  # bytes of the file, as it is on the disk
         self._kept = b""
         self._out = 0
-        self._carriage = False
+        self._carriage, self._line = False, 1
 
     def __enter__(self) -> Text:
         return self
@@ -226,10 +223,14 @@ class Text:
             if len(head) > LONGEST_HEADER:
                 raise InputError(f"{self.path} has a header of more than {LONGEST_HEADER:,} bytes; this is not a table")
         first, _, self._kept = head.partition(end)
+        self._line = 2
         return first
 
-    def blocks(self) -> Iterator[bytes]:
-        """Yield the rest of the text in whole lines, a block at a time; each line ends with a line feed."""
+    def blocks(self) -> Iterator[tuple[bytes, int]]:
+        """Yield the rest of the text in blocks of whole lines, each with the number of its first line.
+
+        Every line ends with a line feed.
+        """
         rest = b""
         while chunk := self._kept or self._read(BLOCK):
             self._kept = b""
@@ -237,7 +238,9 @@ class Text:
                 chunk = chunk.replace(b"\r", b"\n")
             cut = chunk.rfind(b"\n") + 1
             if cut:
-                yield b"".join([rest, memoryview(chunk)[:cut]])
+                block = b"".join([rest, memoryview(chunk)[:cut]])
+                yield block, self._line
+                self._line += block.count(b"\n")
                 rest = chunk[cut:]
             else:
                 rest += chunk
@@ -245,7 +248,7 @@ class Text:
                 size = LONGEST_LINE // 2**20
                 raise InputError(f"{self.path} has a line of more than {size} MiB; this is not a table")
         if rest:
-            yield rest + b"\n"
+            yield rest + b"\n", self._line
 
     def _read(self, size: int) -> bytes:
         data: bytes | None = None

@@ -1,64 +1,59 @@
-"""Frames whose rows are in this process, through narwhals; nothing is imported that the user has not imported.
+"""Frames that the user has, through narwhals; nothing is imported that the user has not imported.
 
-pandas and the like give one batch of arrays, without a copy where a column is plain. A Polars frame and a PyArrow table
-are read column by column, and so are the columns of files: what a cell means is in this module and in `arrays`. A lazy
-Polars frame streams. Frames whose rows are elsewhere (DuckDB, Spark, Dask, Ibis) are in `engines`.
+The rows of some are in this process. pandas and the like give one batch of arrays, without a copy where a column is
+plain. A Polars frame and a PyArrow table are read column by column by `columns`, and a lazy Polars frame streams. Only
+the names and the types of columns can raise here, and public cells; no private cell can.
 
-Only the names and the types of columns can raise here, and public cells; no private cell can.
+The rows of others (DuckDB, Spark, Dask, Ibis) are elsewhere: their engine does the group-by, and only the level table
+comes here.
+
+Claim: the tables are those of a frame in memory with the same rows, to the integer, and no value can raise, warn, or
+change who is counted, which queries run, or what a message says.
+
+Argument: comparisons alone decide the branch of `_code`. Where the value is NaN or missing each of them is false
+or null, in engines that order NaN above every number as in those that follow IEEE 754. The formula is used where
+lo < x < hi only, with the operations of `Interval.codes` in their order. What comes out of the branches is a whole
+number in {0 … Q}, so turning it into a 64-bit integer cannot raise or wrap, and no sum passes 63 bits with at most
+`MOST_PEOPLE` people. Which queries run depends on ε, on ids and on the number of people (`engine_tables`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import math
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any
 
 import narwhals.stable.v2 as nw
-import numpy as np
 import polars as pl
 from narwhals.exceptions import DuplicateError
 from numpy.typing import NDArray
-from polars.selectors import by_dtype, by_name
+from polars.selectors import by_name
 
-from hetdp.core.domain import BLANKS, LONGEST, MISSING, TRUTH, grouped
+from hetdp.core.domain import GRID, LONGEST_ID, NOT_IN_ID, Interval
+from hetdp.core.levels import BELOW, HUGE, LIMIT, SPLIT, TINY
 from hetdp.errors import InputError
 
-from .arrays import columns_batch, level_array, text_series, value_array
-from .request import Batch, Form, Request
+from .arrays import columns_batch
+from .columns import FAILED, batch_of, plain_types, streamed, told
+from .request import KEY_FAULTS, MOST_ROWS, Batch, Fault, Level, Request, Tables, engine_tables
 
-if TYPE_CHECKING:
-    from .files import Text
+Lazy = nw.LazyFrame[Any]
 
-Places = Sequence[int] | NDArray[np.int64]
-"""Where the rows are in their source."""
-Table = TypeVar("Table", pl.DataFrame, pl.LazyFrame)
-Result = TypeVar("Result")
-
-ROWS = 2**18
-"""Rows of a lazy frame or a columnar file that are read at a time."""
-
-_END = b"\xff\xff\xff\xff\x00\x00\x00\x00"
-"""How an Arrow stream ends; without it some people may be missing, and nothing would tell."""
-
-FAILED = (
-    "the frame's engine could not finish the query; its message is held back because it may quote values: "
-    "count the rows of the frame to see what is wrong"
-)
+_IBIS = ("duckdb", "pyspark")
+_SPARE = 8  # −0.0 beside 0.0 and the like: rows of a level table that are one level
 
 
-def opened(source: Any) -> Any:
-    """Return a frame for narwhals, eager or lazy; None if the source is no frame."""
+def opened(source: Any) -> Frame | Engine | None:
+    """Return a frame whose rows are read in this process, or one that its engine groups; None if this is no frame."""
     try:
         frame = nw.from_native(nw.to_native(source, pass_through=True), pass_through=True)
     except DuplicateError:
         raise InputError("two columns of the frame have the same name; rename one of them") from None
-    return frame if isinstance(frame, (nw.DataFrame, nw.LazyFrame)) else None
-
-
-def is_here(frame: Any) -> bool:
-    """Say whether the rows of an open frame are read in this process, not grouped by an engine."""
-    return isinstance(frame, nw.DataFrame) or bool(frame.implementation.is_polars())
+    if isinstance(frame, nw.LazyFrame) and not frame.implementation.is_polars():
+        return Engine(frame)
+    return Frame(frame) if isinstance(frame, (nw.DataFrame, nw.LazyFrame)) else None
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,26 +89,6 @@ class Frame:
         return frame
 
 
-def plain_types(table: Table) -> Table:
-    """Return a Polars frame in which a column of nulls alone is one of numbers."""
-    return table.with_columns(by_dtype(pl.Null).cast(pl.Float64))
-
-
-def told(call: Callable[[], Result], sentence: str) -> Result:
-    """Return what a call returns, or raise a fixed sentence.
-
-    What a library says may quote a private cell. It is not passed on, and our own error is raised outside the handler,
-    so that not even the chain of exceptions holds it; the same is done everywhere in `sources`.
-    """
-    try:
-        return call()
-    except InputError:
-        raise
-    except (Exception, pl.exceptions.PanicException):  # noqa: BLE001, S110  a lazy frame may be broken in any way
-        pass
-    raise InputError(sentence)
-
-
 def _polars(frame: Any) -> Any:
     """Return a Polars frame, or a PyArrow table as one if Polars knows its types; where it does not, it may panic."""
     table = frame.to_native()
@@ -127,13 +102,18 @@ def _polars(frame: Any) -> Any:
     return pl.DataFrame(table)
 
 
+def _column(column: nw.Series[Any]) -> NDArray[Any]:
+    """Return a column of a pandas frame or one like it; a nullable column of booleans would be one of objects."""
+    return (column.cast(nw.Float64) if isinstance(column.dtype, nw.Boolean) else column).to_numpy()
+
+
 def check_columns(frame: Any, request: Request, path: Path | None = None, *, in_engine: bool = False) -> None:
     """Refuse columns that are not there or have the wrong type; names and types are public.
 
     An engine groups by itself and cannot read Python's objects, nor numbers from text.
     """
     broken = "the columns of the frame cannot be found out; is the query behind it sound?"
-    schema, where = told(lambda: dict(frame.collect_schema()), broken), path or "the frame"
+    schema, where = told(lambda: dict(nw.from_native(frame).collect_schema()), broken), path or "the frame"
     for name in request.columns:
         if name not in schema:
             raise InputError(f"{where} has no column {name!r}; its columns are {', '.join(map(repr, schema))}")
@@ -160,186 +140,181 @@ def check_columns(frame: Any, request: Request, path: Path | None = None, *, in_
         need(lambda k: k.is_integer() or isinstance(k, texts), "column", name, whole, "cast it to text first")
 
 
-def _column(column: nw.Series[Any]) -> NDArray[Any]:
-    """Return a column of a pandas frame or one like it; a nullable column of booleans would be one of objects."""
-    return (column.cast(nw.Float64) if isinstance(column.dtype, nw.Boolean) else column).to_numpy()
+@dataclass(frozen=True, eq=False)
+class Engine:
+    """A lazy frame of narwhals whose rows stay where they are."""
+
+    frame: Lazy
+
+    def batches(self, _request: Request, **_: bool) -> Iterator[Batch]:
+        """Refuse: the rows are not here."""
+        raise InputError("this needs the rows themselves; collect the frame into memory first")
+
+    def check(self, request: Request) -> None:
+        """Raise for names and types of columns, and for Ibis over an engine whose arithmetic can raise for a value.
+
+        PostgreSQL's does when a quotient underflows.
+        """
+        if self.frame.implementation.is_ibis():
+            engine = self.frame.to_native().get_backend().name
+            if engine not in _IBIS:
+                raise InputError(
+                    f"Ibis is read over {' and '.join(_IBIS)} only (got {engine}); "
+                    "give a database by its URL and a query"
+                )
+        check_columns(self.frame, request, in_engine=True)
+
+    def tables(self, request: Request, interval: Interval | None) -> Tables:
+        """Return the tables of the groups; only the level table leaves the engine."""
+        self.check(request)
+        return engine_tables(_Query(self.frame, request, interval), request)
 
 
-def streamed(scan: pl.LazyFrame, request: Request, *, owner: bool, text: Text | None = None) -> Iterator[Batch]:
-    """Yield the rows of a lazy Polars frame, or of the file that it scans, as they come."""
-    parts: Any = None
-    path = None if text is None else text.path
-    row, rows, first = 0, -1, 0 if path is None else 1  # in a file people count from 1
-    try:
-        rows = scan.select(pl.len()).collect(engine="streaming").item()
-        parts = scan.collect_batches(chunk_size=ROWS, maintain_order=True)
-        for part in parts:
-            if part.height:
-                places = range(first + row, first + row + part.height)
-                yield batch_of(part, places, request, path=path, owner=owner)
-            row += part.height
-            if text is not None:
-                text.consumed = text.path.stat().st_size * row // max(1, rows)
-    except InputError:
-        raise
-    except (Exception, pl.exceptions.PanicException):  # noqa: BLE001  a function of the user's may raise anything
-        rows = -1
-    finally:
-        if hasattr(parts, "_fut"):  # Polars 1 would print why a query failed, which may quote a cell, at the end
-            parts._fut = None
-    if row != rows:  # batches end without a word when a thread behind them fails
-        raise InputError(FAILED if path is None else f"{path} cannot be read to its end; the file may be damaged")
+@dataclass(frozen=True)
+class _Query:
+    """The level table as a query, see `request.LevelQuery`."""
 
+    frame: Lazy
+    request: Request
+    interval: Interval | None
 
-# ---------------------------------------------------------------------------------------------------------
-# Parquet and Arrow files are scanned by Polars; only the columns asked for are touched
+    @property
+    def rounds(self) -> bool:
+        """Whether ε is a column of numbers."""
+        name = self.request.epsilon
+        return not isinstance(name, str) or self.frame.collect_schema()[name].is_numeric()
 
+    def many(self) -> bool:
+        """Say whether there are more than `LIMIT` levels."""
+        levels = self.frame.select(self._column(str(self.request.epsilon)).alias("epsilon")).unique()
+        return len(fetch(levels.head(LIMIT + _SPARE))) == LIMIT + _SPARE
 
-def batches(text: Text, request: Request, *, owner: bool) -> Iterator[Batch]:
-    """Yield the people of a Parquet or Arrow file, some hundred thousand rows at a time."""
-    yield from streamed(check(text, request).select(by_name(*request.columns)), request, owner=owner, text=text)
-
-
-def check(text: Text, request: Request) -> pl.LazyFrame:
-    """Return the table of a file, no row of it read; raise if a column is not there or has the wrong type."""
-    scan = _scan(text.path, text.magic)
-    scan.collect_schema()  # a damaged file raises here
-    scan = plain_types(scan)
-    check_columns(nw.from_native(scan), request, text.path)
-    return scan
-
-
-def _scan(path: Path, magic: bytes) -> pl.LazyFrame:
-    """Return the table of a file, not read yet; an Arrow stream has no index and is read at once."""
-    if magic.startswith(b"PAR1"):
-        return pl.scan_parquet(path, glob=False, hive_partitioning=False, use_statistics=False)
-    if magic.startswith(b"ARROW1"):
-        return pl.scan_ipc(path, glob=False, hive_partitioning=False)
-    with path.open("rb") as file:
-        file.seek(max(0, path.stat().st_size - len(_END)))
-        if file.read() != _END:
-            raise InputError(f"{path} cannot be read to its end, it may be cut short; write it as an Arrow file")
-    return pl.read_ipc_stream(path).lazy()
-
-
-# ---------------------------------------------------------------------------------------------------------
-# What the cells of a Polars column mean, by the rules of `core.domain`
-
-
-def batch_of(
-    frame: pl.DataFrame,
-    places: Places,
-    request: Request,
-    *,
-    path: Path | None = None,
-    odd: NDArray[np.bool_] | None = None,
-    owner: bool = False,
-) -> Batch:
-    """Return the batch of a Polars frame that has the columns asked for; no private cell can raise.
-
-    `path` is the file that they come from. In a frame of the user's the names of booleans count as 1 and 0, see
-    `core.domain.loose_value_of`. `odd` are the lines of a text file that are not plain: an ε there may be a piece of a
-    value. Whether a line is plain depends on its value, so no ε of a text file is quoted, on whatever line.
-    """
-    place = "row" if odd is None else "line"
-    if isinstance(request.epsilon, str):
-        where = f" in {place}", "" if path is None else f" of {path}"
-        levels = epsilons_of(frame[request.epsilon], places, where, request, quotes=odd is None)
-    else:
-        levels = np.full(frame.height, request.epsilon)
-    texts = {}
-    for name in request.texts:
-        objects = frame[name].dtype == pl.Object
-        texts[name] = text_series(frame[name].to_list(), name) if objects else frame[name].cast(pl.String)
-    if request.value is None:
-        return Batch(None, levels, place, texts=texts)
-    cells = frame[request.value]
-    if cells.dtype == pl.Object:
-        values, missing = value_array(cells.to_list(), owner=owner)
-    else:
-        values = values_of(cells, request.form, words=path is None)
-        missing = missing_of(cells) if owner else None
-    return Batch(values, levels, place, missing, np.asarray(places) if owner else None, odd, texts)
-
-
-def _exact(cells: pl.Series) -> pl.Series:
-    """Return decimals as text, from which the nearest double is read: Polars 1 casts some of them to a neighbour."""
-    return cells.cast(pl.String) if cells.dtype.is_decimal() else cells
-
-
-def values_of(cells: pl.Series, form: Form = Form(), *, words: bool = False) -> NDArray[np.float64]:  # noqa: B008
-    """Return private cells as doubles, NaN where one is missing or unreadable. No cell can raise.
-
-    Polars' lenient cast of text knows the same notation as `core.domain.value_of`; a test holds them to it.
-    """
-    cells = _exact(cells)
-    numbers = _read(cells, form)[1] if cells.dtype == pl.String else cells.cast(pl.Float64, strict=False)
-    values = (numbers.fill_null(np.nan) if numbers.has_nulls() else numbers).to_numpy()
-    if not words or cells.dtype != pl.String:
-        return values
-    truth = cells.str.strip_chars(BLANKS).replace_strict(TRUTH, default=None, return_dtype=pl.Float64)
-    return np.where(truth.is_null().to_numpy(), values, truth.fill_null(0.0).to_numpy())
-
-
-def missing_of(cells: pl.Series) -> NDArray[np.bool_]:
-    """Say which private cells are missing rather than unreadable; for the owner's `check` alone."""
-    if cells.dtype == pl.String:
-        return cells.fill_null("").str.strip_chars(BLANKS).str.to_lowercase().is_in(list(MISSING)).to_numpy()
-    return (cells.is_null() | cells.cast(pl.Float64, strict=False).is_nan().fill_null(value=False)).to_numpy()
-
-
-def epsilons_of(
-    cells: pl.Series, places: Places, where: tuple[str, str], request: Request, *, quotes: bool = True
-) -> NDArray[np.float64]:
-    """Return public ε cells as doubles; a bad one raises and names its place: `where` stands around its number."""
-    before, after = where
-    cells = _exact(cells)
-    if cells.dtype == pl.Object:
-        return level_array(cells.to_list(), request, before, places[0])
-    if cells.has_nulls():
-        at = places[int(cells.is_null().arg_true()[0])]
-        raise InputError(f"epsilon is missing{before} {at}{after}; everybody needs one (0 leaves a person out)")
-    if cells.dtype.is_numeric():
-        if request.tiers:
-            raise InputError(f"the epsilon column must hold the names of tiers (got a column of type {cells.dtype})")
-        levels = cells.cast(pl.Float64).to_numpy()
-        if not levels.min(initial=0) >= 0:  # also finds NaN
-            bad = int(np.argmin(levels >= 0))
-            request.epsilon_of(float(levels[bad]), f"{before} {places[bad]}{after}")
-        return levels
-    text, numbers = cells.cast(pl.String), pl.zeros(cells.len(), pl.Float64, eager=True)
-    doubtful = pl.repeat(value=True, n=cells.len(), eager=True)
-    if not request.tiers:
-        text, numbers = _read(text, request.form)
-        # `core.domain` decides about what is no plain positive number: 05, which may be the end of 0,05, is refused
-        doubtful = ~(numbers.is_finite() & (numbers > 0)).fill_null(value=False)
-        doubtful |= (text.str.starts_with("0") & ~text.str.starts_with("0.")) | text.str.starts_with("+")
-        doubtful |= text.str.len_bytes() > LONGEST
-    left = doubtful.arg_true()
-    if left.len():  # `public`, names of tiers, errors: each distinct cell is read in Python
-        some = text.gather(left)
-        distinct = pl.DataFrame({"cell": some, "at": left}).group_by("cell").agg(pl.col("at").min()).sort("at")
-        read = [
-            request.epsilon_of(cell, f"{before} {places[at]}{after}", quotes=quotes)
-            for cell, at in distinct.iter_rows()
+    def levels(self, *, rounded: bool, most: int | None) -> list[Level]:
+        """Return the level table, its first `most` rows if given."""
+        table = self._table(rounded=rounded)
+        if most is not None:
+            table = table.head(most)
+        rows = (dict(zip(table.columns, row, strict=True)) for row in fetch(table))
+        return [
+            (row.get("group", ""), row.get("epsilon"), row["people"], int(row["code"] or 0), int(row.get("fault") or 0))
+            for row in rows
         ]
-        numbers = numbers.scatter(left, some.replace_strict(distinct["cell"], read, return_dtype=pl.Float64))
-    return numbers.to_numpy()
+
+    def _table(self, *, rounded: bool) -> Lazy:
+        """Return the keys, the people, the sum of their codes and, if there are ids, the greatest fault."""
+        people = self._rows() if self.request.person is None else self._people()
+        if rounded:
+            people = self._rounded_down(people)
+        aggregates = [nw.len().alias("people"), nw.col("code").sum()]
+        if self.request.person is not None:
+            aggregates.append(nw.col("fault").max())
+        keys = self._keys()
+        return people.group_by(*keys).agg(*aggregates) if keys else people.select(*aggregates)
+
+    def at_fault(self, fault: Fault) -> tuple[int, Any]:
+        """Return how many people have a fault, and the least of their ids."""
+        wrong = self._people().filter(nw.col("fault") == int(fault))
+        ((people, least),) = fetch(wrong.select(nw.len().alias("n"), nw.col("person").min()))
+        return people, least
+
+    def _rows(self) -> Lazy:
+        """Return group, person, ε and code of every row, as far as they are asked for."""
+        texts = {"group": self.request.by, "person": self.request.person}
+        columns = [self._column(name).cast(nw.String).alias(key) for key, name in texts.items() if name is not None]
+        if isinstance(self.request.epsilon, str):
+            epsilon = self._column(self.request.epsilon)
+            columns.append((epsilon if self.rounds else epsilon.cast(nw.String)).alias("epsilon"))
+        return self.frame.select(*columns, self._code().alias("code"))
+
+    def _code(self) -> nw.Expr:
+        if self.request.value is None or self.interval is None:
+            return nw.lit(0)
+        lo, hi = self._number(self.interval.lo), self._number(self.interval.hi)
+        x = self._column(self.request.value).cast(nw.Float64)
+        above = x - lo if self.interval.lo else x
+        code = (above / self._number(self.interval.width) * self._number(GRID) + self._number(0.5)).floor()
+        code = (
+            nw.when((x > lo) & (x < hi))
+            .then(code.cast(nw.Float64))
+            .when(x <= lo)
+            .then(self._number(0.0))
+            .when((x >= hi) & (x <= self._number(math.inf)))  # NaN is not below infinity, wherever it stands
+            .then(self._number(GRID))
+            .otherwise(self._number(GRID / 2))
+        )
+        return code.cast(nw.Int64)
+
+    def _rounded_down(self, rows: Lazy) -> Lazy:
+        """Put ε's together that `core.levels.round_down` makes equal; it is applied to what comes out.
+
+        `near` is ε rounded to 12 significant bits (Veltkamp's splitting); if that is above ε, a little less of it lies
+        between ε rounded down and the next number of 12 bits. Each step is a column of its own: an engine would write
+        out and compute a nested expression many times. Where splitting could overflow, ε stays as it is.
+        """
+        number, epsilon, large, near = self._number, *map(nw.col, ("epsilon", "large", "near"))
+        rows = rows.with_columns(epsilon.cast(nw.Float64)).with_columns((epsilon * number(SPLIT)).alias("large"))
+        rows = rows.with_columns((large - (large - epsilon)).alias("near"))
+        key = nw.when((epsilon < number(TINY)) | ~(epsilon < number(HUGE))).then(epsilon)
+        return rows.with_columns(key.when(near > epsilon).then(near * number(BELOW)).otherwise(near).alias("epsilon"))
+
+    def _people(self) -> Lazy:
+        """Return group, ε and code of every person, and what is wrong with the person's rows (0: nothing)."""
+        rows, keys, aggregates = self._rows(), self._keys(), [nw.len().alias("rows"), nw.col("code").sum()]
+        if "epsilon" in keys and self.rounds:  # NaN becomes null: engines order it differently, but none counts a null
+            epsilon = nw.col("epsilon")
+            known = nw.when(epsilon.cast(nw.Float64) <= self._number(math.inf)).then(epsilon)
+            rows = rows.with_columns(known.alias("epsilon"))
+        for key in keys:
+            least, most = nw.col(key).min().alias(f"least {key}"), nw.col(key).max().alias(f"most {key}")
+            aggregates += [least, most, nw.col(key).count().alias(f"known {key}")]
+        people = rows.group_by("person").agg(*aggregates)
+        twice = 2 * nw.col("code") + nw.col("rows")
+        code = (twice / (2 * nw.col("rows"))).floor().cast(nw.Int64)
+        return people.select(
+            "person",
+            *(nw.col(f"least {key}").alias(key) for key in keys),
+            code.alias("code"),
+            self._fault().alias("fault"),
+        )
+
+    def _fault(self) -> nw.Expr:
+        who, rows = nw.col("person"), nw.col("rows")
+        faults = [
+            (who.is_null() | (who == ""), Fault.NO_ID),
+            ((who.str.len_chars() > LONGEST_ID) | who.str.contains(NOT_IN_ID), Fault.BAD_ID),
+        ]
+        for key in self._keys():
+            missing, differ = KEY_FAULTS[key]
+            faults.append((nw.col(f"known {key}") < rows, missing))
+            faults.append((nw.col(f"least {key}") != nw.col(f"most {key}"), differ))
+        if not self.request.several:
+            faults.append((rows > 1, Fault.ROWS))
+        found: Any = nw
+        for condition, fault in [*faults, (rows > MOST_ROWS, Fault.TOO_MANY_ROWS)]:
+            found = found.when(condition).then(nw.lit(int(fault)))
+        fault_of: nw.Expr = found.otherwise(nw.lit(0))
+        return fault_of
+
+    def _keys(self) -> list[str]:
+        group = ["group"] if self.request.by is not None else []
+        return [*group, "epsilon"] if isinstance(self.request.epsilon, str) else group
+
+    def _number(self, number: float) -> nw.Expr:
+        """Return a constant. Ibis writes SQL, where 0.1 is a decimal in many engines; a text is read as a double."""
+        if self.frame.implementation.is_ibis():
+            return nw.lit("Infinity" if math.isinf(number) else repr(float(number))).cast(nw.Float64)
+        return nw.lit(float(number))
+
+    def _column(self, name: str) -> nw.Expr:
+        """Return a column, its name as the engine wants it: Spark would read a dot as a step into a record."""
+        return nw.col(f"`{name.replace('`', '``')}`" if self.frame.implementation.is_spark_like() else name)
 
 
-def _read(cells: pl.Series, form: Form) -> tuple[pl.Series, pl.Series]:
-    """Return texts as `core.domain` reads them, and their numbers; null where there is none.
-
-    That is with a point, without blanks around and signs between thousands. Most columns are written so already.
-    """
-    numbers = cells.cast(pl.Float64, strict=False)
-    if form.decimal == "." and not numbers.has_nulls():
-        return cells, numbers
-    text = cells.str.strip_chars(BLANKS)
-    if form.thousands is not None:
-        known = text.str.contains(grouped(form.decimal, form.thousands))
-        without = text.str.replace_all(form.thousands, "", literal=True)
-        text = pl.select(pl.when(known).then(without).otherwise(text)).to_series()
-    if form.decimal != ".":
-        text = text.str.replace_all(".", "?", literal=True).str.replace_all(form.decimal, ".", literal=True)
-    return text, text.cast(pl.Float64, strict=False)
+def fetch(frame: Lazy) -> list[tuple[Any, ...]]:
+    """Return the rows of a query."""
+    if frame.implementation.is_spark_like():
+        return told(lambda: [tuple(row) for row in frame.to_native().collect()], FAILED)
+    if frame.implementation.is_duckdb():
+        return told(lambda: list(frame.to_native().fetchall()), FAILED)
+    # Dask would add the labels of rows
+    return told(lambda: list(frame.collect("pyarrow").select(*frame.columns).rows()), FAILED)

@@ -23,7 +23,7 @@ import polars as pl
 
 from hetdp.errors import InputError
 
-from .frames import batch_of
+from .columns import batch_of
 from .request import Batch, Request
 
 if TYPE_CHECKING:
@@ -50,20 +50,19 @@ _JSON = json.JSONDecoder(
 
 def batches(text: Text, request: Request, *, owner: bool) -> Iterator[Batch]:
     """Yield the people of a file of JSON lines, some megabytes at a time."""
-    schema, line = dict.fromkeys(request.columns, pl.String), 1
-    for block in text.blocks():
+    schema = dict.fromkeys(request.columns, pl.String)
+    for block, first in text.blocks():
         people, odd, lines = list[list[str | None]](), list[bool](), list[int]()
-        for content in block.decode("utf-8-sig" if line == 1 else "utf-8", "replace").split("\n")[:-1]:
+        contents = block.decode("utf-8-sig" if first == 1 else "utf-8", "replace").split("\n")[:-1]
+        for line, content in enumerate(contents, first):
             if content.strip():
                 where = f"line {line} of {text.path}"
                 members = _parsed(content)
                 odd.append(not isinstance(members, tuple))
                 people.append(_cells(_cut(content) if odd[-1] else members, request, where))
                 lines.append(line)
-            line += 1
-        if people:
-            frame = pl.DataFrame(people, schema=schema, orient="row")
-            yield batch_of(frame, lines, request, path=text.path, odd=np.array(odd), owner=owner)
+        frame = pl.DataFrame(people, schema=schema, orient="row")
+        yield batch_of(frame, lines, request, path=text.path, odd=np.array(odd, np.bool_), owner=owner)
 
 
 def check(_text: Text, _request: Request) -> None:

@@ -16,8 +16,9 @@ import polars as pl
 
 from hetdp.core.domain import LONGEST_ID, NOT_IN_ID, Interval
 from hetdp.core.levels import LIMIT, refuse_bad_epsilon
+from hetdp.tally.tally import Table
 
-from .request import Batch, Fault, Request, Tables, fault_error, table_of
+from .request import Batch, Fault, Request, Tables, fault_error
 
 
 def grouped_tables(batches: Iterable[Batch], request: Request, interval: Interval | None) -> Tables:
@@ -35,7 +36,7 @@ def grouped_tables(batches: Iterable[Batch], request: Request, interval: Interva
     table = _levels(table)
     rounded = table["epsilon"].n_unique() > LIMIT
     return {
-        str(group): table_of(part["epsilon"], part["count"], part["code"], rounded=rounded)
+        str(group): Table.single(part["epsilon"], part["count"], part["code"], rounded=rounded)
         for (group,), part in table.group_by("group")
     }
 

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from hetdp.core.domain import BAD_ID, epsilon_of, normal
 from hetdp.core.levels import LIMIT, MOST_PEOPLE, joined_names
 from hetdp.errors import InputError
-from hetdp.tally.tally import Table, merge
+from hetdp.tally.tally import Table
 
 if TYPE_CHECKING:
     import polars as pl
@@ -147,36 +147,27 @@ class Request:
         """The name to show for a level; tiers with the same ε share it."""
         return joined_names((level, name) for name, level in self.tiers.items())
 
-    def level_of(self, cell: Any) -> float:
-        """Return the ε of a level as an engine has it: a number, a text, the name of a tier. A bad one raises."""
-        if isinstance(self.epsilon, float):
-            return self.epsilon
-        if cell is None:
-            raise fault_error(Fault.NO_EPSILON)
-        return self.epsilon_of(cell)
-
     def epsilon_of(self, cell: Any, where: str = "", *, quotes: bool = True) -> float:
         """Return the ε of one cell: by its tier's name if there are tiers, else as a number. A bad one raises.
 
         Without `quotes` the message does not repeat the cell, which might be a piece of a private one.
         """
-        names = ", ".join(map(repr, self.tiers))
-        what, remedy = f"one of the tiers {names}", ""
-        if not self.tiers:
-            try:
-                return epsilon_of(cell, where)
-            except InputError:
-                if quotes:
-                    raise
-            what = "0, positive, inf or public (a decimal number; if it is too large for one, write inf)"
-            remedy = "; for names of tiers say what they mean: --tier NAME=ε, tiers={name: ε}"
-        else:
-            name = cell.strip() if isinstance(cell, str) else cell
+        if self.tiers:
+            name, names = cell.strip() if isinstance(cell, str) else cell, ", ".join(map(repr, self.tiers))
             if isinstance(name, str) and name in self.tiers:
                 return self.tiers[name]
             if quotes:
                 raise InputError(f"unknown tier {shown(name)}{where}; the tiers are {names}")
-        raise InputError(f"epsilon cannot be read{where}: it must be {what}{remedy}")
+            raise InputError(f"epsilon cannot be read{where}: it must be one of the tiers {names}")
+        try:
+            return epsilon_of(cell, where)
+        except InputError:
+            if quotes:
+                raise
+        raise InputError(
+            f"epsilon cannot be read{where}: it must be 0, positive, inf or public (a decimal number; if it is too "
+            "large for one, write inf); for names of tiers say what they mean: --tier NAME=ε, tiers={name: ε}"
+        )
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -209,12 +200,6 @@ class Batch:
 
 Tables = dict[str, Table]
 """A table for each group; without groups one, under the empty name."""
-
-
-def table_of(epsilon: Any, count: Any, total: Any, *, rounded: bool = False) -> Table:
-    """Return the table of some levels, in any order; everything here that makes a table makes it by this."""
-    columns = np.asarray(epsilon, np.float64), np.asarray(count, np.int64), np.asarray(total, np.int64)
-    return merge([Table.single(*columns, rounded=rounded)])
 
 
 # What can be wrong with public cells ---------------------------------------------------------------------------------
@@ -267,9 +252,6 @@ def shown(text: object) -> str:
 MOST_ROWS = 2**31
 """Rows of one person: with at most so many, (2·sum + rows) / (2·rows) in doubles has the right whole part."""
 
-PROBED = 2 * LIMIT
-"""Rows that are looked at to learn early that there are many levels."""
-
 _FETCHED = 4 * LIMIT
 """Rows of a level table that are read without asking whether they are too many."""
 
@@ -280,12 +262,8 @@ Level = tuple[str | None, Any, int, int, int]
 class LevelQuery(Protocol):
     """The level table of a source, as its engine computes it."""
 
-    @property
-    def rounds(self) -> bool:
-        """Whether the engine can round these ε's: it cannot read a number from text."""
-
-    def many(self, *, probed: bool) -> bool:
-        """Say whether there are more than `LIMIT` levels, or already in the first rows if only those are `probed`."""
+    def many(self) -> bool:
+        """Say whether there are more than `LIMIT` levels; asked only if ε is a column."""
 
     def levels(self, *, rounded: bool, most: int | None) -> list[Level]:
         """Return the level table, its first `most` rows if given.
@@ -300,21 +278,20 @@ class LevelQuery(Protocol):
 def engine_tables(query: LevelQuery, request: Request) -> Tables:
     """Return the tables that an engine computes, an empty mapping if there is nobody.
 
-    Which queries run depends on ε, on ids and on the number of people and groups, all of it public. The probe saves
-    grouping a large table by an ε that is different for everybody. Each distinct ε is read here, once: a number, a text
-    or the name of a tier. A bad one raises.
+    Which queries run depends on ε, on ids and on the number of people and groups, all of it public. Each distinct ε is
+    read here, once: a number, a text or the name of a tier. A bad one raises.
     """
-    rows, many = list[Level](), False
-    for most in (_FETCHED, None):
-        many = isinstance(request.epsilon, str) and query.many(probed=most is not None)
-        if many and not query.rounds:
-            raise InputError(
-                f"the epsilon column {request.epsilon!r} holds more than {LIMIT:,} different texts; "
-                "cast it to doubles first: cast(… as double precision)"
-            )
-        rows = query.levels(rounded=many, most=most)
-        if len(rows) < _FETCHED:
-            break
+    rows = query.levels(rounded=False, most=_FETCHED)
+    more = len(rows) == _FETCHED  # many levels, or many groups
+    many = more and isinstance(request.epsilon, str) and query.many()
+    cells = {cell for _, cell, *_ in rows}
+    if (many or len(cells) > LIMIT) and any(isinstance(cell, str) for cell in cells):  # an engine cannot round texts
+        raise InputError(
+            f"the epsilon column {request.epsilon!r} holds more than {LIMIT:,} different texts; "
+            "cast it to doubles first: cast(… as double precision)"
+        )
+    if more:
+        rows = query.levels(rounded=many, most=None)
     if fault := max((row[4] for row in rows), default=0):
         raise fault_error(Fault(fault), *query.at_fault(Fault(fault)))
     rows = [row for row in rows if row[2]]  # a sum over no rows is a row all the same
@@ -322,8 +299,9 @@ def engine_tables(query: LevelQuery, request: Request) -> Tables:
         raise InputError(f"at most {MOST_PEOPLE:,} people fit in one tally; release in parts")
     groups: dict[str, list[tuple[float, int, int]]] = {}
     for group, cell, people, total, _ in rows:
-        if group is None:
-            raise fault_error(Fault.NO_GROUP)
-        groups.setdefault(normal(group), []).append((request.level_of(cell), people, total))
+        if group is None or (cell is None and isinstance(request.epsilon, str)):
+            raise fault_error(Fault.NO_GROUP if group is None else Fault.NO_EPSILON)
+        level = request.epsilon_of(cell) if isinstance(request.epsilon, str) else request.epsilon
+        groups.setdefault(normal(group), []).append((level, people, total))
     many |= len({level for parts in groups.values() for level, _, _ in parts}) > LIMIT
-    return {group: table_of(*zip(*parts, strict=True), rounded=many) for group, parts in groups.items()}
+    return {group: Table.single(*zip(*parts, strict=True), rounded=many) for group, parts in groups.items()}

@@ -33,7 +33,7 @@ from hetdp.core.domain import BLANK, GRID, INVISIBLE, LONGEST_ID, Interval
 from hetdp.core.levels import BITS, LIMIT
 from hetdp.errors import InputError
 
-from .request import KEY_FAULTS, MOST_ROWS, PROBED, Fault, Level, Request
+from .request import KEY_FAULTS, MOST_ROWS, Fault, Level, Request
 
 _QUOTED = re.compile(
     r"[eE]'(?:[^'\\]|\\.|'')*'|'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"|\$(\w*)\$.*?\$\1\$|--[^\n]*|/\*.*?\*/", re.DOTALL
@@ -93,11 +93,6 @@ class LevelTable:
     kinds: Mapping[str, str]
     interval: Interval | None
 
-    @property
-    def rounds(self) -> bool:
-        """Whether an ε can be rounded: it is no text."""
-        return self.kinds.get(str(self.request.epsilon)) not in _TEXTS
-
     @cached_property
     def _columns(self) -> dict[str, str]:
         """The code, ε, person and group of a row, as expressions, as far as they are asked for.
@@ -115,11 +110,9 @@ class LevelTable:
             found["g"] = _text(asked.by, kinds[asked.by], "group", {*_NAMES, "bool"})
         return found
 
-    def many(self, *, probed: bool) -> bool:
-        """Say whether there are more than `LIMIT` levels; if `probed`, whether the first rows already show it."""
-        limit = f" limit {PROBED}" if probed else ""
-        some = f"select {self._columns['e']} as e from (\n{self.query}\n) as q{limit}"
-        distinct = f"select distinct e from ({some}) as r limit {LIMIT + 1}"
+    def many(self) -> bool:
+        """Say whether there are more than `LIMIT` levels."""
+        distinct = f"select distinct {self._columns['e']} from (\n{self.query}\n) as q limit {LIMIT + 1}"
         ((levels,),) = self.run(f"select count(*) from ({distinct}) as d")
         return bool(levels > LIMIT)
 

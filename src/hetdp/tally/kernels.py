@@ -16,7 +16,6 @@ integers, see `tally.groupby`.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any, TypeVar
 
 import numba
@@ -26,7 +25,7 @@ from numpy.typing import NDArray
 from hetdp.core.domain import GRID, Interval
 from hetdp.core.levels import BITS, LIMIT, TINY, Floats, Ints
 
-from .tally import Table, merge
+from .tally import Table
 
 Kernel = TypeVar("Kernel", bound=Callable[..., Any])
 
@@ -51,10 +50,8 @@ def kernel(function: Kernel) -> Kernel:
     return compiled  # type: ignore[no-any-return]
 
 
-def inlined(function: Kernel) -> Kernel:
-    """Compile as a part of the kernels that call this: only then do they use vectors."""
-    compiled: Any = numba.njit(function, error_model="numpy", inline="always")
-    return compiled  # type: ignore[no-any-return]
+inlined = numba.njit(error_model="numpy", inline="always")
+"""Compiles as a part of the kernels that call this: only then do they use vectors."""
 
 
 @inlined
@@ -192,19 +189,19 @@ class HashTable:
         if self.used < self.limit and np.count_nonzero(marks) <= self.limit:  # hashes are no more than levels
             self.known = np.append(self.known, np.zeros(self.limit - self.used, np.int64))
             return
-        before = merge([replace(self.table(), rounded=True)])
+        before = self.table(rounded=True)
         self.rounded, self.used = True, before.epsilon.size
         self.slots, self.known = np.zeros((ROUNDED, 2), np.int64), np.zeros(ROUNDED, np.int64)
         at = before.epsilon.view(np.int64) >> 53 - BITS
         self.known[: self.used] = at
         self.slots[at] = np.column_stack([before.count, before.total])
 
-    def table(self) -> Table:
-        """Return the table of everybody added so far."""
+    def table(self, *, rounded: bool = False) -> Table:
+        """Return the table of everybody added so far; `rounded` if that is asked or was necessary."""
         known = np.sort(self.known[: self.used])  # rounded levels then ascend
         rows = self.slots[known]
         level = known << 53 - BITS if self.rounded else rows[:, 2] - 1
-        return Table.single(level.view(np.float64), rows[:, 0], rows[:, 1], rounded=self.rounded)
+        return Table.single(level.view(np.float64), rows[:, 0], rows[:, 1], rounded=rounded or self.rounded)
 
 
 def _doubles(array: NDArray[Any]) -> Floats:

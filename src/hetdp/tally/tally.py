@@ -58,9 +58,10 @@ class Table:
     rounded: bool = False
 
     @classmethod
-    def single(cls, epsilon: Floats, count: Ints, total: Ints, *, rounded: bool = False) -> Table:
-        """Return the table of a statistic with one code a person, such as the mean: one sum a level."""
-        return cls(epsilon, count, total[:, None], rounded)
+    def single(cls, epsilon: Any, count: Any, total: Any, *, rounded: bool = False) -> Table:
+        """Return the table of a statistic with one code a person, such as the mean, from levels in any order."""
+        columns = np.asarray(epsilon, np.float64), np.asarray(count, np.int64), np.asarray(total, np.int64)[:, None]
+        return merge([cls(*columns, rounded)])
 
     @property
     def n(self) -> int:
@@ -161,9 +162,7 @@ class Tally:
         """Read a tally that `save` wrote."""
         fields = _body(path)
         try:
-            fields = _as_version_4(fields)
-            _refuse_unknown(fields, path)
-            return cls._of_fields(fields)
+            return cls._of_fields(_as_version_4(fields), path)
         except InputError:
             raise
         except (KeyError, TypeError, ValueError, AttributeError, OverflowError, IndexError):
@@ -187,15 +186,18 @@ class Tally:
         }
 
     @classmethod
-    def _of_fields(cls, fields: Mapping[str, Any]) -> Tally:
-        epsilon = np.array([float.fromhex(level) for level in fields["epsilon"]])
+    def _of_fields(cls, fields: Mapping[str, Any], path: str | os.PathLike[str]) -> Tally:
+        unknown = [name for name, known in {**_KIND, "grid": GRID}.items() if fields.get(name) != known]
+        if unknown or not fields.keys() <= _KNOWN:
+            what = unknown[0] if unknown else "field"
+            raise InputError(f"{path} has a {what} that this version of hetdp does not know; make the tally again")
+        epsilon = [float.fromhex(level) for level in fields["epsilon"]]
         count = [*map(operator.index, fields["count"])]
         total = [operator.index(code) for (code,) in fields["total"]]
         fits = [e >= 0 and c > 0 and 0 <= t <= c * GRID for e, c, t in zip(epsilon, count, total, strict=True)]
         if not all(fits):
             raise InputError("this tally has sums that no values can give")
-        columns = (np.array(column, np.int64) for column in (count, total))
-        table = merge([Table.single(epsilon, *columns, rounded=fields["rounded"])])
+        table = Table.single(epsilon, count, total, rounded=fields["rounded"])
         names = {float.fromhex(level): str(name) for level, name in fields["names"].items()}
         identities = frozenset(map(str, fields["identities"]))
         if not identities or not isinstance(fields["identities"], list):
@@ -226,23 +228,14 @@ def _as_version_4(fields: dict[str, Any]) -> dict[str, Any]:
     return {**_KIND, **fields, "format": _KIND["format"], "total": [[total] for total in fields["total"]]}
 
 
-def _refuse_unknown(fields: Mapping[str, Any], path: str | os.PathLike[str]) -> None:
-    wrong = [name for name, known in {**_KIND, "grid": GRID}.items() if fields.get(name) != known]
-    if wrong or not fields.keys() <= _KNOWN:
-        what = wrong[0] if wrong else "field"
-        raise InputError(f"{path} has a {what} that this version of hetdp does not know; make the tally again")
-
-
 def is_tally(path: str | os.PathLike[str]) -> bool:
     """Say whether a file begins as `Tally.save` begins one."""
     begin = json.dumps({"warning": _WARNING}, indent=1)[:-2].encode()
-    try:
-        if not Path(path).is_file():  # opening a pipe would wait for a writer
-            return False
-        with Path(path).open("rb") as file:
-            return file.read(len(begin)) == begin
-    except (OSError, ValueError):
-        return False
+    with suppress(OSError, ValueError):
+        if Path(path).is_file():  # opening a pipe would wait for a writer
+            with Path(path).open("rb") as file:
+                return file.read(len(begin)) == begin
+    return False
 
 
 def _digest(text: str) -> str:

@@ -1,0 +1,239 @@
+"""Columns of Polars: what their cells mean, by the rules of `core.domain`, and where they come from.
+
+Text files, Parquet and Arrow files, Polars frames and PyArrow tables are read by columns; a lazy frame streams. Only
+the names and the types of columns can raise here, and public cells; no private cell can.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+from polars.selectors import by_dtype, by_name
+
+from hetdp.core.domain import BLANKS, LONGEST, MISSING, TRUTH, grouped
+from hetdp.errors import InputError
+
+from .arrays import level_array, text_series, value_array
+from .request import Batch, Form, Request
+
+if TYPE_CHECKING:
+    from .files import Text
+
+Places = Sequence[int] | NDArray[np.int64]
+"""Where the rows are in their source."""
+Result = TypeVar("Result")
+
+ROWS = 2**18
+"""Rows of a lazy frame or a columnar file that are read at a time."""
+
+_END = b"\xff\xff\xff\xff\x00\x00\x00\x00"
+"""How an Arrow stream ends; without it some people may be missing, and nothing would tell."""
+
+FAILED = (
+    "the frame's engine could not finish the query; its message is held back because it may quote values: "
+    "count the rows of the frame to see what is wrong"
+)
+
+
+def plain_types(table: Any) -> Any:
+    """Return a Polars frame, lazy or not, in which a column of nulls alone is one of numbers."""
+    return table.with_columns(by_dtype(pl.Null).cast(pl.Float64))
+
+
+def told(call: Callable[[], Result], sentence: str) -> Result:
+    """Return what a call returns, or raise a fixed sentence.
+
+    What a library says may quote a private cell. It is not passed on, and our own error is raised outside the handler,
+    so that not even the chain of exceptions holds it; the same is done everywhere in `sources`.
+    """
+    try:
+        return call()
+    except InputError:
+        raise
+    except (Exception, pl.exceptions.PanicException):  # noqa: BLE001, S110  a lazy frame may be broken in any way
+        pass
+    raise InputError(sentence)
+
+
+def streamed(scan: pl.LazyFrame, request: Request, *, owner: bool, text: Text | None = None) -> Iterator[Batch]:
+    """Yield the rows of a lazy Polars frame, or of the file that it scans, as they come."""
+    path, row = None if text is None else text.path, 0
+    first = 0 if path is None else 1  # in a file people count from 1
+    failed = FAILED if path is None else f"{path} cannot be read to its end; the file may be damaged"
+    rows = told(lambda: scan.select(pl.len()).collect(engine="streaming").item(), failed)
+    parts: Any = told(lambda: scan.collect_batches(chunk_size=ROWS, maintain_order=True), failed)
+    try:
+        while (part := told(lambda: next(parts, None), failed)) is not None:
+            places = range(first + row, first + row + part.height)
+            if part.height:
+                yield told(partial(batch_of, part, places, request, path=path, owner=owner), failed)
+            row += part.height
+            if text is not None:
+                text.consumed = text.path.stat().st_size * row // max(1, rows)
+    finally:
+        if hasattr(parts, "_fut"):  # Polars 1 would print why a query failed, which may quote a cell, at the end
+            parts._fut = None
+    if row != rows:  # batches end without a word when a thread behind them fails
+        raise InputError(failed)
+
+
+# ---------------------------------------------------------------------------------------------------------
+# Parquet and Arrow files are scanned by Polars; only the columns asked for are touched
+
+
+def batches(text: Text, request: Request, *, owner: bool) -> Iterator[Batch]:
+    """Yield the people of a Parquet or Arrow file, some hundred thousand rows at a time."""
+    yield from streamed(check(text, request).select(by_name(*request.columns)), request, owner=owner, text=text)
+
+
+def check(text: Text, request: Request) -> Any:
+    """Return the table of a file, no row of it read; raise if a column is not there or has the wrong type."""
+    from .frames import check_columns  # narwhals is loaded for these files alone, not for text
+
+    scan = _scan(text.path, text.magic)
+    scan.collect_schema()  # a damaged file raises here
+    scan = plain_types(scan)
+    check_columns(scan, request, text.path)
+    return scan
+
+
+def _scan(path: Path, magic: bytes) -> pl.LazyFrame:
+    """Return the table of a file, not read yet; an Arrow stream has no index and is read at once."""
+    if magic.startswith(b"PAR1"):
+        return pl.scan_parquet(path, glob=False, hive_partitioning=False, use_statistics=False)
+    if magic.startswith(b"ARROW1"):
+        return pl.scan_ipc(path, glob=False, hive_partitioning=False)
+    with path.open("rb") as file:
+        file.seek(max(0, path.stat().st_size - len(_END)))
+        if file.read() != _END:
+            raise InputError(f"{path} cannot be read to its end, it may be cut short; write it as an Arrow file")
+    return pl.read_ipc_stream(path).lazy()
+
+
+# ---------------------------------------------------------------------------------------------------------
+# What the cells of a Polars column mean, by the rules of `core.domain`
+
+
+def batch_of(
+    frame: pl.DataFrame,
+    places: Places,
+    request: Request,
+    *,
+    path: Path | None = None,
+    odd: NDArray[np.bool_] | None = None,
+    owner: bool = False,
+) -> Batch:
+    """Return the batch of a Polars frame that has the columns asked for; no private cell can raise.
+
+    `path` is the file that they come from. In a frame of the user's the names of booleans count as 1 and 0, see
+    `core.domain.loose_value_of`. `odd` are the lines of a text file that are not plain: an ε there may be a piece of a
+    value. Whether a line is plain depends on its value, so no ε of a text file is quoted, on whatever line.
+    """
+    place = "row" if odd is None else "line"
+    if isinstance(request.epsilon, str):
+        where = f" in {place}", "" if path is None else f" of {path}"
+        levels = epsilons_of(frame[request.epsilon], places, where, request, quotes=odd is None)
+    else:
+        levels = np.full(frame.height, request.epsilon)
+    texts = {}
+    for name in request.texts:
+        objects = frame[name].dtype == pl.Object
+        texts[name] = text_series(frame[name].to_list(), name) if objects else frame[name].cast(pl.String)
+    if request.value is None:
+        return Batch(None, levels, place, texts=texts)
+    cells = frame[request.value]
+    if cells.dtype == pl.Object:
+        values, missing = value_array(cells.to_list(), owner=owner)
+    else:
+        values = values_of(cells, request.form, words=path is None)
+        missing = missing_of(cells) if owner else None
+    return Batch(values, levels, place, missing, np.asarray(places) if owner else None, odd, texts)
+
+
+def _exact(cells: pl.Series) -> pl.Series:
+    """Return decimals as text, from which the nearest double is read: Polars 1 casts some of them to a neighbour."""
+    return cells.cast(pl.String) if cells.dtype.is_decimal() else cells
+
+
+def values_of(cells: pl.Series, form: Form = Form(), *, words: bool = False) -> NDArray[np.float64]:  # noqa: B008
+    """Return private cells as doubles, NaN where one is missing or unreadable. No cell can raise.
+
+    Polars' lenient cast of text knows the same notation as `core.domain.value_of`; a test holds them to it.
+    """
+    cells = _exact(cells)
+    numbers = _read(cells, form)[1] if cells.dtype == pl.String else cells.cast(pl.Float64, strict=False)
+    values = (numbers.fill_null(np.nan) if numbers.has_nulls() else numbers).to_numpy()
+    if not words or cells.dtype != pl.String:
+        return values
+    truth = cells.str.strip_chars(BLANKS).replace_strict(TRUTH, default=None, return_dtype=pl.Float64)
+    return np.where(truth.is_null().to_numpy(), values, truth.fill_null(0.0).to_numpy())
+
+
+def missing_of(cells: pl.Series) -> NDArray[np.bool_]:
+    """Say which private cells are missing rather than unreadable; for the owner's `check` alone."""
+    if cells.dtype == pl.String:
+        return cells.fill_null("").str.strip_chars(BLANKS).str.to_lowercase().is_in(list(MISSING)).to_numpy()
+    return (cells.is_null() | cells.cast(pl.Float64, strict=False).is_nan().fill_null(value=False)).to_numpy()
+
+
+def epsilons_of(
+    cells: pl.Series, places: Places, where: tuple[str, str], request: Request, *, quotes: bool = True
+) -> NDArray[np.float64]:
+    """Return public ε cells as doubles; a bad one raises and names its place: `where` stands around its number."""
+    before, after = where
+    cells = _exact(cells)
+    if cells.dtype == pl.Object:
+        return level_array(cells.to_list(), request, before, places[0])
+    if cells.has_nulls():
+        at = places[int(cells.is_null().arg_true()[0])]
+        raise InputError(f"epsilon is missing{before} {at}{after}; everybody needs one (0 leaves a person out)")
+    if cells.dtype.is_numeric():
+        if request.tiers:
+            raise InputError(f"the epsilon column must hold the names of tiers (got a column of type {cells.dtype})")
+        levels = cells.cast(pl.Float64).to_numpy()
+        if not levels.min(initial=0) >= 0:  # also finds NaN
+            bad = int(np.argmin(levels >= 0))
+            request.epsilon_of(float(levels[bad]), f"{before} {places[bad]}{after}")
+        return levels
+    text, numbers = cells.cast(pl.String), pl.zeros(cells.len(), pl.Float64, eager=True)
+    doubtful = pl.repeat(value=True, n=cells.len(), eager=True)
+    if not request.tiers:
+        text, numbers = _read(text, request.form)
+        # `core.domain` decides about what is no plain positive number: 05, which may be the end of 0,05, is refused
+        doubtful = ~(numbers.is_finite() & (numbers > 0)).fill_null(value=False)
+        doubtful |= (text.str.starts_with("0") & ~text.str.starts_with("0.")) | text.str.starts_with("+")
+        doubtful |= text.str.len_bytes() > LONGEST
+    left = doubtful.arg_true()
+    if left.len():  # `public`, names of tiers, errors: each distinct cell is read in Python
+        some = text.gather(left)
+        distinct = pl.DataFrame({"cell": some, "at": left}).group_by("cell").agg(pl.col("at").min()).sort("at")
+        read = [
+            request.epsilon_of(cell, f"{before} {places[at]}{after}", quotes=quotes)
+            for cell, at in distinct.iter_rows()
+        ]
+        numbers = numbers.scatter(left, some.replace_strict(distinct["cell"], read, return_dtype=pl.Float64))
+    return numbers.to_numpy()
+
+
+def _read(cells: pl.Series, form: Form) -> tuple[pl.Series, pl.Series]:
+    """Return texts as `core.domain` reads them, and their numbers; null where there is none.
+
+    That is with a point, without blanks around and signs between thousands. Most columns are written so already.
+    """
+    numbers = cells.cast(pl.Float64, strict=False)
+    if form.decimal == "." and not numbers.has_nulls():
+        return cells, numbers
+    text = cells.str.strip_chars(BLANKS)
+    if form.thousands is not None:
+        known = text.str.contains(grouped(form.decimal, form.thousands))
+        without = text.str.replace_all(form.thousands, "", literal=True)
+        text = pl.select(pl.when(known).then(without).otherwise(text)).to_series()
+    if form.decimal != ".":
+        text = text.str.replace_all(".", "?", literal=True).str.replace_all(form.decimal, ".", literal=True)
+    return text, text.cast(pl.Float64, strict=False)
