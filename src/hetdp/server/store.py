@@ -305,6 +305,7 @@ class Transaction:
         """Return the rows of a study's people, or raise if they are not all as this server wrote them last."""
         rows = self.execute(sa.select(people).where(people.c.study == study).order_by(people.c.id)).all()
         known = self.register.people(study)
+        known |= {row: mac for (kind, row), (here, mac) in self.written.items() if (kind, here) == ("person", study)}
         if known != {row.id: self.register.sign("person", *row) for row in rows}:  # nobody else, and nobody missing
             raise ChangedError
         return list(rows)
