@@ -215,7 +215,7 @@ def test_a_publication_that_was_cut_off_is_finished_at_the_next_start(tmp_path, 
         found, answered = site.app.state.store.write(publish._closed, study, 0, charged=False)
         before = None
         if step == "released":
-            before = publisher._released(found, 0, answered)
+            before = publisher._released(found, answered)
     with served(settings) as site:
         after = site.client().get(f"/api/results/{study}").json()["result"]
         kinds = [entry.kind for entry in site.app.state.publisher.ledger.history()]

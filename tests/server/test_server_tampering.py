@@ -888,16 +888,16 @@ def test_row_100_a_study_that_is_changed_while_it_is_published_has_no_result(tmp
     """The transaction that would store the result refuses, and nothing of it is kept."""
     settings = settings_for(tmp_path)
     with served(settings) as site:
-        world, real = World(settings, site), publish.Publisher._store
+        world, real = World(settings, site), publish._store
         (study,) = world.rows(tables.studies)
 
-        def changed(self, transaction, *rest):
+        def changed(transaction, *rest):
             change = sa.update(tables.studies).where(tables.studies.c.id == world.study)
             transaction.execute(change.values(fewest=7))
-            return real(self, transaction, *rest)
+            return real(transaction, *rest)
 
         with monkeypatch.context() as patch:
-            patch.setattr(publish.Publisher, "_store", changed)
+            patch.setattr(publish, "_store", changed)
             assert site.publish(world.study).json()["error"]["code"] == "changed"
         assert site.client().get(f"/api/results/{world.study}").status_code == 404
         world.write(tables.studies, world.study, fewest=study["fewest"])

@@ -22,6 +22,7 @@ import secrets
 import threading
 import time
 import traceback
+from collections import OrderedDict
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -32,7 +33,7 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from fastapi import Request
 from fastapi.routing import APIRoute
 from pydantic import BaseModel
-from starlette.datastructures import Headers, MutableHeaders
+from starlette.datastructures import MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -163,7 +164,7 @@ class Rates:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic, most: int = 100_000) -> None:
         self._clock, self._most, self._turn = clock, most, threading.Lock()
-        self._buckets: dict[tuple[str, str], tuple[float, float]] = {}
+        self._buckets = OrderedDict[tuple[str, str], tuple[float, float]]()
 
     def allow(self, kind: str, who: str, per_minute: int) -> bool:
         """Take one request out of somebody's bucket; say whether there was one."""
@@ -171,9 +172,8 @@ class Rates:
             now = self._clock()
             left, then = self._buckets.pop((kind, who), (float(per_minute), now))
             left = min(float(per_minute), left + (now - then) * per_minute / 60)
-            if len(self._buckets) >= self._most:  # the oldest come first: a bucket that is used moves to the end
-                for key in list(itertools.islice(self._buckets, self._most // 2)):
-                    del self._buckets[key]
+            if len(self._buckets) >= self._most:
+                self._buckets.popitem(last=False)  # the oldest come first: a bucket that is used moves to the end
             self._buckets[kind, who] = (left - 1 if left >= 1 else left, now)
             return left >= 1
 
@@ -207,8 +207,8 @@ _RUN, _NUMBERS = secrets.token_hex(4), itertools.count(1)
 class Guard:
     """Admits a request, limits its body, adds the headers, turns every error into a fixed text, writes the log."""
 
-    def __init__(self, app: ASGIApp, settings: Settings, rates: Rates) -> None:
-        self.app, self.settings, self.rates = app, settings, rates
+    def __init__(self, app: ASGIApp, settings: Settings) -> None:
+        self.app, self.settings = app, settings
         self.hosts = {host.lower() for host in settings.hosts}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -240,7 +240,7 @@ class Guard:
             await send(message)
 
         try:
-            self._admit(scope, left)
+            self._admit(Request(scope), left)
             await self.app(scope, limited, answer)
         except HTTPException as refusal:
             failure = refusal.status_code
@@ -256,20 +256,17 @@ class Guard:
             facts = {"id": request_id, "method": scope["method"], "route": route, "status": status, "ms": took}
             log.info("request", extra={"facts": facts})
 
-    def _admit(self, scope: Scope, limit: int) -> None:
-        headers = Headers(scope=scope)
-        host = headers.get("host", "")
+    def _admit(self, request: Request, limit: int) -> None:
+        headers, host = request.headers, request.headers.get("host", "")
         if host_of(host) not in self.hosts:
             raise RefusedError(403)
-        if scope["method"] not in SAFE:
+        if request.method not in SAFE:
             # Refuse a change that a page of another origin asks for. Programs send neither header; they need a token.
             origin = headers.get("origin")
             foreign = origin is not None and origin.partition("://")[2].lower() != host.lower()
             if foreign or headers.get("sec-fetch-site", "same-origin") not in {"same-origin", "none"}:
                 raise RefusedError(403)
-        address = scope["client"][0] if scope.get("client") else ""
-        if not self.rates.allow("address", address, self.settings.per_address):
-            raise RefusedError(429)
+        pace(request, "address", self.settings.per_address)
         length = headers.get("content-length", "0")
         if not length.isdecimal() or len(length) > 12 or int(length) > limit:
             raise RefusedError(413)
@@ -415,7 +412,6 @@ def new_key(transaction: Transaction) -> str:
 # ---------------------------------------------------------------------------------------------------------
 # The vault
 
-_CODE_BYTES = 4
 _NONCE_BYTES = 12
 
 
@@ -438,7 +434,7 @@ class Vault:
     def seal(self, code: int, person: str, study: str, epsilon: float) -> bytes:
         """Return a code as bytes that only this vault can open, for this person, study and ε alone."""
         nonce = secrets.token_bytes(_NONCE_BYTES)
-        return nonce + self._cipher.encrypt(nonce, code.to_bytes(_CODE_BYTES), _bound(person, study, epsilon))
+        return nonce + self._cipher.encrypt(nonce, code.to_bytes(4), _bound(person, study, epsilon))
 
     def open(self, sealed: bytes, person: str, study: str, epsilon: float) -> int:
         """Return the code again; raise if it was sealed for anything else."""

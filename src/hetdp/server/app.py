@@ -27,14 +27,13 @@ from starlette.staticfiles import StaticFiles
 from hetdp import __version__
 from hetdp.core.domain import epsilon_of
 from hetdp.errors import InputError
-from hetdp.questions import mean
 from hetdp.report import text
 
 from . import access, dashboard, publish, studies, tables
 from .access import DOCUMENTED, SAFE, Guard, Rates, RefusedError, StrictRoute, pace
 from .settings import Settings
 from .store import ChangedError, Register, Store, Transaction
-from .studies import MOST_INVITATIONS, MOST_WAVES, NewStudy, Strict
+from .studies import MOST_WAVES, NewStudy, Strict
 
 log = logging.getLogger("hetdp.server")
 api, pages = APIRouter(route_class=StrictRoute), APIRouter(include_in_schema=False)
@@ -58,8 +57,7 @@ def create_app(settings: Settings) -> FastAPI:
     )
     state, vault = app.state, settings.vault()
     database = Store(settings, Register(settings.register_file, vault.register_key))
-    state.settings, state.vault, state.store = settings, vault, database
-    state.rates = Rates()
+    state.settings, state.vault, state.store, state.rates = settings, vault, database, Rates()
     try:
         database.claim()
         database.write(tables.prepare, vault.fingerprint, trusted=settings.trust_database)
@@ -69,7 +67,7 @@ def create_app(settings: Settings) -> FastAPI:
     except BaseException:  # whatever it is, the database and its lock are released
         database.close()
         raise
-    app.add_middleware(Guard, settings=settings, rates=state.rates)
+    app.add_middleware(Guard, settings=settings)
     app.include_router(api)
     app.include_router(pages)
     app.mount("/static", StaticFiles(directory=_FOLDER / "static"))
@@ -80,7 +78,6 @@ def create_app(settings: Settings) -> FastAPI:
 
 @asynccontextmanager
 async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
-    await run_in_threadpool(_warm)
     await run_in_threadpool(app.state.publisher.resume)
     log.info("started")
     yield
@@ -92,11 +89,6 @@ def close(app: FastAPI) -> None:
     """Finish what is under way and close everything."""
     app.state.publisher.close()
     app.state.store.close()
-
-
-def _warm() -> None:
-    """Load the libraries of a release before anybody waits for one: a mean of nothing private."""
-    mean([0.0, 1.0] * 50, epsilon=[1.0] * 100, bounds=(0, 1)).to_dict()
 
 
 async def _refused(request: Request, error: Exception) -> Response:
@@ -130,7 +122,7 @@ class Invitation(Strict):
 class Invitations(Strict):
     """How many invitations to make."""
 
-    count: Annotated[int, Field(ge=1, le=MOST_INVITATIONS)]
+    count: Annotated[int, Field(ge=1, le=10_000)]
 
 
 class Publication(Strict):

@@ -10,7 +10,6 @@ import math
 import threading
 from collections import Counter
 from collections.abc import Mapping
-from functools import lru_cache
 from typing import Annotated, Any
 
 import numpy as np
@@ -40,18 +39,11 @@ def planned(study: Study, people: People) -> Plan:
     counts = Counter[float]()
     for level, count in people.items():
         counts[study.shared(level)] += count  # a small share may make two levels one
-    names = tuple(study.names(people).items())
-    return _plan(tuple(sorted(counts.items())), names, study.lo, study.hi)
+    return plan(Levels(counts, study.names(people)), bounds=study.bounds)
 
 
-@lru_cache(maxsize=256)
-def _plan(people: tuple[tuple[float, int], ...], names: tuple[tuple[float, str], ...], lo: float, hi: float) -> Plan:
-    return plan(Levels(dict(people), dict(names)), bounds=(lo, hi))
-
-
-@lru_cache(maxsize=64)
 def _plan_facts(p: Plan) -> dict[str, Any]:
-    """Return what is public about a plan but for what only a published result needs; the same plan comes often."""
+    """Return what is public about a plan but for what only a published result needs."""
     return {name: fact for name, fact in p.to_dict().items() if name not in {"exact", "assumptions"}}
 
 
@@ -72,10 +64,8 @@ def live(study: Study, people: People) -> dict[str, Any]:
 
 
 def _tier(tier: Tier, people: int, row: Row | None) -> dict[str, Any]:
-    joined: dict[str, Any] = {"people": people, "spent": None, "share": None}
-    if row is not None and people:
-        joined |= {"spent": jsonable(row.spent), "share": row.weight * people}
-    return {**tier.model_dump(), **joined}
+    spent, share = (jsonable(row.spent), row.weight * people) if row is not None and people else (None, None)
+    return {**tier.model_dump(), "people": people, "spent": spent, "share": share}
 
 
 def choices(study: Study, people: People) -> list[dict[str, Any]]:
@@ -180,39 +170,35 @@ def explore(mix: Mix) -> dict[str, Any]:
 
 
 def _traced(mix: Mix) -> dict[str, Any]:
-    levels = _levels(mix)
+    last = mix.tiers[-1].epsilon
+    levels = _levels(mix, mix.n, last)
     p = plan(levels, bounds=(0, 1))
     facts = p.to_dict()
     sizes = sorted({max(2, round(mix.n * factor)) for factor in np.geomspace(0.01, 100, POINTS)})
-    over_n = _errors([_levels(mix.model_copy(update={"n": n})) for n in sizes])
     return {
         **{name: facts[name] for name in ("n", "abstains", "tiers")},
         "threshold": None if facts["threshold"] == "inf" else facts["threshold"],
         "frontier": p.frontier(0.01),
         "comparison": compare.compare(levels, bounds=(0, 1)).to_dict(),
-        "over_n": {"n": sizes, "methods": over_n},
+        "over_n": {"n": sizes, "methods": _errors([_levels(mix, n, last) for n in sizes])},
         "over_epsilon": _over_epsilon(mix),
     }
 
 
-def _levels(mix: Mix) -> Levels:
-    """Return whole people: shares are rounded down, the last tier takes the rest."""
-    counts: dict[float, int] = {}
-    left = mix.n
-    for part in mix.tiers:
-        count = left if part is mix.tiers[-1] else min(left, math.floor(mix.n * part.share))
-        counts[part.epsilon] = counts.get(part.epsilon, 0) + count
-        left -= count
+def _levels(mix: Mix, n: int, last: float) -> Levels:
+    """Return n whole people, the last tier with this ε: shares are rounded down, the last tier takes the rest."""
+    counts = Counter[float]()
+    for part in mix.tiers[:-1]:
+        counts[part.epsilon] += min(n - counts.total(), math.floor(n * part.share))
+    counts[last] += n - counts.total()
     return Levels(counts)
 
 
 def _over_epsilon(mix: Mix) -> dict[str, Any]:
     """Trace the error, and what one person of the last tier spends, as that tier's ε grows: it saturates."""
     first = min(part.epsilon for part in mix.tiers)
-    *others, last = mix.tiers
-    grid = sorted({*np.geomspace(first, 20.0, 2 * POINTS).clip(first, 20.0).tolist(), last.epsilon})
-    changed = ([*others, last.model_copy(update={"epsilon": level})] for level in grid)
-    mixes = [_levels(mix.model_copy(update={"tiers": tiers})) for tiers in changed]
+    grid = sorted({*np.geomspace(first, 20.0, 2 * POINTS).clip(first, 20.0).tolist(), mix.tiers[-1].epsilon})
+    mixes = [_levels(mix, mix.n, level) for level in grid]
     plans = [plan(levels, bounds=(0, 1)) for levels in mixes]
     spent = [float(p.spent[p.levels.epsilon == level].sum()) for p, level in zip(plans, grid, strict=True)]
     return {"epsilon": grid, "spent": spent, "methods": _errors(mixes)}
@@ -220,11 +206,8 @@ def _over_epsilon(mix: Mix) -> dict[str, Any]:
 
 def _errors(curves: list[Levels]) -> list[dict[str, Any]]:
     """Return every method's worst-case error along a curve."""
-    return [
-        {
-            "method": name,
-            "label": method.label,
-            "error": [plan(levels, bounds=(0, 1), method=name).worst_case_error for levels in curves],
-        }
-        for name, method in METHODS.items()
-    ]
+    found = []
+    for name, method in METHODS.items():
+        errors = [plan(levels, bounds=(0, 1), method=name).worst_case_error for levels in curves]
+        found.append({"method": name, "label": method.label, "error": errors})
+    return found

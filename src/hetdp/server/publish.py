@@ -56,7 +56,6 @@ _REFUSES = (
     "operator finds the kind of error in the log, and can check the ledger with: hetdp ledger verify. When that is "
     "repaired, publish again."
 )
-_MOST_ATTEMPTS = 1000
 _NO_LEDGER = "The ledger cannot be read now, so nothing was changed. Try again; if it stays so, ask the operator."
 _OLD_COPY = (
     "This wave was released before: the ledger has it and this database does not, so it is an old copy. "
@@ -89,7 +88,7 @@ class Publisher:
             except ChangedError:
                 self._stop(study_id, "ChangedError")
                 raise
-            return found if isinstance(found, dict) else self._finish(*found, wave)
+            return found if isinstance(found, dict) else self._finish(*found)
 
     def close(self) -> None:
         """Wait for the publication that is under way, begin no more, and close the ledger."""
@@ -106,17 +105,17 @@ class Publisher:
                 why = {"error": type(error).__name__, "at": where_raised(error)}
                 log.warning("publication not finished", extra={"facts": {"study": study.id, **why}})
 
-    def _finish(self, study: Study, answered: list[Any], wave: int) -> dict[str, Any]:
+    def _finish(self, study: Study, answered: list[Any]) -> dict[str, Any]:
         try:
-            body = self._released(study, wave, answered)
+            body = self._released(study, answered)
         except Exception as error:  # whatever a damaged ledger brings about, the wave must not hang
             self._stop(study.id, type(error).__name__)
             if isinstance(error, HetdpError) and not isinstance(error, RefusedError):
                 raise RefusedError(409, "ledger", _REFUSES) from None
             raise
-        result = self.database.write(self._store, study, wave, body, answered)
+        result = self.database.write(_store, study, body, answered)
         with suppress(RefusedError):  # it is stored; should this fail, the next wave does it
-            self.database.register.finish(study.id, wave + 1)
+            self.database.register.finish(study.id, study.wave + 1)
         return result
 
     def _stop(self, study_id: str, why: str) -> None:
@@ -131,23 +130,20 @@ class Publisher:
         with suppress(ChangedError):  # a study that was changed stays as it is; its people can withdraw
             self.database.write(job)
 
-    def _released(self, study: Study, wave: int, answered: list[Any]) -> dict[str, Any]:
+    def _released(self, study: Study, answered: list[Any]) -> dict[str, Any]:
         """Return the facts of a release that the ledger has charged and stored; the same ones if it has already."""
-        share, register = study.waves[wave].share, self.database.register
-        drawn, used = register.number(study.id, wave), register.used(study.id, wave)
+        share, wave, register = study.current.share, study.wave, self.database.register
+        used, (release, number) = register.used(study.id, wave), register.number(study.id, wave)
         allowed = {row.id: studies.most(row.epsilon, share, used[row.id]) for row in answered}
+        about = {"study": study.id, "wave": wave}
         self.ledger.enroll({row.id: row.epsilon for row in answered})
-        for attempt in range(_MOST_ATTEMPTS):
-            name, about = _release_id(study.id, wave, attempt), {"study": study.id, "wave": wave}
-            if drawn is not None and drawn[0] != name:
-                continue
-            reading = Reading(self, study, wave, name, answered, allowed, None if drawn is None else drawn[1])
-            try:
+        names = (_release_id(study.id, wave, attempt) for attempt in range(1000))
+        for name in names if release is None else [release]:
+            reading = Reading(self, study, name, answered, allowed, number)
+            # An earlier attempt that was charged for other people or levels is given up.
+            with suppress(OtherRequestError):
                 request = Request(name, Rule.given(share=share), study.interval, people=allowed, about=about)
-                released = self.ledger.carry_out(request, reading, reading)
-            except OtherRequestError:  # an earlier attempt was charged for other people or levels: it is given up
-                continue
-            return self._facts(study, released, answered)
+                return self._facts(study, self.ledger.carry_out(request, reading, reading), answered)
         raise InputError("no charge of this wave fits the people who are in it now")
 
     def _facts(self, study: Study, released: LedgerRelease, answered: list[Any]) -> dict[str, Any]:
@@ -159,25 +155,6 @@ class Publisher:
         facts["tiers"] = [{**tier, "name": names.get(epsilon_of(tier["epsilon"]))} for tier in facts["tiers"]]
         return facts
 
-    def _store(
-        self, transaction: Transaction, study: Study, wave: int, body: dict[str, Any], answered: list[Any]
-    ) -> dict[str, Any]:
-        now, last = int(time.time()), wave + 1 == len(study.waves)
-        row = {"study": study.id, "wave": wave, "published": now, "body": json.dumps(body, allow_nan=False)}
-        table = tables.results
-        studies.move(transaction, study.id, wave=wave + 1, status="published" if last else "open")  # it may refuse
-        transaction.execute(sa.delete(table).where((table.c.study == study.id) & (table.c.wave == wave)))
-        transaction.execute(sa.insert(table).values(row))
-        if last:  # the sealed answers go; who took part and with which ε stays
-            people, transaction.scrub = tables.people, True
-            gone = {"answer": None, "version": new_version()}
-            mine = (people.c.study == study.id) & people.c.answer.is_not(None)
-            transaction.execute(sa.update(people).where(mine).values(gone))
-            for answer in answered:
-                transaction.wrote("person", {**answer._mapping, **gone})
-        transaction.note("published", study.id, wave=wave, n=body["n"])
-        return stored(transaction, study.id, wave)
-
 
 @dataclass(frozen=True)
 class Reading:
@@ -185,7 +162,6 @@ class Reading:
 
     publisher: Publisher
     study: Study
-    wave: int
     release: str
     answered: list[Any]
     allowed: Mapping[str, int]
@@ -214,14 +190,14 @@ class Reading:
 
     def keep(self, number: float) -> None:
         """Write the number down where the database's owner cannot undo it, before the database sees it."""
-        self.publisher.database.register.keep(self.study.id, self.wave, self.release, number)
+        self.publisher.database.register.keep(self.study.id, self.study.wave, self.release, number)
 
     def _opening(self, transaction: Transaction, uses: Mapping[str, int]) -> None:
         """Say that these answers are going to be read, unless anything has changed since the wave was closed."""
         now = studies.get(transaction, self.study.id)
-        if (now.status, now.wave, _answered(transaction, now)) != ("publishing", self.wave, self.answered):
+        if (now.status, now.wave, _answered(transaction, now)) != ("publishing", self.study.wave, self.answered):
             raise ChangedError
-        transaction.register.open(self.study.id, self.wave, self.release, uses)
+        transaction.register.open(self.study.id, self.study.wave, self.release, uses)
 
 
 def _release_id(study: str, wave: int, attempt: int = 0) -> str:
@@ -261,6 +237,24 @@ def _answered(transaction: Transaction, study: Study) -> list[Any]:
     return [row for row in transaction.everybody(study.id) if row.answer is not None]
 
 
+def _store(transaction: Transaction, study: Study, body: dict[str, Any], answered: list[Any]) -> dict[str, Any]:
+    """Store the result of the study's wave and open the next one, or delete the answers; return what is shown."""
+    table, wave, last = tables.results, study.wave, study.wave + 1 == len(study.waves)
+    row = {"study": study.id, "wave": wave, "published": int(time.time()), "body": json.dumps(body, allow_nan=False)}
+    studies.move(transaction, study.id, wave=wave + 1, status="published" if last else "open")  # it may refuse
+    transaction.execute(sa.delete(table).where((table.c.study == study.id) & (table.c.wave == wave)))
+    transaction.execute(sa.insert(table).values(row))
+    if last:  # the sealed answers go; who took part and with which ε stays
+        people, transaction.scrub = tables.people, True
+        gone = {"answer": None, "version": new_version()}
+        mine = (people.c.study == study.id) & people.c.answer.is_not(None)
+        transaction.execute(sa.update(people).where(mine).values(gone))
+        for answer in answered:
+            transaction.wrote("person", {**answer._mapping, **gone})
+    transaction.note("published", study.id, wave=wave, n=body["n"])
+    return stored(transaction, study.id, wave)
+
+
 def stored(transaction: Transaction, study: str, wave: int | None = None) -> dict[str, Any]:
     """Return a published result with its study, the latest if no wave is named; all of it public."""
     table = tables.results
@@ -288,7 +282,7 @@ def published(transaction: Transaction) -> list[dict[str, Any]]:
 def open_ledger(settings: Settings, database: Store) -> Ledger:
     """Return the ledger of this server; it is made once, and never again if it is missing later."""
     made = database.read(Transaction.fact, "ledger") is not None
-    where, head = settings.ledger, settings.ledger_head
+    where, head, expected = settings.ledger, settings.ledger_head, settings.expect_head
     if settings.sqlite_file is None:
         there = sa.inspect(database.engine).has_table("hetdp_ledger")
     else:
@@ -297,16 +291,13 @@ def open_ledger(settings: Settings, database: Store) -> Ledger:
         private(head)
     if made and not there:
         raise InputError("the ledger of this server is missing: without it budgets could be overspent; bring it back")
-    if made and not head.exists() and settings.expect_head is None:
+    if made and not head.exists() and expected is None:
         # The ledger itself asks for its head only once something is charged; an old copy may be older than that.
         raise InputError(
             f"{head} is missing, so an old copy of the ledger could not be noticed; bring it back, or give the head "
             "that you wrote down: --expect-head NUMBER:HASH"
         )
-    if there:
-        ledger = Ledger(where, expect_head=settings.expect_head, head_file=head)
-    else:
-        ledger = Ledger.create(where, head_file=head)
+    opened = Ledger(where, expect_head=expected, head_file=head) if there else Ledger.create(where, head_file=head)
     if not made:
         database.write(Transaction.set_fact, "ledger", "made")
-    return ledger
+    return opened

@@ -23,8 +23,6 @@ from .app import create_app
 from .settings import Settings
 from .store import Register, Transaction
 
-_SHUTDOWN_SECONDS = 10
-
 
 def serve(settings: Settings, host: str, port: int, *, proxy: bool = False, demo: bool = False) -> None:
     """Serve until a signal comes; running requests are finished.
@@ -49,7 +47,7 @@ def serve(settings: Settings, host: str, port: int, *, proxy: bool = False, demo
         server_header=False,
         proxy_headers=proxy,
         forwarded_allow_ips="127.0.0.1",
-        timeout_graceful_shutdown=_SHUTDOWN_SECONDS,
+        timeout_graceful_shutdown=10,  # seconds
         limit_concurrency=1000,
         h11_max_incomplete_event_size=2**15,
     )
@@ -143,7 +141,7 @@ TIERS = (
 def serve_demo(host: str, port: int) -> None:
     """Serve a sample study from a folder that is removed at the end."""
     with tempfile.TemporaryDirectory(prefix="hetdp-demo-") as folder:
-        serve(Settings(database=f"sqlite:///{folder}/demo.db", tick=1.0), host, port, demo=True)
+        serve(Settings(database=f"sqlite:///{folder}/demo.db"), host, port, demo=True)
 
 
 def sample_rows() -> bytes:

@@ -47,7 +47,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import sqlalchemy as sa
 
@@ -55,18 +55,14 @@ from hetdp.errors import InputError
 from hetdp.files import sqlite_engine
 
 from .access import RefusedError
-from .tables import CELLS, PATIENCE, VOUCHED, audit, connect, facts, people
-
-if TYPE_CHECKING:
-    from .settings import Settings
+from .settings import Settings
+from .tables import PATIENCE, VOUCHED, audit, connect, facts, people
 
 P = ParamSpec("P")
 T = TypeVar("T")
 # The kind of a row (study, person, import) and its id.
 Key = tuple[str, str]
 _LOCK = 0x686574_6470  # a number of our own among PostgreSQL's advisory locks
-# Seconds until the next attempt to empty the write-ahead log.
-_RETRY_SECONDS = 0.2
 _CHANGED = (
     "The records of this study are not as this server left them: its database was changed from outside, or an older "
     "copy was put back. Nothing was released, and people can still withdraw. The operator can bring the newest copy "
@@ -198,10 +194,11 @@ class Register:
             found[person] += units  # in Python's integers: what is public has no limit
         return found
 
-    def number(self, study: str, wave: int) -> tuple[str, float] | None:
-        """Return the release and the number that was drawn for a wave, if it was."""
+    def number(self, study: str, wave: int) -> tuple[str, float] | tuple[None, None]:
+        """Return the release and the number that was drawn for a wave; of one that was not drawn, None twice."""
         query = "SELECT release, number FROM waves WHERE study = ? AND wave = ? AND number IS NOT NULL"
-        return next(((release, float.fromhex(number)) for release, number in self._rows(query, study, wave)), None)
+        found = self._rows(query, study, wave)
+        return (found[0].release, float.fromhex(found[0].number)) if found else (None, None)
 
     def keep(self, study: str, wave: int, release: str, number: float) -> None:
         """Write down the number that was drawn for a wave, before anybody sees it."""
@@ -213,11 +210,10 @@ class Register:
 
     def leave(self, study: str) -> bool:
         """Give up reading a study's answers if nothing was drawn; return whether nobody reads them now."""
-        undrawn = "(SELECT wave FROM waves WHERE study = ? AND number IS NULL AND NOT done)"
+        given_up = "DELETE FROM uses WHERE study = ? AND wave NOT IN (SELECT wave FROM waves WHERE study = ?)"
         with self.connected(writes=True) as file:
-            for table in ("uses", "waves"):  # in this order: waves say what is undrawn
-                query = f"DELETE FROM {table} WHERE study = ? AND wave IN {undrawn}"  # noqa: S608
-                file.exec_driver_sql(query, (study, study))
+            file.exec_driver_sql("DELETE FROM waves WHERE study = ? AND number IS NULL AND NOT done", (study,))
+            file.exec_driver_sql(given_up, (study, study))
         return not self.opened(study)
 
     def finish(self, study: str, wave: int) -> None:
@@ -271,7 +267,7 @@ class Transaction:
         """Return a row by its id as the database has it, if there is one."""
         table = VOUCHED[kind]
         found = self.execute(sa.select(table).where(table.c.id == row_id)).first()
-        return None if found is None else dict(zip(CELLS[kind], found, strict=True))
+        return None if found is None else dict(zip(table.c.keys(), found, strict=True))
 
     def insert(self, kind: str, rows: Sequence[Mapping[str, Any]]) -> None:
         """Add rows, and tell the register."""
@@ -289,13 +285,15 @@ class Transaction:
     def wrote(self, kind: str, row: Mapping[str, Any]) -> None:
         """Tell the register how a row is from now on; all its cells count, those that are not named are null."""
         study = str(row["id" if kind == "study" else "study"])
-        self.written[kind, row["id"]] = (study, self.register.sign(kind, *(row.get(name) for name in CELLS[kind])))
+        self.written[kind, row["id"]] = (study, self._mac(kind, row))
 
     def vouches(self, kind: str, row: Mapping[str, Any]) -> bool:
         """Say whether a row is, cell by cell, the one that this server wrote last."""
-        key, mac = (kind, row["id"]), self.register.sign(kind, *(row.get(name) for name in CELLS[kind]))
-        known = self.written.get(key) or self.register.known(*key)
-        return known is not None and hmac.compare_digest(known[1], mac)
+        known = self.written.get((kind, row["id"])) or self.register.known(kind, row["id"])
+        return known is not None and hmac.compare_digest(known[1], self._mac(kind, row))
+
+    def _mac(self, kind: str, row: Mapping[str, Any]) -> bytes:
+        return self.register.sign(kind, *(row.get(column.key) for column in VOUCHED[kind].c))
 
     def believed(self, kind: str, row: Mapping[str, Any] | None) -> Mapping[str, Any]:
         """Return a row for which the register vouches, or raise."""
@@ -345,8 +343,8 @@ class Store:
         self._handle: int | None = None
         self._turn, self._closed = threading.RLock(), False  # whose turn it is to write
         self._emptying: threading.Timer | None = None
-        self._doubt = True  # what the process before left in doubt, if it was cut off
-        self.undecided = False
+        # Whether a change may be in doubt: now that of the process before, if it was cut off.
+        self._doubt = True
 
     def claim(self) -> None:
         """Become the one server of this database; raise if there is another."""
@@ -374,7 +372,7 @@ class Store:
 
     def read(self, query: Callable[Concatenate[Transaction, P], T], *args: P.args, **named: P.kwargs) -> T:
         """Return what a query finds."""
-        if not self.undecided:
+        if not self._doubt:
             with suppress(ChangedError):
                 return self._look(query, *args, **named)
         # Perhaps the row was just being written: it is believed once that is committed. Nobody writes in our turn.
@@ -430,7 +428,7 @@ class Store:
                 (busy, *_) = cursor.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
                 cursor.execute(f"PRAGMA busy_timeout={1000 * PATIENCE}")
             if busy:
-                self._emptying = threading.Timer(_RETRY_SECONDS, self._empty_log)
+                self._emptying = threading.Timer(0.2, self._empty_log)  # seconds
                 self._emptying.daemon = True
                 self._emptying.start()
 
@@ -438,11 +436,9 @@ class Store:
 
     def _came(self, batch: int) -> bool:
         """Say whether a transaction whose commit failed is in the database after all."""
-        self.undecided = True
-        try:
+        with suppress(Exception):  # it stays in doubt then, and is decided before anything else is done or shown
             return self._decide().get(batch, False)
-        except Exception:  # noqa: BLE001  it stays in doubt, and is decided before anything else is done or shown
-            return False
+        return False
 
     def _decide(self) -> dict[int, bool]:
         """Decide by the rows that are there what the register does not know to be committed; return what came."""
@@ -454,7 +450,7 @@ class Store:
                 for batch, rows in doubtful.items():
                     came[batch] = all(self._is_there(connection, key, mac) for key, mac in rows.items())
             self.register.decide(came)
-        self._doubt = self.undecided = False
+        self._doubt = False
         return came
 
     def _is_there(self, connection: sa.Connection, key: Key, mac: bytes) -> bool:

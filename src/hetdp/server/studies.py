@@ -31,7 +31,7 @@ import sqlalchemy as sa
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from hetdp.core.domain import Interval, epsilon_of
-from hetdp.core.levels import joined_names
+from hetdp.core.levels import Floats, joined_names
 from hetdp.core.plan import Plan
 from hetdp.errors import InputError
 from hetdp.files import jsonable
@@ -44,9 +44,7 @@ from . import access, tables
 from .access import RefusedError
 from .store import Transaction, new_version
 
-MOST_TIERS = 12
 MOST_WAVES = 24
-MOST_INVITATIONS = 10_000
 # A free choice ends here; more protects nobody and `public` says so more honestly.
 LARGEST_CHOICE = 20.0
 
@@ -95,7 +93,7 @@ class NewStudy(Strict):
     question: Annotated[str, Field(min_length=1, max_length=300, pattern=_PLAIN)]
     unit: Annotated[str, Field(max_length=30, pattern=_PLAIN)] = ""
     bounds: Annotated[list[Annotated[float, Field(ge=-1e15, le=1e15)]], Field(min_length=2, max_length=2)]
-    tiers: Annotated[list[Tier], Field(max_length=MOST_TIERS)] = []
+    tiers: Annotated[list[Tier], Field(max_length=12)] = []
     free: FreeChoice | None = None
     opens: Annotated[int, Field(ge=0, le=_LATEST)]
     waves: Annotated[list[Wave], Field(min_length=1, max_length=MOST_WAVES)]
@@ -126,8 +124,7 @@ class Study(BaseModel):
     id: str
     question: str
     unit: str
-    lo: float
-    hi: float
+    bounds: tuple[float, float]
     tiers: tuple[Tier, ...]
     free: FreeChoice | None
     opens: int
@@ -140,12 +137,13 @@ class Study(BaseModel):
     @classmethod
     def of(cls, row: Mapping[str, Any]) -> Study:
         """Return the study of a row."""
-        return cls.model_validate({**row, **json.loads(row["choices"]), "waves": json.loads(row["waves"])})
+        choices, waves = json.loads(row["choices"]), json.loads(row["waves"])
+        return cls.model_validate({**row, **choices, "bounds": (row["lo"], row["hi"]), "waves": waves})
 
     @property
     def interval(self) -> Interval:
         """The smallest and the largest answer."""
-        return Interval(self.lo, self.hi)
+        return Interval(*self.bounds)
 
     @property
     def current(self) -> Wave:
@@ -163,13 +161,11 @@ class Study(BaseModel):
 
     def level(self, tier: str | None, epsilon: float | None) -> float:
         """Return the ε of a choice, or raise: a tier's, or a free one rounded down to three digits."""
-        if self.free is not None and epsilon is not None and tier is None:
-            if self.free.least <= epsilon <= self.free.most:
-                return rounded_down(epsilon)
-        elif self.free is None and epsilon is None:
-            for known in self.tiers:
-                if known.name == tier:
-                    return known.level
+        free, named = self.free, {known.name: known.level for known in self.tiers}
+        if free is None and epsilon is None and tier in named:
+            return named[tier]
+        if free is not None and tier is None and epsilon is not None and free.least <= epsilon <= free.most:
+            return rounded_down(epsilon)
         raise RefusedError(422, "choice", "This study has no such privacy choice.")
 
     def choice(self, level: float) -> dict[str, Any]:
@@ -189,8 +185,7 @@ class Study(BaseModel):
     def to_dict(self) -> dict[str, Any]:
         """Return everything public about the study, as JSON has it."""
         return {
-            **self.model_dump(mode="json", exclude={"lo", "hi", "status"}),
-            "bounds": [self.lo, self.hi],
+            **self.model_dump(mode="json", exclude={"status"}),
             "closes": self.current.closes,
             "wave": min(self.wave, len(self.waves) - 1),
             "phase": self.phase(),
@@ -218,18 +213,14 @@ def most(epsilon: float, share: float, used: int = 0) -> int:
 
 def table(p: Plan, names: Mapping[float, str]) -> list[dict[str, Any]]:
     """Return who is in a plan, in at most twelve rows: a level, or a band of neighbouring ones."""
-    return [
-        {
-            "name": names.get(band.epsilon[0], f"ε = {text.epsilon(band.epsilon[0])}")
-            if band.epsilon[0] == band.epsilon[1]
-            else f"ε = {text.epsilon(band.epsilon[0])} to {text.epsilon(band.epsilon[1])}",
-            "epsilon": jsonable(band.epsilon[1]),
-            "people": band.people,
-            "spent": jsonable(band.spent[1]),
-            "share": band.share,
-        }
-        for band in p.facts.bands
-    ]
+    rows = []
+    for band in p.facts.bands:
+        low, high = band.epsilon
+        first = f"ε = {text.epsilon(low)}"
+        name = names.get(low, first) if low == high else f"{first} to {text.epsilon(high)}"
+        cells = {"name": name, "epsilon": high, "people": band.people, "spent": band.spent[1], "share": band.share}
+        rows.append(jsonable(cells))
+    return rows
 
 
 def new_id() -> str:
@@ -346,8 +337,7 @@ def seen(transaction: Transaction, token: str, *, changed: bool) -> tuple[Study,
     """
     person, _, study_id = _who(transaction, token)
     if changed:
-        about = {"joined": True, "choice": None, "may_send": False, "changed": True}
-        return shown(transaction, study_id), about
+        return shown(transaction, study_id), {"joined": True, "choice": None, "may_send": False, "changed": True}
     study = get(transaction, study_id)
     row = transaction.believed("person", transaction.row("person", person))
     joined = row["epsilon"] is not None
@@ -367,8 +357,7 @@ def send(transaction: Transaction, vault: access.Vault, token: str, new: NewAnsw
     if answered and not study.changeable:
         raise RefusedError(409, "final", "In this study an answer cannot be changed; it can be withdrawn.")
     level = study.level(new.tier, new.epsilon)
-    (sealed,) = _sealed(np.array([new.value]), [level], study, vault, [person])
-    now = {**row, "epsilon": level, "answer": sealed, "version": new_version()}
+    now = {**row, **_sealed(np.array([new.value]), {person: level}, study, vault)[0]}
     again = None
     if not answered:
         again = access.new_token()
@@ -417,15 +406,14 @@ def _being_read(transaction: Transaction, study: str) -> bool:
     return found.status in {"publishing", "published"} or transaction.register.opened(study, found.wave)
 
 
-def _sealed(
-    values: np.ndarray[Any, Any], levels: list[float], study: Study, vault: access.Vault, people: list[str]
-) -> list[bytes]:
-    """Return values as sealed codes; that of a person who is never used is not kept at all."""
+def _sealed(values: Floats, people: Mapping[str, float], study: Study, vault: access.Vault) -> list[dict[str, Any]]:
+    """Return rows of {person: ε}, with their values as sealed codes; that of somebody never used is not kept at all."""
     codes = study.interval.codes(values, np.empty(values.size)).astype(np.int64).tolist()
-    return [
-        vault.seal(code if level > 0 else 0, person, study.id, level)
-        for code, level, person in zip(codes, levels, people, strict=True)
-    ]
+    rows = []
+    for code, (person, level) in zip(codes, people.items(), strict=True):
+        answer = vault.seal(code if level > 0 else 0, person, study.id, level)
+        rows.append({"id": person, "study": study.id, "epsilon": level, "answer": answer, "version": new_version()})
+    return rows
 
 
 # ---------------------------------------------------------------------------------------------------------
@@ -448,13 +436,9 @@ def read_rows(body: bytes, study: Study, vault: access.Vault) -> list[dict[str, 
             raise RefusedError(422, "rows", str(error).replace(str(path), "the file")) from None
     found: list[dict[str, Any]] = []
     for batch in batches:
-        levels = [study.level(None, level) if study.free else level for level in batch.epsilon.tolist()]
-        people = [new_id() for _ in levels]
-        sealed = _sealed(np.asarray(batch.values), levels, study, vault, people)
-        found.extend(
-            {"id": person, "study": study.id, "epsilon": level, "answer": answer, "version": new_version()}
-            for person, level, answer in zip(people, levels, sealed, strict=True)
-        )
+        levels = batch.epsilon.tolist()
+        people = {new_id(): study.level(None, level) if study.free else level for level in levels}
+        found += _sealed(np.asarray(batch.values), people, study, vault)
     return found
 
 

@@ -105,9 +105,8 @@ CREATE TABLE IF NOT EXISTS waves (
 ) WITHOUT ROWID
 """
 
-# The kinds of rows for which the register vouches, and the cells of each, the id first.
+# The kinds of rows for which the register vouches; the id is the first cell of each.
 VOUCHED = {"study": studies, "person": people, "import": imports}
-CELLS = {kind: table.c.keys() for kind, table in VOUCHED.items()}
 
 
 def connect(url: str, **pool: int) -> sa.Engine:
@@ -179,9 +178,8 @@ def _upgraded(transaction: Transaction) -> bool:
     if found == "2":
         for table in (studies, people):
             transaction.connection.exec_driver_sql(f"ALTER TABLE {table.name} ADD COLUMN version TEXT")
-            change = sa.update(table).where(table.c.id == sa.bindparam("row")).values(version=sa.bindparam("fresh"))
             for row in transaction.execute(sa.select(table.c.id)).scalars().all():
-                transaction.execute(change, {"row": row, "fresh": secrets.token_hex(16)})
+                transaction.execute(sa.update(table).where(table.c.id == row).values(version=secrets.token_hex(16)))
     if found != VERSION:  # sessions had a table of their own; those that were open end
         transaction.connection.exec_driver_sql("DROP TABLE IF EXISTS server_sessions")
     transaction.set_fact("version", VERSION)
