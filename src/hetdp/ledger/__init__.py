@@ -132,7 +132,7 @@ class Ledger:
         person: Any = None,
         budget: Any = None,
         tiers: Mapping[str, Any] | None = None,
-        form: Form | None = None,
+        form: Form = Form(),  # noqa: B008  it is frozen
     ) -> Enrolled:
         """Enrol people with a lifetime budget, or change the budget of people who are enrolled.
 
@@ -149,7 +149,7 @@ class Ledger:
         form
             How a delimited file is written.
         """
-        budgets, names = _budgets_of(source, person, budget, {} if tiers is None else tiers, form or Form())
+        budgets, names = _budgets_of(source, person, budget, {} if tiers is None else tiers, form)
         enrolled = self._store.change(lambda connection, state: charge.enroll(connection, state, budgets, names))
         self._store.flush_head()
         return enrolled
@@ -168,7 +168,7 @@ class Ledger:
         people: Iterable[str] | Mapping[str, Any] | str = "enrolled",
         method: str = "adpm",
         variance: float | None = None,
-        form: Form | None = None,
+        form: Form = Form(),  # noqa: B008  it is frozen
     ) -> LedgerRelease:
         """Return a private mean and charge everybody exactly what it spends of their privacy.
 
@@ -375,11 +375,11 @@ def _table(source: Any, person: Any, budget: Any, tiers: Mapping[str, Any], form
 # --- The rows of a source: before the charge who they are about, after it their values
 
 
-def _source_of(source: Any, value: str | None, person: Any, form: Form | None = None) -> Source:
+def _source_of(source: Any, value: str | None, person: Any, form: Form) -> Source:
     """Return a source with values and the ids of whom they are about; nothing is read."""
     if person is None:
         raise InputError("a ledger needs to know who a row is about; name the column of ids: person=…")
-    found = Source.of(source, value=value, epsilon=1.0, person=person, rows="average", form=form or Form())
+    found = Source.of(source, value=value, epsilon=1.0, person=person, rows="average", form=form)
     if found.ids is not None:
         sizes = [len(some) if hasattr(some, "__len__") else None for some in (source, found.ids)]
         if None in sizes or sizes[0] != sizes[1]:
