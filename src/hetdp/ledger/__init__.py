@@ -375,7 +375,7 @@ def _table(source: Any, person: Any, budget: Any, tiers: Mapping[str, Any], form
 # --- The rows of a source: before the charge who they are about, after it their values
 
 
-def _source_of(source: Any, value: str | None, person: Any, form: Form) -> Source:
+def _source_of(source: Any, value: str | None, person: Any, form: Form = Form()) -> Source:  # noqa: B008  it is frozen
     """Return a source with values and the ids of whom they are about; nothing is read."""
     if person is None:
         raise InputError("a ledger needs to know who a row is about; name the column of ids: person=…")
