@@ -79,8 +79,8 @@ def negative_sum() -> None:
     """A sum below zero is taken for one above."""
     old = Tally._of_fields.__func__
 
-    def new(cls: type[Tally], fields: Any) -> Tally:
-        tally: Tally = old(cls, {**fields, "total": [[abs(total)] for (total,) in fields["total"]]})
+    def new(cls: type[Tally], fields: Any, path: Any) -> Tally:
+        tally: Tally = old(cls, {**fields, "total": [[abs(total)] for (total,) in fields["total"]]}, path)
         if len(tally.levels) == len(fields["total"]):
             tally.table = replace(tally.table, total=np.minimum(tally.table.total, fields["total"]))
         return tally

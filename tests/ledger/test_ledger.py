@@ -607,6 +607,19 @@ class WatchedArray(Watched):
         return np.array(list(self))
 
 
+def test_a_database_without_a_query_or_a_column_is_refused_before_anybody_is_charged(tmp_path):
+    """A release could never be finished otherwise, and budgets would be lost."""
+    with closing(sqlite3.connect(tmp_path / "people.db")) as made:
+        made.executescript("create table people (id text, x real); insert into people values ('p1', 0.5)")
+    with Ledger.create(tmp_path / "budgets.db") as ledger:
+        ledger.enroll({"p1": 1})
+        with pytest.raises(InputError, match="a database needs a query"):
+            ledger.mean(
+                f"sqlite:///{tmp_path}/people.db", value="x", person="id", bounds=(0, 1), spend=0.5, release_id="may"
+            )
+        assert ledger.balance("p1").left == 1
+
+
 def test_values_are_read_only_after_the_charge_is_committed(ledger, where):
     values = WatchedArray(VALUES, where)
     mean(ledger, values=values)

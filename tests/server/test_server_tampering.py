@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import shutil
 import stat
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -717,6 +718,45 @@ def test_row_100_a_session_that_the_first_answer_ended_does_not_come_back(server
             assert curator.delete("/api/answer").status_code == 401
             assert curator.get("/api/answer").status_code == 401
         assert person.delete("/api/answer").status_code == 200
+
+
+def test_row_100_every_first_answer_ends_the_sessions_of_older_links(server_settings):
+    """Somebody saw a link to come back; the person withdraws and answers again, which replaces the link."""
+    with served(server_settings) as site:
+        (token,) = site.invite(site.study(tiers=TIERS), 1)
+        person = site.enter(token)
+        said = person.put("/api/answer", json={"value": SECRET, "tier": "open"})
+        other = site.enter(said.json()["come_back"].partition("#")[2])
+        assert other.get("/api/answer").status_code == 200, "a control"
+        assert person.delete("/api/answer").status_code == 200
+        assert person.put("/api/answer", json={"value": SECRET, "tier": "open"}).json()["first"]
+        assert other.put("/api/answer", json={"value": 0.0, "tier": "open"}).status_code == 401
+        assert person.get("/api/answer").status_code == 200
+
+
+def test_row_100_signing_out_while_an_answer_is_sent_ends_its_session_too(tmp_path, monkeypatch):
+    """The two take turns: who signs out waits for the answer, and its session is over afterwards."""
+    with served(settings_for(tmp_path)) as site:
+        (token,) = site.invite(site.study(tiers=TIERS), 1)
+        person = site.enter(token)
+        twin = site.client()
+        twin.cookies.update(dict(person.cookies))
+        twin.headers["X-CSRF-Token"] = person.headers["X-CSRF-Token"]
+        said, real = [], Register.end_sessions
+
+        def meanwhile(register, who, but=None):
+            if but is not None:  # the answer is being sent
+                leaving = threading.Thread(target=lambda: said.append(twin.delete("/api/session/participant")))
+                leaving.start()
+                leaving.join(1)
+                said.append(leaving)
+            return real(register, who, but)
+
+        monkeypatch.setattr(Register, "end_sessions", meanwhile)
+        assert person.put("/api/answer", json={"value": SECRET, "tier": "open"}).status_code == 200
+        said[0].join()
+        assert said[1].status_code == 200
+        assert person.get("/api/answer").status_code == 401
 
 
 def test_row_100_the_server_vouches_for_no_row_that_it_has_not_compared(server_settings):

@@ -287,6 +287,27 @@ def test_text_that_is_not_utf_8_is_the_midpoint_and_does_not_raise(lite):
         lite.column("select naive(x) from people")
 
 
+def test_a_converter_of_the_callers_connection_sees_no_private_cell(tmp_path):
+    """A driver may convert cells by their type or their column's name; one that raises would tell of a value."""
+
+    def converter(_cell):
+        raise ValueError("it saw a cell")
+
+    sqlite3.register_converter("secret", converter)
+    path = tmp_path / "people.db"
+    with closing(sqlite3.connect(path)) as made:
+        made.executescript("create table people (x secret, eps real); insert into people values (0.25, 1), ('abc', 1)")
+    flags = sqlite3.PARSE_DECLTYPES | sqlite3.PARSE_COLNAMES
+    with closing(sqlite3.connect(path, detect_types=flags)) as connection:
+        with pytest.raises(ValueError, match="it saw a cell"):
+            connection.execute("select x from people").fetchall()  # a control
+        source = Source.of(connection, value="x", epsilon="eps", query="people")
+        assert source.tables(UNIT)[""].total.tolist() == [[GRID // 4 + GRID // 2]]
+        renamed = Source.of(connection, value="x", epsilon="eps", query='select x as "x [secret]", eps from people')
+        with pytest.raises(InputError, match="column that does not exist"):  # the driver shortens the name to x
+            renamed.tables(UNIT)
+
+
 def test_a_sqlite_file_in_utf_16_gives_the_same_codes(tmp_path):
     with closing(sqlite3.connect(tmp_path / "wide.db")) as wide_file:
         wide_file.execute("pragma encoding = 'UTF-16le'")

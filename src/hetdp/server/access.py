@@ -342,7 +342,7 @@ def session_token(request: Request, kind: str) -> str:
 def open_session(register: Register, kind: str, person: str) -> str:
     """Return the token of a new session: whose it is, until when, its epoch, its own number, and a MAC of all this.
 
-    It goes on as long as the register has its epoch, or its own number, as the epoch of this person.
+    It goes on while its epoch is that of the person in the register, or while it is the one session that was kept.
     """
     said = f"{int(time.time()) + SECONDS[kind]}.{register.epoch(person)}.{secrets.randbits(62)}.{person}"
     return f"{_proof(register, kind, said)}.{said}"
@@ -358,15 +358,18 @@ def session(register: Register, kind: str, token: str) -> tuple[str, int] | None
     if not same(_proof(register, kind, said), proof):
         return None
     expires, epoch, number, person = said.split(".", 3)
-    goes_on = register.epoch(person) in {int(epoch), int(number)} and time.time() < int(expires)
-    return (person, int(number)) if goes_on else None
+    current = int(epoch) == register.epoch(person) or int(number) == register.kept(person)
+    return (person, int(number)) if current and time.time() < int(expires) else None
 
 
-def close_session(register: Register, kind: str, token: str) -> None:
-    """End all sessions of whose session this is, so that none can be used again."""
-    found = session(register, kind, token)
+def close_session(transaction: Transaction, kind: str, token: str) -> None:
+    """End all sessions of whose session this is, so that none can be used again.
+
+    It takes its turn with those who write: an answer that is just being sent would otherwise keep its session alive.
+    """
+    found = session(transaction.register, kind, token)
     if found is not None:
-        register.end_sessions(found[0])
+        transaction.register.end_sessions(found[0])
 
 
 # ---------------------------------------------------------------------------------------------------------

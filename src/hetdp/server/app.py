@@ -244,7 +244,7 @@ def sign_out(request: Request, kind: str) -> Response:
     """Forget a session: `curator` or `participant`."""
     if kind not in COOKIES:
         raise RefusedError(404)
-    access.close_session(_store(request).register, COOKIES[kind], access.session_token(request, COOKIES[kind]))
+    _store(request).write(access.close_session, COOKIES[kind], access.session_token(request, COOKIES[kind]))
     return _with_cookie(request, COOKIES[kind], None)
 
 

@@ -160,10 +160,16 @@ class Register:
         query = "SELECT epoch FROM epochs WHERE person IN (?, '') ORDER BY person DESC"
         return int(self._rows(query, person)[0].epoch)
 
+    def kept(self, person: str) -> int | None:
+        """Return the number of the one session that went on when this epoch of the person began, if one did."""
+        found = self._rows("SELECT epoch FROM epochs WHERE person = ?", f"{person} kept")
+        return found[0].epoch if found else None
+
     def end_sessions(self, person: str, but: int | None = None) -> None:
         """Begin a new epoch of a person: all their sessions end but the one of this number."""
         query = "INSERT INTO epochs VALUES (?, ?) ON CONFLICT (person) DO UPDATE SET epoch = excluded.epoch"
-        self._write(query, (person, secrets.randbits(62) if but is None else but))
+        kept = secrets.randbits(62) if but is None else but  # a number that is no session's keeps none
+        self._write(query, [(person, secrets.randbits(62)), (f"{person} kept", kept)])
 
     # --- Waves
 

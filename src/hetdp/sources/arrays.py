@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 _REFUSED = {"c": "complex numbers", "S": "bytes", "M": "dates", "m": "time spans", "V": "records"}
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Arrays:
     """Sequences of one length: the values, everybody's ε (or one for all), and who each value is about."""
 
@@ -148,5 +148,6 @@ def text_series(cells: Iterable[Any], name: str) -> pl.Series:
         if not text and not missing:
             kind = type(cell).__name__
             raise InputError(f"the column {name!r} must hold text or whole numbers (got {kind}); cast it to text first")
-        texts.append(str(cell) if text else None)
+        # half a surrogate pair, which no frame can hold, becomes a question mark
+        texts.append(str(cell).encode("utf-8", "replace").decode() if text else None)
     return pl.Series(texts, dtype=pl.String)

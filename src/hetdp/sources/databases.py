@@ -68,7 +68,7 @@ _FAILED = "the database could not run the query; try it in the database's own sh
 _NUMBERED = re.compile(r":\d+$")  # SQLite numbers the columns of one name
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Database:
     """A database and what to read from it.
 
@@ -126,11 +126,18 @@ class Sqlite(Database):
     [(array([25., 50.]), array([0.1, 0.1]))]
     """
 
+    def check(self, request: Request) -> None:
+        """Raise if the query cannot be run or lacks a column; no row is read."""
+        with self._opened(_sqlite, request):
+            pass
+
     def batches(self, request: Request, *, owner: bool = False) -> Iterator[Batch]:
         """Yield the rows of the query. All are read before the first is yielded, so that no transaction stays open."""
         batches: list[Batch] = []
         with self._opened(_sqlite, request) as (cursor, select, _):
-            columns, first = ", ".join(map(sql.quoted, request.columns)) or "1", 0
+            # As expressions: of a column the driver may know a converter, and that may raise for somebody's value. With
+            # `q.`, because SQLite takes a quoted name that it does not know for a text.
+            columns, first = ", ".join(f"+q.{sql.quoted(name)}" for name in request.columns) or "1", 0
             told(lambda: cursor.execute(f"select {columns} from (\n{select}\n) as q"))
             while rows := told(partial(cursor.fetchmany, _ROWS)):
                 cells = dict(zip(request.columns, zip(*rows, strict=True), strict=bool(request.columns)))
