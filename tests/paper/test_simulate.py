@@ -304,6 +304,7 @@ def test_every_run_is_simulated_once_and_every_block_has_a_stream_of_its_own(mon
     assert len(set(streams)) == len(streams) == -(-runs // 10)
 
 
+@pytest.mark.slow
 def test_more_people_than_fit_in_a_block_are_all_counted(monkeypatch):
     monkeypatch.setattr(_simulate, "BLOCK", 7)
     found = simulate({0.5: 20, 2.0: 11}, method=METHODS, distribution=("beta", 2, 3), runs=4000, rng=28, bounds=UNIT)

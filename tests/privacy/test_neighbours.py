@@ -211,6 +211,7 @@ def test_among_billions_of_people_no_integer_overflows_and_nobody_pays_more(boun
     assert faults({0: 1, 0.1: 2, 1: 2, 1e-5: 1, INF: 1}, bounds, recorder, doublings=40) == set()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("bounds", [(0, 1), (-0.1, 0.2)], ids=str)
 def test_levels_that_are_rounded_down_still_keep_everybodys_own_epsilon(bounds, recorder, monkeypatch):
     monkeypatch.setattr("hetdp.core.levels.LIMIT", 8)
@@ -231,6 +232,7 @@ def test_arrays_keep_the_same_promise_as_lists(dtype, recorder):
     assert faults(MIXES["the usual"], (-0.1, 0.2), recorder, read=read, extremes=extremes) == set()
 
 
+@pytest.mark.slow
 def test_cells_of_a_file_keep_the_same_promise_and_cannot_reach_their_neighbours(tmp_path, recorder):
     def extremes(lo, hi):
         odd = ['""""', '"""1"', '"1,2"', '",,,"', '"0.1,inf"', '1"2', "a\x00b", '""', "", "é", "=1+1"]

@@ -499,6 +499,7 @@ def test_a_share_with_many_digits_and_a_tier_of_zero_are_published(site):
     assert site.publish(study).status_code == 200
 
 
+@pytest.mark.slow
 def test_the_server_closes_after_the_publication_that_is_under_way(tmp_path, monkeypatch):
     from hetdp.server import publish
 

@@ -431,6 +431,7 @@ def test_too_many_texts_are_refused_with_the_remedy(pg):
     assert "cast" in complaint(lambda: ask(pg))
 
 
+@pytest.mark.slow
 def test_many_texts_of_sqlite_are_read_here_one_by_one(lite):
     """Texts cannot be rounded in the database. They are levels like any other: written in two ways they are one."""
     cells = [*(str(i) for i in range(1, LIMIT + 1)), *(f"{i}.0" for i in range(1, 5 * LIMIT))]

@@ -180,6 +180,7 @@ def test_python_numpy_and_the_kernels_give_the_same_integers(crowd, limit, chunk
         assert grouped(epsilon, values, interval, compiled=False, cuts=cuts) == want
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("compiled", [True, False])
 def test_a_table_may_be_asked_for_at_any_time(compiled):
     """What threads have added is put together for a table; who was put together once is not counted again."""
@@ -304,6 +305,7 @@ def test_control_the_comparison_notices_a_planted_bug(kernel, levels, bug):
 # Several codes a person
 
 
+@pytest.mark.slow
 @settings(max_examples=50, deadline=None)
 @given(
     seed=st.integers(0, 2**32),
@@ -448,6 +450,7 @@ def loaded(n):
 """
 
 
+@pytest.mark.slow
 def test_numba_is_loaded_for_large_arrays_only():
     code = "print(loaded(10**6), 'numba' in sys.modules); _groupby.LOADED_FROM = 10**6; print(loaded(10**6))"
     assert printed(PROLOGUE + code) == ["False", "False", "True"]
