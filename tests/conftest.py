@@ -26,6 +26,7 @@ KINDS = {
     "test_server_tampering": "slow",
     "test_examples": "slow",
     "test_statistics": "slow",
+    "test_optimal": "slow",
 }
 settings.register_profile("quick", max_examples=15)
 # Typer puts all commands together anew for each call; thousands of calls in one process need it once.

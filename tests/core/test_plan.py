@@ -311,6 +311,7 @@ def is_frontier(counts, method, tolerance, cap):
 FRONTIERS = (PAPER, MIXED, {0.3: 1000}, {INF: 40}, {0.02: 500, 5.0: 500, 9.0: 20}, {1e-3: 3, 0.5: 200, 1e9: 2})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("tolerance", [0.01, 0.3])
 @pytest.mark.parametrize(
     ("method", "counts"), [(name, counts) for name in METHODS for counts in FRONTIERS if takes(name, counts)], ids=str

@@ -349,6 +349,7 @@ SCALE_BUGS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("bug", DATA_BUGS)
 def test_a_planted_bug_in_the_handling_of_values_is_found(bug, recorder, monkeypatch):
     target, planted, expected = DATA_BUGS[bug]
@@ -356,6 +357,7 @@ def test_a_planted_bug_in_the_handling_of_values_is_found(bug, recorder, monkeyp
     assert faults(MIXES["the usual"], (-1, 1), recorder, methods=["adpm"]) >= expected
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["adpm", "uniform"])
 @pytest.mark.parametrize("bug", SCALE_BUGS)
 def test_a_planted_bug_in_the_noise_scale_is_found_and_refused_by_the_exact_check(bug, method, recorder, monkeypatch):

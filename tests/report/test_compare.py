@@ -64,6 +64,7 @@ def test_the_command_prints_plots_and_speaks_json(monkeypatch, capsys, tmp_path)
     assert json.loads(run("--json")[1])["methods"][0]["method"] == "minimax"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("levels", [{1: 9}, {0: 9}, {0: 9, math.inf: 8}])
 def test_a_picture_is_drawn_whoever_spends_something(levels, tmp_path):
     """Also if nobody does: there is then nothing on a logarithmic axis."""

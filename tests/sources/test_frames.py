@@ -420,6 +420,7 @@ def test_a_negative_epsilon_among_many_levels_is_quoted_as_it_is(engine):
         read(engine(pa.table({"x": epsilon, "e": epsilon})))
 
 
+@pytest.mark.slow
 def test_two_epsilons_of_one_person_that_round_to_one_are_seen():
     """With many levels each ε is rounded; whether a person's agree is decided before."""
     epsilon = many(70_000)
