@@ -1,4 +1,4 @@
-"""What a statistic is. A new one is one file here; plans and releases know it by these five things.
+"""What a statistic is. A new one is one file here; plans and releases know it by what stands below.
 
 Every release is a sum of integers, Σ W·code(x), plus noise shaped like what one person can move. A statistic says what
 a person hands over, how far that can move the noisy sums, and how they are read. It holds public facts alone.
