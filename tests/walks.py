@@ -1,11 +1,10 @@
 """The four main walks through the package, and which of its modules each one passes through.
 
-python tests/walks.py array            print the modules of one walk, one a line
-python tests/walks.py array --all      also those that only a report enters
+python tests/walks.py array      print the modules of one walk, one a line
 
 A newcomer who follows a walk with a finger reads these modules. A module counts if one of its functions is entered;
-what runs because a module is imported does not. `report/` is left aside: it only words what was found. So is what a
-report alone asks of others, such as a certificate; `--all` counts that too.
+what runs because a module is imported does not, and neither does `report/`, which only words what was found. What a
+report asks of others counts.
 """
 
 from __future__ import annotations
@@ -31,9 +30,8 @@ def is_import(frame):
 class Walk:
     """Notes the files of a package whose functions are entered in a block, in any thread."""
 
-    def __init__(self, package: Path, *, aside: bool = True):
+    def __init__(self, package: Path):
         self.package, self.files, self.counting = str(package.resolve()) + "/", set(), False
-        self.aside = aside  # whether to leave out what a report asks of others
         sys.setprofile(self._look)
         threading.setprofile(self._look)  # before any thread is started: others cannot be watched
 
@@ -44,14 +42,11 @@ class Walk:
             return
         if not code.co_filename.startswith(self.package) or code.co_filename in self.files:
             return
-        caller = frame
-        while caller is not None and not is_import(caller) and not self._aside(caller):
+        caller = frame.f_back
+        while caller is not None and not is_import(caller):
             caller = caller.f_back
         if caller is None:
             self.files.add(code.co_filename)
-
-    def _aside(self, frame):
-        return self.aside and frame.f_code.co_filename.startswith(f"{self.package}report/")
 
     @contextmanager
     def counted(self) -> Iterator[None]:
@@ -136,7 +131,7 @@ def main() -> None:
     """Take one walk and print its modules."""
     import hetdp
 
-    walk = Walk(Path(hetdp.__file__).parent, aside="--all" not in sys.argv)
+    walk = Walk(Path(hetdp.__file__).parent)
     with tempfile.TemporaryDirectory() as folder:
         WALKS[sys.argv[1]](walk, Path(folder))
     sys.setprofile(None)
