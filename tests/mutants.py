@@ -380,17 +380,21 @@ MUTANTS = [
            "            return event"),
     Mutant("a second interrupt keeps the ledger's lock", "ledger/store.py",
            LEDGER + "test_a_second_interrupt_does_not_leave_the_lock_behind",
-           "            with self.engine.connect() as connection, "
-           "connection.execution_options(writes=writes).begin():\n"
-           '                for statement in _BEGIN[writes] if connection.dialect.name == "postgresql" else ():\n'
+           "            with self.engine.begin() as connection:\n"
+           "                for statement in _BEGIN[connection.dialect.name, writes]:\n"
            "                    run(connection, statement)\n"
            "                return work(connection)\n",
            "            connection = self.engine.connect()\n"
-           "            begun = connection.execution_options(writes=writes).begin()\n"
+           "            begun = connection.begin()\n"
+           "            run(connection, *_BEGIN[connection.dialect.name, writes])\n"
            "            done = work(connection)\n"
            "            begun.commit()\n"
            "            connection.close()\n"
            "            return done\n"),
+    Mutant("a charge takes the lock late", "ledger/store.py",
+           LEDGER + "test_whoever_changes_a_ledger_has_its_lock_before_reading_and_whoever_reads_does_not",
+           '("BEGIN IMMEDIATE",)',
+           '("BEGIN",)'),
     Mutant("a failing insert tells the ids", "ledger/store.py",
            LEDGER + "test_a_connection_lost_while_people_are_written_is_said_in_words",
            "            cause = _cause(error.orig)\n",

@@ -1,9 +1,7 @@
-"""Files that are written whole or not at all, databases in a file that sync every commit, and what JSON cannot say."""
+"""Files that are written whole or not at all, and databases in a file that sync every commit."""
 
 from __future__ import annotations
 
-import json
-import math
 import os
 import tempfile
 from pathlib import Path
@@ -13,7 +11,7 @@ from urllib.parse import quote
 from hetdp.errors import InputError
 
 if TYPE_CHECKING:
-    from sqlalchemy import Connection, Engine
+    from sqlalchemy import Engine
 
 
 def write_whole(path: str | os.PathLike[str], text: str, *, public: bool = False) -> None:
@@ -41,9 +39,10 @@ def write_whole(path: str | os.PathLike[str], text: str, *, public: bool = False
 def sqlite_engine(path: str | os.PathLike[str], *, patience: float, pragmas: tuple[str, ...] = ()) -> Engine:
     """Return an engine of SQLAlchemy for an SQLite file that exists: one that vanished must not come back empty.
 
-    A commit is on disk when it returns: with `synchronous = NORMAL` a power cut could forget it. Transactions begin
-    where SQLAlchemy begins them; with the option `writes` one takes the lock at once, or waits for it so many seconds,
-    and what it decides from cannot change before it commits. No message quotes a parameter.
+    A commit is on disk when it returns: with `synchronous = NORMAL` a power cut could forget it. Python's driver begins
+    a transaction before the first change only, so one that must see one moment says BEGIN first, and one that writes
+    BEGIN IMMEDIATE: it takes the lock at once, or waits for it `patience` seconds, and what it decides from cannot
+    change before it commits. No message quotes a parameter.
     """
     import sqlalchemy as sa
 
@@ -53,33 +52,9 @@ def sqlite_engine(path: str | os.PathLike[str], *, patience: float, pragmas: tup
 
     @sa.event.listens_for(engine, "connect")
     def careful(connection: Any, _record: Any) -> None:
-        connection.isolation_level = None  # Python's driver would begin transactions by itself
         for pragma in ("journal_mode = WAL", "synchronous = FULL", "fullfsync = ON", *pragmas):
             connection.execute(f"PRAGMA {pragma}")
         if connection.execute("PRAGMA journal_mode").fetchone() != ("wal",):
             raise InputError(f"{path} cannot be used: its file system does not allow a write-ahead log")
 
-    @sa.event.listens_for(engine, "begin")
-    def begin(connection: Connection) -> None:
-        writes = connection.get_execution_options().get("writes")
-        connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
-
     return engine
-
-
-def jsonable(fact: Any) -> Any:
-    """Return plain data with "inf" for infinity, which JSON does not have.
-
-    >>> jsonable({"epsilon": [0.1, math.inf]})
-    {'epsilon': [0.1, 'inf']}
-    """
-    if isinstance(fact, dict):
-        return {key: jsonable(value) for key, value in fact.items()}
-    if isinstance(fact, (list, tuple)):
-        return [jsonable(value) for value in fact]
-    return "inf" if isinstance(fact, float) and math.isinf(fact) else fact
-
-
-def to_json(fact: Any) -> str:
-    """Return plain data as JSON for people to read."""
-    return json.dumps(jsonable(fact), indent=2, ensure_ascii=False, allow_nan=False)

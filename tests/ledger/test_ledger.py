@@ -979,6 +979,20 @@ def test_a_second_interrupt_does_not_leave_the_lock_behind(file, monkeypatch):
         assert mean(ledger).plan.n == 201
 
 
+def test_whoever_changes_a_ledger_has_its_lock_before_reading_and_whoever_reads_does_not(file):
+    def free(_):
+        with closing(sqlite3.connect(file, timeout=0, isolation_level=None)) as other:
+            try:
+                other.execute("BEGIN IMMEDIATE")
+            except sqlite3.OperationalError:
+                return False
+            return True
+
+    with made(file) as ledger:
+        assert not ledger._store.transact(free, writes=True)
+        assert ledger._store.transact(free)
+
+
 def test_an_sqlite_that_allows_999_numbers_in_a_statement_is_enough(file):
     with made(file, {person: 1 + i / 1000 for i, person in enumerate(PEOPLE)}) as ledger:
         with ledger._store.engine.connect() as connection:

@@ -12,6 +12,7 @@ import stat
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import replace
 from fractions import Fraction
 from functools import partial
@@ -580,6 +581,25 @@ def test_sqlite_syncs_every_commit_and_overwrites_what_is_deleted(tmp_path):
 
 
 _PRAGMAS = {"journal_mode": "wal", "synchronous": 2, "secure_delete": 1, "foreign_keys": 1}
+
+
+def test_a_job_that_writes_has_the_lock_of_sqlite_from_its_start_and_sees_one_moment(tmp_path):
+    settings = settings_for(tmp_path)
+    database = store.Store(settings, store.Register(settings.register_file, settings.vault().register_key))
+
+    def changed(transaction):
+        before = transaction.execute(sa.text("PRAGMA user_version")).scalar()
+        with closing(sqlite3.connect(settings.sqlite_file, timeout=0)) as other:
+            try:
+                other.execute("PRAGMA user_version = 7")
+            except sqlite3.OperationalError:
+                return "locked"
+        return transaction.execute(sa.text("PRAGMA user_version")).scalar() != before
+
+    assert database.write(changed) == "locked"
+    assert database.read(changed) is False
+    assert database.read(lambda transaction: transaction.execute(sa.text("PRAGMA user_version")).scalar()) == 7
+    database.close()
 
 
 def test_a_refused_request_spoils_no_other(tmp_path):

@@ -9,6 +9,7 @@ import re
 import socket
 import sqlite3
 import struct
+import sys
 import time
 from itertools import chain
 
@@ -550,8 +551,9 @@ def test_a_log_that_cannot_be_emptied_now_is_emptied_later_and_answers_are_taken
         real = engine.raw_connection
 
         def full():
-            tried.append(True)
-            if len(tried) < 4:
+            emptying = sys._getframe(1).f_code.co_name == "_empty_log"
+            tried.extend([True] * emptying)
+            if emptying and len(tried) < 4:
                 raise sqlite3.OperationalError("database or disk is full")
             return real()
 

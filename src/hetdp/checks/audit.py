@@ -24,12 +24,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hetdp.core.domain import Interval
+from hetdp.core.domain import Interval, jsonable
 from hetdp.core.levels import Levels
 from hetdp.core.plan import Plan, plan
 from hetdp.errors import InputError
 from hetdp.estimators import METHODS
-from hetdp.files import jsonable
 from hetdp.privacy.release import release, release_records
 from hetdp.privacy.sampling import SamplingPlan
 from hetdp.report.text import Grid, Parts, epsilon, shorten, spent_epsilon, text

@@ -12,8 +12,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from hetdp.core.domain import jsonable, to_json
 from hetdp.errors import InputError
-from hetdp.files import jsonable, to_json, write_whole
+from hetdp.files import write_whole
 from hetdp.report.text import WIDTH, Parts, page, text, to_html
 
 PATIENCE = 2.0

@@ -12,6 +12,7 @@ different readers, so they mean nothing here.
 from __future__ import annotations
 
 import decimal
+import json
 import math
 import numbers
 import re
@@ -176,6 +177,24 @@ def _epsilon_number(cell: Any, where: str) -> float:
     if value == math.inf and cell != math.inf:
         raise InputError(f"epsilon is too large for a number{where}; write inf if the value is public")
     return value
+
+
+def jsonable(fact: Any) -> Any:
+    """Return plain data with "inf" for infinity, which JSON does not have.
+
+    >>> jsonable({"epsilon": [0.1, math.inf]})
+    {'epsilon': [0.1, 'inf']}
+    """
+    if isinstance(fact, dict):
+        return {key: jsonable(value) for key, value in fact.items()}
+    if isinstance(fact, (list, tuple)):
+        return [jsonable(value) for value in fact]
+    return "inf" if isinstance(fact, float) and math.isinf(fact) else fact
+
+
+def to_json(fact: Any) -> str:
+    """Return plain data as JSON for people to read."""
+    return json.dumps(jsonable(fact), indent=2, ensure_ascii=False, allow_nan=False)
 
 
 def normal(text: str) -> str:

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from hetdp.core.domain import to_json
 from hetdp.errors import InputError
 from hetdp.estimators import METHODS, Shape
-from hetdp.files import to_json
 from hetdp.privacy.exact import LARGEST_SCALE, SMALLEST_SCALE, NoiseTerm, check, lattice, scale_for
 from hetdp.statistics import Statistic
 from hetdp.statistics.mean import LAPLACE, Mean

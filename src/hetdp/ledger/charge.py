@@ -38,11 +38,10 @@ from typing import Any, Protocol
 import numpy as np
 from sqlalchemy import Connection
 
-from hetdp.core.domain import Interval
+from hetdp.core.domain import Interval, jsonable
 from hetdp.core.levels import Levels, round_down
 from hetdp.core.plan import Plan, plan
 from hetdp.errors import ChargedError, HetdpError, InputError, LedgerError, OtherRequestError, PrivacyError
-from hetdp.files import jsonable
 from hetdp.privacy.release import Release, release
 from hetdp.tally.tally import Tally
 

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 from sqlalchemy import Connection
 
+from hetdp.core.domain import jsonable
 from hetdp.errors import InputError, LedgerError
-from hetdp.files import jsonable
 
 from . import books
 from .books import UNLIMITED, Cohort, Rule, State, in_epsilon, refused

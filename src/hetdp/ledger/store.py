@@ -68,10 +68,12 @@ _CAUSES = {
 """What is wrong, by the codes of SQLite and PostgreSQL, or how they begin."""
 
 _BEGIN = {
-    False: ("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY",),
-    True: ("SET LOCAL synchronous_commit TO on", f"SET LOCAL lock_timeout TO '{PATIENCE}s'"),
+    ("sqlite", False): ("BEGIN",),
+    ("sqlite", True): ("BEGIN IMMEDIATE",),
+    ("postgresql", False): ("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY",),
+    ("postgresql", True): ("SET LOCAL synchronous_commit TO on", f"SET LOCAL lock_timeout TO '{PATIENCE}s'"),
 }
-"""How a transaction of PostgreSQL begins: one that reads, and one that writes."""
+"""How a transaction begins, by database and whether it writes."""
 
 
 class Store:
@@ -152,8 +154,8 @@ class Store:
         One that only reads sees one moment of the ledger.
         """
         try:
-            with self.engine.connect() as connection, connection.execution_options(writes=writes).begin():
-                for statement in _BEGIN[writes] if connection.dialect.name == "postgresql" else ():
+            with self.engine.begin() as connection:
+                for statement in _BEGIN[connection.dialect.name, writes]:
                     run(connection, statement)
                 return work(connection)
         except sa.exc.DBAPIError as error:

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hetdp.files import to_json, write_whole
+from hetdp.core.domain import to_json
+from hetdp.files import write_whole
 from hetdp.report.plots import COLOURS, DASHED, MARKERS, figure, plain, require, save
 from hetdp.report.text import Grid, page, to_html
 

@@ -8,12 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hetdp.core.domain import Interval
+from hetdp.core.domain import Interval, jsonable
 from hetdp.core.levels import Levels
 from hetdp.core.plan import Plan, plan
 from hetdp.errors import InputError
 from hetdp.estimators import METHODS
-from hetdp.files import jsonable
 from hetdp.theory.certificate import Certificate, certificate
 
 from .text import Grid, Parts, assumed_lines, epsilon, number, text

@@ -7,9 +7,8 @@ from dataclasses import asdict, dataclass
 from fractions import Fraction
 from typing import Any
 
-from hetdp.core.domain import epsilon_of
+from hetdp.core.domain import epsilon_of, jsonable
 from hetdp.errors import InputError
-from hetdp.files import jsonable
 
 from .text import odds
 

@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hetdp.core.domain import GRID
+from hetdp.core.domain import GRID, jsonable
 from hetdp.core.plan import Plan, Row, plan
 from hetdp.estimators import METHODS
-from hetdp.files import jsonable
 from hetdp.privacy.sampling import SamplingPlan
 from hetdp.theory.certificate import certificate
 from hetdp.version import __version__

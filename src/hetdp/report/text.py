@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from hetdp.core.domain import to_json
 from hetdp.estimators import METHODS
-from hetdp.files import to_json
 
 from .facts import Band
 

@@ -15,11 +15,10 @@ from typing import Annotated, Any
 import numpy as np
 from pydantic import Field
 
-from hetdp.core.domain import epsilon_of
+from hetdp.core.domain import epsilon_of, jsonable
 from hetdp.core.levels import Levels
 from hetdp.core.plan import Plan, Row, plan
 from hetdp.estimators import METHODS
-from hetdp.files import jsonable
 from hetdp.report import compare, text
 from hetdp.report.explain import explain
 

@@ -21,7 +21,7 @@ from hetdp.errors import InputError
 from . import access, studies, tables
 from .app import create_app
 from .settings import Settings
-from .store import Register, Transaction
+from .store import Register, Transaction, begin
 
 
 def serve(settings: Settings, host: str, port: int, *, proxy: bool = False, demo: bool = False) -> None:
@@ -91,7 +91,8 @@ def replaced_key(settings: Settings) -> str:
         if not sa.inspect(engine).has_table(tables.facts.name):
             raise InputError("there is no server's database here; start the server first")
         # Not by a store of its own: it would decide about changes that a running server is just making.
-        with engine.execution_options(writes=True).begin() as connection:
+        with engine.begin() as connection:
+            begin(connection, writes=True)
             return access.new_key(Transaction(connection, register))
     finally:
         register.close()

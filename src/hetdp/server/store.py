@@ -44,7 +44,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, closing, contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, TypeVar
@@ -241,7 +241,8 @@ class Register:
     def connected(self, *, writes: bool) -> Iterator[sa.Connection]:
         """Give the open file; what is changed in it is one transaction, which is on disk at the end."""
         try:
-            with self._file.execution_options(writes=writes).begin() as file:
+            with self._file.begin() as file:
+                begin(file, writes=writes)
                 yield file
         except (sa.exc.SQLAlchemyError, sqlite3.Error):
             why = "The register of this server cannot be read or written now; try again."
@@ -250,6 +251,12 @@ class Register:
 
 # ---------------------------------------------------------------------------------------------------------
 # Transactions
+
+
+def begin(connection: sa.Connection, *, writes: bool) -> None:
+    """Begin a transaction of SQLite that sees one moment; one that writes has the lock from its start."""
+    if connection.dialect.name == "sqlite":
+        connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
 
 
 @dataclass
@@ -341,7 +348,7 @@ class Store:
 
     def __init__(self, settings: Settings, register: Register) -> None:
         self.engine, self.register = connect(settings.database), register
-        self._writer: sa.Engine = self.engine.execution_options(writes=True)
+        self._writer = self.engine
         if self.engine.dialect.name == "postgresql":  # one session; whenever it is a new one, it takes the lock first
             self._writer = connect(settings.database, pool_size=1, max_overflow=0)
             sa.event.listen(self._writer, "connect", _take_lock)
@@ -388,6 +395,7 @@ class Store:
 
     def _look(self, query: Callable[Concatenate[Transaction, P], T], *args: P.args, **named: P.kwargs) -> T:
         with self.engine.connect() as connection:
+            begin(connection, writes=False)
             return query(Transaction(connection, self.register), *args, **named)
 
     def write(self, job: Callable[Concatenate[Transaction, P], T], *args: P.args, **named: P.kwargs) -> T:
@@ -414,9 +422,12 @@ class Store:
                 self._empty_log()
             return result
 
-    def _writing(self) -> AbstractContextManager[sa.Connection]:
+    @contextmanager
+    def _writing(self) -> Iterator[sa.Connection]:
         """Give the connection that writes, in a transaction that commits at the end."""
-        return self._writer.begin()
+        with self._writer.begin() as connection:
+            begin(connection, writes=True)
+            yield connection
 
     def _empty_log(self) -> None:
         """Move the write-ahead log of SQLite into the file and empty it: pages in it hold answers that are gone.

@@ -30,11 +30,10 @@ import numpy as np
 import sqlalchemy as sa
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from hetdp.core.domain import Interval, epsilon_of
+from hetdp.core.domain import Interval, epsilon_of, jsonable
 from hetdp.core.levels import Floats, joined_names
 from hetdp.core.plan import Plan
 from hetdp.errors import InputError
-from hetdp.files import jsonable
 from hetdp.ledger import UNLIMITED, Rule, budget_units
 from hetdp.ledger import level as ledger_level
 from hetdp.report import text

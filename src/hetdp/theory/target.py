@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 
 from hetdp.core.accuracy import least, objective
+from hetdp.core.domain import jsonable
 from hetdp.core.levels import MOST_PEOPLE, Levels
 from hetdp.core.plan import Plan, plan
 from hetdp.errors import InputError
 from hetdp.estimators import METHODS
-from hetdp.files import jsonable
 
 MOST_TIERS = 12  # no policy sets more levels one by one
 
