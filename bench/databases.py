@@ -20,6 +20,7 @@ from hetdp.core.domain import Interval
 from hetdp.sources import Source
 from hetdp.sources.databases import Database
 from hetdp.sources.request import Request
+from hetdp.statistics.mean import Mean
 
 BOUNDS = Interval(0, 250_000)
 SUMS = "select sum(x), sum(eps) from people"
@@ -85,7 +86,7 @@ def _asks(connection: Any, statement: str) -> Callable[[], Any]:
 
 
 def _tally(connection: Any) -> Callable[[], Any]:
-    return lambda: Source(Database.of(connection, "people"), Request("x", "eps")).tables(BOUNDS)
+    return lambda: Source(Database.of(connection, "people"), Request("x", "eps")).tables(Mean(BOUNDS))
 
 
 CASES = (tally_postgres, tally_sqlite)

@@ -12,9 +12,9 @@ import numpy as np
 from measure import Timer, clock, race
 from table import Bar, Row
 
-from hetdp import Interval
 from hetdp.ledger import Ledger, Request, Rule
 from hetdp.ledger.charge import _charged
+from hetdp.statistics.mean import Mean
 
 PEOPLE = 10**6
 COHORTS = 10**3
@@ -77,7 +77,7 @@ def _charges(ledger: Ledger) -> Callable[[], object]:
     numbers = itertools.count()
 
     def charge() -> object:
-        request = Request(f"r{next(numbers)}", Rule.given(share=1e-4), Interval(0, 1))
+        request = Request(f"r{next(numbers)}", Rule.given(share=1e-4), Mean((0, 1)))
         return ledger._store.change(lambda connection, state: _charged(connection, state, request))
 
     return charge

@@ -13,6 +13,7 @@ import time
 from pathlib import Path
 
 import arrays
+import cells
 import databases
 import engines
 import files
@@ -25,7 +26,7 @@ from measure import machine
 import ledger
 import server
 
-MODULES = (spine, arrays, files, simulation, databases, engines, peers, server, ledger)
+MODULES = (spine, arrays, files, cells, simulation, databases, engines, peers, server, ledger)
 CASES = {case.__name__: case for module in MODULES for case in module.CASES}
 
 

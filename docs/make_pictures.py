@@ -1,4 +1,4 @@
-"""Make the pictures of `idea.md` and of the README, and say in numbers what they show.
+"""Make the pictures of `idea.md`, of `statistics/` and of the README, and say in numbers what they show.
 
 Run `python docs/make_pictures.py` to write `docs/images/` again. Every number in a caption is computed here.
 """
@@ -7,12 +7,15 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import polars as pl
 
 import hetdp
+from hetdp.core.geometry import Choice, Line
 from hetdp.report import plots as _plots
+from hetdp.statistics.quantile import rank_radius
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -176,9 +179,72 @@ def captions() -> dict[str, str]:
     }
 
 
+PEOPLE = Path(__file__).parents[1] / "examples" / "people.csv"
+REGIONS = ("north", "south", "east", "west")
+STEPS = (0, 20_000, 40_000, 60_000, 80_000, 100_000, 150_000, 250_000)
+KINDS: dict[str, Any] = {
+    "mean": hetdp.ask.mean(bounds=BOUNDS, value="income"),
+    "proportion": hetdp.ask.proportion(equals="north", value="region"),
+    "histogram": hetdp.ask.histogram(edges=STEPS, value="income"),
+    "quantile": hetdp.ask.quantile(q=[0.1, 0.25, 0.5, 0.75, 0.9], bounds=BOUNDS, value="income"),
+    "variance": hetdp.ask.variance(bounds=BOUNDS, value="income"),
+    "mean_answered": hetdp.ask.mean_answered(bounds=BOUNDS, value="income"),
+    "mean_by_group": hetdp.ask.mean_by_group(bounds=BOUNDS, categories=REGIONS, value="income", private_group="region"),
+}
+"""A question of each kind about the sample file, as the pages of `statistics/` ask it."""
+
+COSTS: dict[str, Any] = {
+    "mean": KINDS["mean"],
+    "proportion": KINDS["proportion"],
+    "histogram": KINDS["histogram"],
+    "median": hetdp.ask.median(bounds=BOUNDS),
+    "median with `within`": hetdp.ask.median(bounds=BOUNDS, within=0.95),
+    "variance": KINDS["variance"],
+    "several means (2)": hetdp.ask.means(bounds={"income": BOUNDS, "age": (0, 100)}),
+    "mean of those who answered": KINDS["mean_answered"],
+    "mean by a private group (4)": KINDS["mean_by_group"],
+}
+
+
+def costs() -> dict[str, str]:
+    """Return what each statistic would cost the sample file's people, as rows of a table of `statistics/index.md`."""
+    rows = {}
+    for name, asked in COSTS.items():
+        planned = hetdp.plan(MIX, statistic=asked)
+        quantile = isinstance(planned.statistic.geometry, Choice)
+        one = isinstance(planned.statistic.geometry, Line)
+        each = planned.worst_case_error / planned.span.width if one or quantile else planned.error_each
+        plain = planned.facts.alternatives
+        alone = one or asked.name in ("mean_answered", "mean_by_group")  # the others' intervals hold at once
+        together = 1 if alone else asked.geometry.numbers
+        if quantile:
+            radius = rank_radius(planned, 0.95)
+        else:
+            radius = planned.radius(0.95, together=together) / planned.span.width
+        rows[name] = (
+            f"| {name} | ±{100 * each:.2f} % | ±{100 * radius:.1f} % | {planned.table[-1].spent:.2f} "
+            f"| {plain['uniform']['times']:.1f} × | {plain['proportional']['times']:.1f} × |"
+        )
+    return rows
+
+
+def draw_answers(folder: Path) -> None:
+    """Draw an answer of each kind: one release of the sample file, whose people are invented."""
+    for name, asked in KINDS.items():
+        tally = hetdp.read(PEOPLE, epsilon="eps", statistic=asked)
+        found = hetdp.release(tally, hetdp.plan(tally.levels, statistic=asked))
+        found.plot(folder / f"statistic-{name}.png")
+    rng = np.random.default_rng(1)
+    week = pl.DataFrame({"work": rng.gamma(9, 4, 3000), "sleep": rng.normal(50, 7, 3000)})
+    week = week.with_columns(eps=pl.Series(rng.choice([0.05, 0.5, 2], 3000)))
+    hours = {"work": (0, 100), "sleep": (20, 90)}
+    hetdp.mean(week, value=list(hours), epsilon="eps", bounds=hours).plot(folder / "statistic-means.png")
+
+
 def main(folder: Path = IMAGES) -> None:
     """Write all pictures."""
     folder.mkdir(exist_ok=True)
+    draw_answers(folder)
     for name, draw in PICTURES.items():
         drawn, (axes,) = _plots.figure(width=6.2, height=3.4)
         draw(axes)
@@ -191,5 +257,5 @@ def main(folder: Path = IMAGES) -> None:
 
 if __name__ == "__main__":
     main()
-    for sentence in captions().values():
+    for sentence in (*captions().values(), *costs().values()):
         print(sentence)

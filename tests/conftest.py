@@ -13,7 +13,7 @@ from hetdp import cli as _cli
 from ledgers import durable_server, ledger, where  # noqa: F401  pytest finds fixtures here
 from postgres import libpq_url, postgres_server, postgres_url  # noqa: F401  and here
 from sparks import spark  # noqa: F401  and here
-from table_sources import made  # noqa: F401  and here
+from table_sources import made, made_of  # noqa: F401  and here
 
 KINDS = {
     "test_server_browser": "browser",

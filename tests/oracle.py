@@ -61,11 +61,11 @@ def code(value, bounds):
     return math.floor(nearest(nearest(share * GRID) + HALF))
 
 
-def rounded_down(epsilon):
+def rounded_down(epsilon, bits=12):
     """The largest number of 12 significant bits that is not above ε; below 2⁻¹⁰⁰⁰ it is 0."""
     if epsilon < 2.0**-1000 or epsilon == math.inf:
         return math.inf if epsilon > 1 else 0.0
-    step = Fraction(2) ** (math.frexp(epsilon)[1] - 12)
+    step = Fraction(2) ** (math.frexp(epsilon)[1] - bits)
     return float(Fraction(epsilon) // step * step)
 
 

@@ -6,6 +6,7 @@ import gzip
 import json
 import math
 import sqlite3
+from contextlib import closing
 
 import numpy as np
 import polars as pl
@@ -178,6 +179,177 @@ ENGINES = {"postgres": as_postgres, "spark": as_spark}
 SPARK = pytest.param("spark", marks=pytest.mark.xdist_group("spark"))
 SOURCES = [*QUICK, "postgres", SPARK]
 HOLD_TEXT = ["csv", "tsv", "gzip", "zstd", "ndjson", "several files", "sqlite"]
+
+
+# ---------------------------------------------------------------------------------------------------------
+# A table with columns of several kinds, made from a Polars frame
+
+
+def _line(cells, sign):
+    def cell(given):
+        if given is None:
+            return ""
+        text = str(given).lower() if isinstance(given, bool) else repr(given) if isinstance(given, float) else given
+        return '"' + text.replace('"', '""') + '"' if set(text) & {sign, '"'} else text
+
+    return sign.join(map(cell, cells)) + "\n"
+
+
+def _delimited(table, sign=","):
+    return _line(table.columns, sign) + "".join(_line(row, sign) for row in table.iter_rows())
+
+
+def _written(name, contents):
+    def make(table, folder):
+        path = folder / name
+        path.write_bytes(contents(table))
+        return path
+
+    return make
+
+
+def _zstd(table):
+    from backports import zstd
+
+    return zstd.compress(_delimited(table).encode())
+
+
+def _parts(table, folder):
+    names = [folder / f"part{i}.csv" for i in range(2)]
+    for name, part in zip(names, (table[: len(table) // 2], table[len(table) // 2 :]), strict=True):
+        name.write_text(_delimited(part), encoding="utf-8")
+    return names
+
+
+def _ndjson(table):
+    return "".join(json.dumps(row) + "\n" for row in table.iter_rows(named=True)).encode()
+
+
+def _pandas_nullable(table, _):
+    import pandas as pd
+
+    kinds = {pl.Float64: "Float64", pl.String: "string", pl.Boolean: "boolean"}
+    columns = {c: pd.array(table[c].to_list(), dtype=kinds[table[c].dtype]) for c in table.columns}
+    return pd.DataFrame(columns)
+
+
+def _pandas_objects(table, _):
+    import pandas as pd
+
+    return pd.DataFrame({c: np.array([*table[c].to_list(), None], dtype=object)[:-1] for c in table.columns})
+
+
+def _pandas_categorical(table, folder):
+    frame = _pandas_nullable(table, folder)
+    return frame.astype(dict.fromkeys((c for c in table.columns if table[c].dtype == pl.String), "category"))
+
+
+def _polars_categorical(table, _):
+    return table.with_columns(pl.col(pl.String).cast(pl.Categorical))
+
+
+def _duckdb(table, _):
+    import duckdb
+
+    connection = duckdb.connect(config={"threads": 1})
+    connection.register("given", table.to_arrow())
+    return connection.sql("select * from given")
+
+
+def _ibis(table, _):
+    import ibis
+
+    return ibis.memtable(table.to_arrow())
+
+
+def _dask(table, _, frame):
+    import dask.dataframe as dd
+
+    return dd.from_pandas(frame(table, _), npartitions=2)
+
+
+def _sqlite(table, folder):
+    names = ", ".join(f'"{name}"' for name in table.columns)
+    with closing(sqlite3.connect(folder / "kinds.db")) as connection:
+        connection.execute("drop table if exists people")
+        connection.execute(f"create table people ({names})")
+        cells = ", ".join("?" * table.width)
+        connection.executemany(f"insert into people values ({cells})", table.rows())  # noqa: S608  question marks
+        connection.commit()
+    return f"sqlite:///{folder / 'kinds.db'}"
+
+
+def _postgres(table, _, url):
+    import psycopg
+
+    kinds = {pl.Float64: "float8", pl.String: "text", pl.Boolean: "bool"}
+    names = ", ".join(f'"{name}" {kinds[kind]}' for name, kind in table.schema.items())
+    with psycopg.connect(url) as connection, connection.cursor() as cursor:
+        cursor.execute("drop table if exists people")
+        cursor.execute(f"create table people ({names})")
+        with cursor.copy("copy people from stdin") as copy:
+            for row in table.iter_rows():
+                copy.write_row(row)
+    return url
+
+
+def _spark(table, _, session):
+    kinds = {pl.Float64: "double", pl.String: "string", pl.Boolean: "boolean"}
+    schema = ", ".join(f"`{name}` {kinds[kind]}" for name, kind in table.schema.items())
+    return session.createDataFrame(table.rows(), schema).repartition(2)
+
+
+def _saved(name, save):
+    def make(table, folder):
+        save(table, folder / name)
+        return folder / name
+
+    return make
+
+
+KINDS = {
+    "csv": _written("kinds.csv", lambda table: _delimited(table).encode()),
+    "tsv": _written("kinds.tsv", lambda table: _delimited(table, "\t").encode()),
+    "gzip": _written("kinds.csv.gz", lambda table: gzip.compress(_delimited(table).encode())),
+    "zstd": _written("kinds.csv.zst", _zstd),
+    "several files": _parts,
+    "ndjson": _written("kinds.ndjson", _ndjson),
+    "parquet": _saved("kinds.parquet", lambda table, path: table.write_parquet(path, row_group_size=50)),
+    "ipc": _saved("kinds.arrow", lambda table, path: table.write_ipc(path)),
+    "pandas": lambda table, _: table.to_pandas(),
+    "pandas nullable": _pandas_nullable,
+    "pandas objects": _pandas_objects,
+    "pandas categorical": _pandas_categorical,
+    "polars": lambda table, _: table,
+    "polars lazy": lambda table, _: table.lazy(),
+    "polars categorical": _polars_categorical,
+    "pyarrow": lambda table, _: table.to_arrow(),
+    "duckdb": _duckdb,
+    "ibis": _ibis,
+    "dask": lambda table, _: _dask(
+        table, _, lambda t, _: t.to_pandas().astype({"b": "boolean"} if "b" in t.columns else {})
+    ),
+    "dask nullable": lambda table, _: _dask(table, _, _pandas_nullable),
+    "dask categorical": lambda table, _: _dask(table, _, _pandas_categorical),
+    "sqlite": _sqlite,
+}
+"""From a Polars frame with columns of doubles, texts and booleans to the same table elsewhere."""
+WITH_KINDS = [*KINDS, "postgres", SPARK]
+USUAL = [name for name in WITH_KINDS if name not in ("dask nullable", "dask categorical")]
+"""Without those that need seconds for a query and differ from another one by their types alone."""
+
+
+@pytest.fixture
+def made_of(request, tmp_path):
+    """A function from the name of a source and a Polars frame to that source."""
+
+    def make(name, table):
+        if name in KINDS:
+            return KINDS[name](table, tmp_path)
+        engine = request.getfixturevalue({"postgres": "libpq_url", "spark": "spark"}[name])
+        return {"postgres": _postgres, "spark": _spark}[name](table, tmp_path, engine)
+
+    return make
 
 
 @pytest.fixture

@@ -244,6 +244,42 @@ def test_a_text_in_a_value_cell_counts_by_the_rule_and_changes_nothing_else(worl
             assert seen(hetdp.read(path, value="x", epsilon="e", bounds=BOUNDS)) == expected(numbers, LEVELS), path
 
 
+EDGES = (0.0, 1.0, 4.0)
+CELLS = {
+    "edges": (("--edges", "0,1,4"), hetdp.ask.histogram(edges=EDGES)),
+    "texts": (("--categories", "3,yes"), hetdp.ask.histogram(categories=["3", "yes"])),
+}
+
+
+def place(cell, kind):
+    """The cell of a histogram in which a text is: the last one unless it is a number between edges, or the category."""
+    if kind == "texts":
+        return ["3", "yes"].index(cell) if cell in ("3", "yes") else 2
+    number = oracle.meaning(cell)
+    return 2 if number is None or not 0 <= number <= 4 else int(number >= 1)
+
+
+@rows([replace(case, id=f"{case.id}, in a histogram") for case in TEXTS])
+@pytest.mark.parametrize("kind", CELLS)
+def test_a_text_in_a_value_cell_is_in_its_cell_or_the_last_one_and_changes_nothing_else(world, case, kind):
+    flags, asked = CELLS[kind]
+    shown = set()
+    for cell in (*case.what, "3"):
+        cells = [cell, *OTHERS]
+        path = world.file(table(cells))
+        code_, out, err = world.run("histogram", path, *COLUMNS, *flags, "--json")
+        assert (code_, err) == (0, "")
+        released = json.loads(out)
+        assert [row["name"] for row in released["results"]] == list(asked.sorting.labels)
+        shown.add(json.dumps({key: fact for key, fact in released.items() if key != "results"}))
+        found = hetdp.read(path, value="x", epsilon="e", statistic=asked).table
+        for level, total in zip(found.epsilon.tolist(), found.total.tolist(), strict=True):
+            at = [place(x, kind) for x, e in zip(cells, LEVELS, strict=True) if float(e) == level > 0]
+            assert total == [at.count(i) * oracle.GRID for i in range(3)]
+        assert MARKER not in out + world.log.text
+    assert len(shown) == 1
+
+
 # ---------------------------------------------------------------------------------------------------------
 # Values in files: lines that are not plain, typed columns, whole tables
 
@@ -447,6 +483,7 @@ PLAIN = table(["1", *OTHERS])
 BODY = PLAIN.partition("\n")[2]
 MANY_LINES = b"x,e\n" + b"1,1\n" * 2**18
 ONE_LINE = b"id,x,e\n" + b"0" * 2**23
+HISTOGRAM = {"command": "histogram"}
 REFUSED = [
     Case("08 thousands sign unquoted", victim("1,000"), "line 2 of|4 fields and the header 3"),
     Case("08 thousands sign and point unquoted", victim("2,500.5"), "line 2 of|4 fields and the header 3"),
@@ -480,6 +517,14 @@ REFUSED = [
     Case("45 a span that overflows", PLAIN, "too far apart", bounds("-1e308", "1e308")),
     Case("46 no bounds", PLAIN, "--bounds", without("--bounds")),
     Case("47 bounds with a comma", PLAIN, "--bounds", bounds("0,5", "1")),
+    Case("44 equal edges", PLAIN, "rise", (*COLUMNS, "--edges", "1,1"), HISTOGRAM),
+    Case("44 swapped edges", PLAIN, "rise", (*COLUMNS, "--edges", "0,4,2"), HISTOGRAM),
+    Case("44 a category twice", PLAIN, "twice", (*COLUMNS, "--categories", "a,b,a"), HISTOGRAM),
+    Case("45 NaN among edges", PLAIN, "numbers", (*COLUMNS, "--edges", "0,nan"), HISTOGRAM),
+    Case("45 an infinite edge", PLAIN, "edges|numbers", (*COLUMNS, "--edges", "0,inf"), HISTOGRAM),
+    Case("46 no edges and no categories", PLAIN, "categories|edges", COLUMNS, HISTOGRAM),
+    Case("46 bins without bounds", PLAIN, "bins|bounds", (*COLUMNS, "--bins", "3"), HISTOGRAM),
+    Case("47 edges as text", PLAIN, "numbers", (*COLUMNS, "--edges", "0,five"), HISTOGRAM),
     *(Case(f"48 the grid is no option: {k}", PLAIN, "--grid", (*TABLE, "--grid", k)) for k in ("0", "-1", str(2**80))),
     Case("49 more people than 63 bits hold", None, "at most|people", ("--tier", f"a=1:{2**43}", "--bounds", "0", "1"),
          {"command": "plan"}),

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 import hetdp
 import oracle
 from hetdp.sources import Source, read_groups
+from hetdp.statistics.mean import Mean
 from oracle import GRID, seen
 from support import EXTREME_VALUES, examples
 from table_sources import HOLD_TEXT, SOURCES, SPARK, frame, query_of
@@ -79,8 +80,8 @@ def test_people_with_several_rows_and_groups_are_the_same_everywhere(name, made)
     cells = [x for x in NUMBERS if x is None or not math.isnan(x)]
     rows = [(f"p{i % 40}", f"g{i % 40 % 3}", x, EPSILONS[i % 40 % len(EPSILONS)]) for i, x in enumerate(cells * 5)]
     people = {"value": "x", "epsilon": "e", "person": "id", "rows": "average", "by": "g"}
-    expected = read_groups(Source.of(frame(rows), **people), hetdp.Interval(LO, HI))
-    found = read_groups(Source.of(made(name, rows), **people, **query_of(name)), hetdp.Interval(LO, HI))
+    expected = read_groups(Source.of(frame(rows), **people), Mean((LO, HI)))
+    found = read_groups(Source.of(made(name, rows), **people, **query_of(name)), Mean((LO, HI)))
     assert found == expected
     assert sum(tally.n for tally in found.values()) == 40
 

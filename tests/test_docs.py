@@ -15,25 +15,17 @@ ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 
-def blocks(page, language):
-    return re.findall(rf"^```{language}\n(.*?)^```", page.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
+def blocks(page):
+    """Pairs of a language and a block of a page, in their order."""
+    text = page.read_text(encoding="utf-8")
+    return re.findall(r"^```(python|console)\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_python_blocks_run(page, tmp_path, monkeypatch):
-    """The Python blocks of a page run one after the other, as a reader would type them."""
-    monkeypatch.chdir(tmp_path)
-    namespace = {}
-    for block in blocks(page, "python"):
-        exec(compile(block, page.name, "exec"), namespace)  # noqa: S102  our own documentation
-
-
-def commands(page):
+def commands(block):
     """Pairs of a command and the output shown below it."""
-    for block in blocks(page, "console"):
-        for part in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
-            command, _, shown = part.partition("\n")
-            yield command, shown
+    for part in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
+        command, _, shown = part.partition("\n")
+        yield command, shown
 
 
 SLOW = {"audit.md"}
@@ -41,22 +33,36 @@ SLOW = {"audit.md"}
 
 @pytest.mark.parametrize(
     "page",
-    [pytest.param(page, id=page.name, marks=pytest.mark.slow if page.name in SLOW else ()) for page in PAGES],
+    [
+        pytest.param(page, id=str(page.relative_to(ROOT)), marks=pytest.mark.slow if page.name in SLOW else ())
+        for page in PAGES
+    ],
 )
-def test_commands_run_and_print_what_is_shown(page, tmp_path, monkeypatch, hetdp_command):
+def test_a_page_runs_from_top_to_bottom_and_prints_what_it_shows(page, tmp_path, monkeypatch, hetdp_command, capsys):
+    """Python blocks and commands run one after the other, as a reader would type them in the folder of examples."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "examples").symlink_to(ROOT / "examples")
-    (tmp_path / "people.csv").symlink_to(ROOT / "examples" / "people.csv")
-    for command, shown in commands(page):
-        words = shlex.split(command)
-        if words[0] == "make":
-            targets = re.findall(r"^(\w[\w-]*):", (ROOT / "Makefile").read_text(), re.MULTILINE)
-            assert words[1] in targets, command
-            continue
-        assert words[0] == "hetdp", command
-        code, out, err = hetdp_command(*words[1:])
-        assert code == 0, err
-        assert matches(shown, out), f"{command} printed\n{out}"
+    for name in ("people.csv", "questions.toml"):
+        (tmp_path / name).symlink_to(ROOT / "examples" / name)
+    namespace = {}
+    for language, block in blocks(page):
+        if language == "python":
+            exec(compile(block, page.name, "exec"), namespace)  # noqa: S102  our own documentation
+            capsys.readouterr()
+        for command, shown in commands(block) if language == "console" else ():
+            runs(command, shown, hetdp_command)
+
+
+def runs(command, shown, hetdp_command):
+    words = shlex.split(command)
+    if words[0] == "make":
+        targets = re.findall(r"^(\w[\w-]*):", (ROOT / "Makefile").read_text(), re.MULTILINE)
+        assert words[1] in targets, command
+        return
+    assert words[0] == "hetdp", command
+    code, out, err = hetdp_command(*words[1:])
+    assert code == 0, err
+    assert matches(shown, out), f"{command} printed\n{out}"
 
 
 def matches(shown, printed):

@@ -14,6 +14,7 @@ import pytest
 ROOT = Path(__file__).parent.parent
 PICTURES = {
     "health_insurance": {"health_insurance.png"},
+    "several_statistics": {"several_statistics.png"},
     "tiers_for_a_product": {"tiers_compared.png", "tiers_frontier.png"},
     "paper_in_ten_minutes": {"paper_figure-1b.png", "paper_figure-2.png", "paper_example-2.png"},
 }
@@ -54,6 +55,26 @@ def test_visits_to_the_doctor(tmp_path):
     )
     assert sorted(errors) == list(errors)
     assert sorted(pulls) == list(pulls)
+
+
+def test_a_survey_about_marriage(tmp_path):
+    """ADPM errs less than one ε for all, the median is found, and nobody spends more than their ε on all questions."""
+    printed = run("several_statistics", tmp_path)
+    off = dict(re.findall(r"^ *(\w+, +\w+): off by ([\d.]+)", printed, re.MULTILINE))
+    for name in ("rate_marriage", "yrs_married", "age"):
+        uniform, adpm = (float(off[key]) for key in off if key.startswith(name))
+        assert adpm < 0.8 * uniform, name
+    (median,) = numbers(r"median of the years of marriage: ([\d.]+)", printed)
+    assert median == pytest.approx(6, abs=0.01)
+    ((low, high),) = numbers(r"guaranteed is its rank: between ([\d.]+) and ([\d.]+)", printed)
+    assert low < 0.5 < high
+    ((std, low, high),) = numbers(r"deviation of the ages: ([\d.]+), interval ([\d.]+) to ([\d.]+)", printed)
+    assert low < 6.85 < high
+    assert std == pytest.approx(6.85, abs=1.5)
+    together = re.findall(r"^(strict|standard|open)  .* ([\d.]+)$", printed, re.MULTILINE)
+    limits = {"strict": 0.05, "standard": 0.2, "open": 1}
+    assert together
+    assert all(float(spent) <= limits[tier] for tier, spent in together)
 
 
 def test_tiers_for_a_product(tmp_path):
@@ -101,6 +122,13 @@ def test_every_caption_of_the_five_pictures_is_what_the_library_computes():
 def test_control_a_caption_with_another_number_is_not_on_the_page():
     page = " ".join((ROOT / "docs" / "idea.md").read_text(encoding="utf-8").split())
     assert pictures().captions()["spent"].replace("0.87", "0.88") not in page
+
+
+def test_the_table_of_costs_is_what_the_plans_say():
+    page = (ROOT / "docs" / "statistics" / "index.md").read_text(encoding="utf-8").splitlines()
+    rows = list(pictures().costs().values())
+    assert [line for line in page if line in rows] == rows
+    assert rows[0].replace("1.11", "1.12") not in page
 
 
 def test_the_pictures_can_be_made_again_and_are_small(tmp_path):

@@ -17,8 +17,8 @@ from lines import SOURCE, counted
 from support import examples
 from walks import WALKS
 
-MOST_LINES = 9_500
-MOST_FILES = 95
+MOST_LINES = 12_000  # 9,500 for means alone; the statistics, their cells, their noise and their commands came to them
+MOST_FILES = 100
 LONGEST_FILE = 500
 MOST_MODULES = 20
 NOT_IMPORTED = {"ctypes", "llvmlite"}

@@ -17,7 +17,7 @@ import pytest
 
 import hetdp
 from hetdp.core.domain import GRID, Interval
-from hetdp.core.levels import BELOW, SPLIT, round_down
+from hetdp.core.levels import BITS, round_down, split
 from hetdp.privacy import noise as _noise
 from hetdp.privacy.sampling import KEEP_ONE
 
@@ -173,7 +173,7 @@ def test_a_code_is_within_half_a_step_of_its_value(bounds):
 
 
 def nearest(x):
-    return SPLIT * x - (SPLIT * x - x)
+    return split(BITS) * x - (split(BITS) * x - x)
 
 
 def test_splitting_is_right_where_the_proof_divides_into_cases():
@@ -184,7 +184,7 @@ def test_splitting_is_right_where_the_proof_divides_into_cases():
     near = nearest(x)
     assert (np.abs(near - x) <= 2.0**40).all()
     assert (near % 2.0**41 == 0).all()
-    key = np.where(near > x, near * BELOW, near)
+    key = np.where(near > x, near * (1 - 2.0**-BITS), near)
     assert np.array_equal(np.floor(key / 2.0**41), np.floor(x / 2.0**41))
     assert np.array_equal(round_down(key), round_down(x))
 

@@ -1,11 +1,12 @@
-"""Differentially private means when every person chooses their own privacy level ε.
+"""Differentially private statistics when every person chooses their own privacy level ε.
 
 >>> import hetdp
 >>> release = hetdp.mean([0.2, 0.9, 0.4] * 500, epsilon=[0.1, 0.5, float("inf")] * 500, bounds=(0, 1))
 >>> 0 <= release.estimate <= 1
 True
 
-The stages are `read` → `plan` → `release`; `mean` is all three. See the README for the command line.
+The stages are `read` → `plan` → `release`; `mean`, `histogram`, `median` and so on are all three. `ask` puts several
+questions under one budget. See the README for the command line.
 """
 
 from importlib import import_module
@@ -17,9 +18,17 @@ from .core.levels import Levels
 from .core.plan import Plan, plan
 from .errors import HetdpError, InputError, PrivacyError
 from .estimators import methods
-from .privacy.release import Groups, Release, release
-from .questions import mean
+from .privacy.release import release
+from .questions import VERBS as _VERBS
+from .questions import ask, mean, median
 from .sources import read
+from .statistics import Statistic
+from .statistics.answer import Answers, Groups
+from .statistics.answered import AnsweredMean, GroupMeans
+from .statistics.histogram import Histogram
+from .statistics.moments import Means, Moments
+from .statistics.quantile import Quantiles
+from .statistics.statistic import Answer, Release
 from .tally.tally import Tally
 from .version import __version__ as __version__
 
@@ -35,30 +44,41 @@ if TYPE_CHECKING:
     from .theory.target import Target, people_needed
 
 __all__ = [
+    "Answer",
+    "AnsweredMean",
+    "Answers",
     "Audit",
     "Certificate",
     "Check",
     "Comparison",
     "Explanation",
+    "GroupMeans",
     "Groups",
     "HetdpError",
+    "Histogram",
     "InputError",
     "Interval",
     "Ledger",
     "Levels",
+    "Means",
+    "Moments",
     "Optimum",
     "Plan",
     "PrivacyError",
+    "Quantiles",
     "Release",
     "Simulation",
+    "Statistic",
     "Tally",
     "Target",
+    "ask",
     "audit",
     "certificate",
     "check",
     "compare",
     "explain",
     "mean",
+    "median",
     "methods",
     "optimal",
     "paper",
@@ -68,6 +88,9 @@ __all__ = [
     "release",
     "simulate",
 ]
+
+__all__ += [*_VERBS]  # noqa: PLE0604  they are strings
+globals().update(_VERBS)  # the functions of the statistics, such as `histogram`: the registry has them
 
 _LATER = {
     "checks.audit": ("Audit", "audit"),

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 from scipy.stats import chisquare, kstest
 
-from hetdp.checks.doctor import ALPHA, DRAWS, SCALES, sampler_gate
+from hetdp.checks.doctor import ALPHA, DRAWS, SCALES, family_gate, sampler_gate
+from hetdp.privacy import noise
 
 
 def passes(draw):
@@ -105,3 +106,43 @@ def test_the_statistic_is_the_chi_square_of_a_table_made_by_hand(scale):
     assert fit.chi_square == pytest.approx(table.statistic, rel=1e-9)
     assert fit.p_value == pytest.approx(table.pvalue, rel=1e-6)
     assert fit.passed == (table.pvalue >= ALPHA)
+
+
+# ---------------------------------------------------------------------------------------------------------
+# Noise of several numbers, and choices
+
+
+def test_the_noise_of_several_numbers_and_the_choice_that_releases_use_pass():
+    fits = family_gate()
+    assert len({fit.law for fit in fits}) == 5
+    assert all(fit.passed for fit in fits)
+
+
+def hasty_mass(totals, scale):
+    """Zero-sum noise that is taken without its last coin."""
+    top, bottom = noise._ratio(2 * scale)
+    drawn = [noise._laplace(top, bottom) for _ in totals[1:]]
+    return [*drawn, -sum(drawn)]
+
+
+def hasty_box(totals, scale):
+    """A cube whose size is taken as it comes."""
+    top, bottom = noise._ratio(scale)
+    size = sum(noise._geometric(top, bottom) for _ in range(len(totals) + 1))
+    return [noise.secrets.randbelow(2 * size + 1) - size for _ in totals]
+
+
+WRONG_FAMILY = {
+    "zero-sum noise without its last coin": {"mass": hasty_mass},
+    "zero-sum noise of half the scale": {"mass": lambda totals, scale: noise.zero_sum(totals, scale / 2)},
+    "zero-sum noise whose first number is the largest": {"mass": lambda t, s: sorted(noise.zero_sum(t, s))[::-1]},
+    "a box without its coin": {"box": hasty_box},
+    "a box of independent noise": {"box": lambda totals, scale: [noise.noisy(t, scale) for t in totals]},
+    "a choice at half the scale": {"choice": lambda scores, scale: noise.chosen(scores, scale / 2)},
+    "the best cell always": {"choice": lambda scores, _: scores.index(max(scores))},
+}
+
+
+@pytest.mark.parametrize("wrong", WRONG_FAMILY.values(), ids=WRONG_FAMILY)
+def test_a_wrong_law_of_several_numbers_does_not_pass(wrong):
+    assert not all(fit.passed for fit in family_gate(**wrong))

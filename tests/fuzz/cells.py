@@ -23,6 +23,7 @@ from typing import Any
 import hetdp
 from hetdp.core.domain import GRID, Interval
 from hetdp.sources import Source, counted, read_groups
+from hetdp.statistics.mean import Mean
 
 from .oracle import FOLDER, said, sound, written
 
@@ -65,7 +66,7 @@ class Frame:
             ways["levels"] = lambda: counted(Source.of(path, value="x", epsilon="e", counts_only=True))
         if '"id"' in self.text or self.text.startswith("id"):
             ways["user"] = lambda: hetdp.read(path, bounds=(0, 1), person="id", rows="average", **ask)
-            ways["groups"] = lambda: read_groups(Source.of(path, value="x", epsilon="e", by="g"), UNIT)
+            ways["groups"] = lambda: read_groups(Source.of(path, value="x", epsilon="e", by="g"), Mean(UNIT))
         return ways
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import hetdp
 from hetdp.core.domain import Interval
 from hetdp.sources import Source, counted, read_groups
+from hetdp.statistics.mean import Mean
 
 from .oracle import said, sound, written
 
@@ -35,7 +36,7 @@ def _averaged(path: Path, plain: Any) -> None:
 
 def _grouped(path: Path, plain: Any) -> None:
     source = Source.of(path, value="x", epsilon="e", by="g")
-    groups = said(lambda: read_groups(source, UNIT))
+    groups = said(lambda: read_groups(source, Mean(UNIT)))
     if isinstance(groups, dict):
         for tally in groups.values():
             sound(tally)

@@ -58,6 +58,7 @@ from hetdp.ledger.books import (
     reals,
 )
 from hetdp.privacy.exact import NoiseTerm
+from hetdp.statistics.mean import Mean
 from ledgers import DROP_FUNCTIONS, PEOPLE, VALUES, Untouchable, drop_guards, execute, made, mean, restore_guards
 from support import examples, is_id
 
@@ -458,8 +459,8 @@ def test_the_tally_is_one_code_a_person_whatever_the_rows(tmp_path):
     }
     mean_code = {p: (2 * sum(c) + len(c)) // (2 * len(c)) for p, c in code.items()}
     expected = [sum(mean_code[p] for p, at in places.items() if at == place) for place in (0, 1)]
-    memory = _source_of([v for _, v in cells], None, [i for i, _ in cells])
-    file = _source_of(tmp_path / "rows.csv", "x", "id")
+    memory = _source_of([v for _, v in cells], Mean((0, 1)), [i for i, _ in cells])
+    file = _source_of(tmp_path / "rows.csv", Mean((0, 1), value="x"), "id")
     for source in (memory, file):
         assert _tally_of(source, places, plan).table.total[:, 0].tolist() == expected
 
@@ -1578,12 +1579,13 @@ def test_every_event_says_its_format_statistic_and_measure(ledger, where):
     assert [{name: body[name] for name in expected} for body in written] == [expected] * 4
 
 
-@pytest.mark.parametrize("field", [*books.FORMAT, "kind"])
+@pytest.mark.parametrize("field", [*books.FORMAT, "statistic", "kind"])
 def test_an_event_that_a_newer_hetdp_wrote_is_refused(ledger, where, monkeypatch, field):
     """What it charged cannot be guessed, so nothing is released, by a ledger that is open neither."""
     mean(ledger)
     with Ledger(where) as newer:
-        monkeypatch.setitem(books.FORMAT, field, "another")
+        monkeypatch.setitem(books.MEAN if field == "statistic" else books.FORMAT, field, "another")
+        monkeypatch.setitem(books.STATISTICS, "another", None)
         monkeypatch.setattr(books, "KINDS", (*books.KINDS, "another"))
         event = books.next_event(newer._store.state.head, "another" if field == "kind" else "enroll", {})
         newer._store.change(lambda connection, now: (store.write(connection, now, event), None))
@@ -1684,7 +1686,7 @@ def test_bounds_that_no_report_can_show_are_refused_before_the_charge(where):
         for bounds in ((0, 1e-200), (0, 1e155)):
             with pytest.raises(InputError, match="mean squared errors"):
                 ledger.mean(Untouchable(), person=PEOPLE, bounds=bounds, release_id="may", spend=0.1)
-            request = Request("may", Rule.given(spend=0.1), hetdp.Interval(*bounds))
+            request = Request("may", Rule.given(spend=0.1), Mean(bounds))
             with pytest.raises(InputError, match="mean squared errors"):  # whoever calls it
                 ledger.carry_out(request, lambda *_: pytest.fail("the values were read"))
         assert ledger.verify().charges == 0

@@ -431,13 +431,13 @@ def test_a_body_that_does_not_fit_its_checksum_is_refused(tmp_path):
     path = tmp_path / "t.json"
     read(SECRET, (0, 1)).save(path)
     outer = json.loads(path.read_text())
-    path.write_text(json.dumps({**outer, "body": outer["body"].replace('"version": 4', '"version": 5')}))
+    path.write_text(json.dumps({**outer, "body": outer["body"].replace('"version": 5', '"version": 6')}))
     assert "checksum" in refused(path)
 
 
 FOREIGN = [
     {"format": "hetdp-tally-1"}, {"format": "hetdp-tally-2"}, {"format": None}, {"grid": 2**21}, {"grid": None},
-    {"version": 3}, {"version": 5}, {"version": "4"}, {"statistic": "median"}, {"statistic": None},
+    {"version": 3}, {"version": 6}, {"version": "5"}, {"statistic": "median"}, {"statistic": None},
     {"measure": "zero-concentrated"}, {"width": 2}, {"weights": [1, 2]},
 ]  # fmt: skip
 
@@ -454,7 +454,8 @@ TAMPERED = [
     {"total": [0, 0]}, {"total": [[], []]}, {"total": [[0, 0], [0, 0]]}, {"total": ["0", "0"]},
     {"count": [-3, 1]}, {"count": [0, 1]}, {"count": [2**62, 2**62]}, {"count": [3, 1, 1]},
     {"epsilon": ["nan", "inf"]}, {"epsilon": ["-0x1p+0", "inf"]}, {"epsilon": ["x", "inf"]}, {"epsilon": [0.5, 1]},
-    {"bounds": [1, 0]}, {"bounds": [0, None]}, {"bounds": None}, {"names": {"x": "a"}}, {"names": None},
+    {"parameters": {"bounds": [1, 0]}}, {"parameters": {"bounds": [0, None]}}, {"parameters": None},
+    {"names": {"x": "a"}}, {"names": None},
     {"identities": []}, {"identities": None}, {"identities": "0" * 32},
 ]  # fmt: skip
 
@@ -465,7 +466,7 @@ def test_a_tally_that_no_people_can_give_is_refused(change, tmp_path):
     refused(tmp_path / "t.json")
 
 
-@pytest.mark.parametrize("key", ["bounds", "rounded", "epsilon", "count", "total", "names", "notes", "identities"])
+@pytest.mark.parametrize("key", ["parameters", "rounded", "epsilon", "count", "total", "names", "notes", "identities"])
 def test_a_tally_without_one_of_its_fields_is_refused(key, tmp_path):
     fields = saved_fields(tmp_path / "t.json")
     del fields[key]

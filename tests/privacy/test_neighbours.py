@@ -25,6 +25,7 @@ import hetdp
 from hetdp.core import plan as _plan
 from hetdp.privacy import release as _release
 from hetdp.privacy import sampling as _sampling
+from hetdp.statistics.mean import Mean
 from hetdp.tally.groupby import Grouping
 from oracle import GRID as Q
 from oracle import code
@@ -161,7 +162,7 @@ def neighbours(i, epsilons, bounds, choice, read, doublings, rounded):
     if doublings:
         others = read([cell for cell, _ in people[:i] + people[i + 1 :]], epsilons[:i] + epsilons[i + 1 :])
         for _ in range(doublings):
-            others += hetdp.Tally(others.table, others.interval)  # as many other people with the same values
+            others += hetdp.Tally(others.table, others.statistic)  # as many other people with the same values
     for person in choice:
         people[i] = person
         tally = others + read([person[0]], [epsilons[i]]) if doublings else read([cell for cell, _ in people], epsilons)
@@ -286,26 +287,26 @@ def codes_with_nan(self, values, out, mask=None, *, real=hetdp.Interval.codes):
 
 
 class NanRowsDropped(Grouping):
-    def add(self, epsilon, values):
-        kept = ~np.isnan(values)
-        super().add(epsilon[kept], values[kept])
+    def add(self, epsilon, columns, *_):
+        kept = ~np.isnan(columns[0])
+        super().add(epsilon[kept], [columns[0][kept]])
 
 
 class EverybodyTwice(Grouping):
-    def add(self, epsilon, values):
-        super().add(np.tile(epsilon, 2), np.tile(values, 2))
+    def add(self, epsilon, columns, *_):
+        super().add(np.tile(epsilon, 2), [np.tile(columns[0], 2)])
 
 
 class ZeroMeansDefault(Grouping):
-    def add(self, epsilon, values):
-        super().add(np.where(epsilon == 0, 1.0, epsilon), values)
+    def add(self, epsilon, columns, *_):
+        super().add(np.where(epsilon == 0, 1.0, epsilon), columns)
 
 
 class BoundsFromData(Grouping):
-    def add(self, epsilon, values):
-        finite = values[np.isfinite(values)]
-        self._interval = hetdp.Interval(min(finite.min(), -1e-3), finite.max())
-        super().add(epsilon, values)
+    def add(self, epsilon, columns, *_):
+        finite = columns[0][np.isfinite(columns[0])]
+        self._statistic = Mean(hetdp.Interval(min(finite.min(), -1e-3), finite.max()))
+        super().add(epsilon, columns)
 
 
 def level_off_by_one(tally, plan, part, *, real=_release.floored_sum):
@@ -316,7 +317,7 @@ def level_off_by_one(tally, plan, part, *, real=_release.floored_sum):
 def scale_with(change_units=lambda units: units, change_epsilon=lambda epsilon: epsilon, factor=1.0):
     """The noise scale as it would be for other weights or levels than the plan has."""
     real = _plan.scale_for
-    return lambda units, epsilon: factor * real(change_units(units), change_epsilon(epsilon))
+    return lambda units, epsilon, share=1.0: factor * real(change_units(units), change_epsilon(epsilon), share)
 
 
 def from_largest(epsilon):

@@ -29,6 +29,7 @@ from hetdp import cli as _cli
 from hetdp import questions as _mean
 from hetdp.ledger import Ledger
 from hetdp.privacy import release as _release
+from hetdp.statistics.statistic import Answer
 
 LO, HI = 0.0, 100.0
 EPSILONS = [0.0, 0.1, 0.1, 0.5, 2.0, math.inf] * 40
@@ -142,6 +143,85 @@ def budgets(cell, said):
         return released, repr(ledger.balances()), ledger.verify().charges
 
 
+# The family. The one cell is somebody's value, and where people are sorted by a text, their text.
+
+JOBS = ["nurse", "Nurse", "nurse ", "other", "teacher", "'; drop table people; --", "%s", "\\", "caf\u00e9", "\u200b"]
+LISTED = ["nurse", "teacher", "other", "1e999"]
+EDGES = [LO, 25, 50, HI]
+FAMILY = {
+    "histogram by edges": lambda source, **where: hetdp.histogram(source, edges=EDGES, **where),
+    "histogram of numbers": lambda source, **where: hetdp.histogram(source, categories=[0, 50, 100], **where),
+    "quantile": lambda source, **where: hetdp.quantile(source, [0.1, 0.5], bounds=(LO, HI), within=0.9, **where),
+    "mode": lambda source, **where: hetdp.mode(source, edges=EDGES, **where),
+    "variance": lambda source, **where: hetdp.variance(source, bounds=(LO, HI), **where),
+    "sum": lambda source, **where: hetdp.sum(source, bounds=(LO, HI), **where),
+    "proportion": lambda source, **where: hetdp.proportion(source, equals=50, **where),
+    "count": lambda source, **where: hetdp.count(source, equals=50, **where),
+    "mean of those who answered": lambda source, **where: hetdp.mean(
+        source, bounds=(LO, HI), missing="estimate", **where
+    ),
+}
+BY_TEXT = {
+    "histogram of texts": lambda source, **where: hetdp.histogram(source, value="job", categories=LISTED, **where),
+    "proportion of a text": lambda source, **where: hetdp.proportion(source, value="job", equals="nurse", **where),
+    "mean by a private group": lambda source, **where: hetdp.mean(
+        source, value="x", bounds=(LO, HI), private_group="job", categories=LISTED, **where
+    ),
+    "several questions": lambda source, **where: hetdp.ask(
+        source,
+        {
+            "x": hetdp.ask.mean(bounds=(LO, HI)),
+            "job": hetdp.ask.histogram(categories=LISTED),
+            "by job": hetdp.ask.mean_by_group(bounds=(LO, HI), categories=LISTED, private_group="job", value="x"),
+            "as a number": hetdp.ask.quantile(0.5, bounds=(LO, HI), value="x"),
+        },
+        **where,
+    ),
+}
+
+
+def working(cell):
+    """Rows (id, group, x, job, ε) in which one person's job is the cell."""
+    jobs = ["nurse", "teacher", None, "pilot", "", "other"] * 40
+    jobs[PERSON] = cell
+    return [(f"p{i}", f"g{i % 2}", x, job, e) for i, (x, job, e) in enumerate(zip(VALUES, jobs, EPSILONS, strict=True))]
+
+
+WORKING = {"id": pl.String, "group": pl.String, "x": pl.Float64, "job": pl.String, "eps": pl.Float64}
+
+
+def working_csv(cell):
+    lines = (",".join(map(quoted, row)) + "\n" for row in working(cell))
+    Path("people.csv").write_text("id,group,x,job,eps\n" + "".join(lines), encoding="utf-8")
+    return "people.csv"
+
+
+def working_json(cell):
+    rows = (dict(zip(WORKING, row, strict=True)) for row in working(cell))
+    Path("people.ndjson").write_text("".join(json.dumps({**row, "eps": str(row["eps"])}) + "\n" for row in rows))
+    return "people.ndjson"
+
+
+def working_frame(cell):
+    return pl.DataFrame(working(cell), schema=WORKING, orient="row")
+
+
+def working_duckdb(cell):
+    import duckdb
+
+    database = duckdb.connect(config={"threads": 1})
+    database.register("people", working_frame(cell).to_arrow())
+    return database.sql("select * from people")
+
+
+PLACES = {
+    "csv": working_csv,
+    "ndjson": working_json,
+    "polars": working_frame,
+    "pandas": lambda cell: working_frame(cell).to_pandas(),
+    "duckdb": working_duckdb,
+}
+
 PYTHON = {
     f.__name__: f
     for f in (arrays, lists, tally, sampling, csv, parquet, ndjson, polars, pandas, duckdb, sqlite, by_group, budgets)
@@ -159,7 +239,34 @@ COMMANDS = {
     "plan": ("plan", "people.csv", "--epsilon", "eps", "--value", "x", "--bounds", "0", "100"),
     "compare": ("compare", "people.csv", "--epsilon", "eps", "--value", "x", "--bounds", "0", "100"),
     "refused": ("mean", "people.csv", *OPTIONS, "--person", "group"),
+    "histogram": ("histogram", "people.csv", *OPTIONS[:4], "--edges", "0,25,50,100", "--json"),
+    "histogram of categories": ("histogram", "people.csv", *OPTIONS[:4], "--categories", "0,50,NA", "-o", "out.html"),
+    "histogram by group": (
+        "histogram",
+        "people.csv",
+        *OPTIONS,
+        "--bins",
+        "4",
+        "--by",
+        "group",
+        "--public-column",
+        "group",
+    ),
+    "quantile": ("quantile", "people.csv", *OPTIONS, "--q", "0.1,0.5", "--person", "id"),
+    "mode": ("mode", "people.csv", *OPTIONS, "--bins", "4"),
+    "variance": ("variance", "people.csv", *OPTIONS, "--json"),
+    "a histogram that is refused": ("histogram", "people.csv", *OPTIONS[:4], "--edges", "0,1", "--person", "group"),
 }
+TEXT_COMMANDS = {
+    "private group": ("mean", "people.csv", *OPTIONS, "--private-group", "job", "--categories", "nurse,teacher"),
+    "private group as JSON": (
+        "mean", "people.csv", *OPTIONS, "--private-group", "job", "--categories", "nurse,teacher,other", "--json",
+    ),
+    "histogram of texts": (
+        "histogram", "people.csv", "--value", "job", "--epsilon", "eps", "--categories", "nurse,other", "-o", "o.html",
+    ),
+    "proportion": ("proportion", "people.csv", "--value", "job", "--epsilon", "eps", "--equals", "nurse"),
+}  # fmt: skip
 
 
 def command_line(*arguments):
@@ -178,12 +285,15 @@ def public_facts(result):
     """Everything that a result shows, with the plan's own numbers."""
     if isinstance(result, tuple):
         return [public_facts(part) for part in result]
-    if isinstance(result, hetdp.Release):
+    if isinstance(result, Answer):
         shown = {key: value for key, value in result.to_dict().items() if key != "ledger"}
         plan, words = result.plan, (result.report(), result.html(), repr(result))
-        numbers = plan.units.tolist(), repr(plan.noise), plan.spent.tolist(), result.unclamped
+        numbers = plan.units.tolist(), repr(plan.noise), plan.spent.tolist(), result.numbers
         return [shown, *numbers, *(re.sub(r"\d{4}-\d\d-\d\dT[\d:.+]+", "a time", text) for text in words)]
-    return [result.to_dict(), repr(result)] if hasattr(result, "to_dict") else result
+    if hasattr(result, "to_dict"):
+        parts = list(result.values()) if isinstance(result, dict) else []
+        return [result.to_dict(), repr(result), result.report(), *map(public_facts, parts)]
+    return result
 
 
 def public_file(path):
@@ -205,6 +315,9 @@ def replay(monkeypatch, capfd, caplog, tmp_path):
     """Give a function that runs something on one value and returns all that is public about the run, by kind."""
     monkeypatch.setattr("hetdp.privacy.release.noisy", lambda *_: 10**12)
     monkeypatch.setattr("hetdp.privacy.release.coins", lambda keep: keep > 0)
+    monkeypatch.setattr("hetdp.privacy.release.zero_sum", lambda totals, _: list(range(10**6, 10**6 + len(totals))))
+    monkeypatch.setattr("hetdp.privacy.release.boxed", lambda totals, _: list(range(10**6, 10**6 + len(totals))))
+    monkeypatch.setattr("hetdp.privacy.release.chosen", lambda scores, _: len(scores) // 3)
     caplog.set_level(0)
 
     def record(run, cell):
@@ -236,6 +349,75 @@ def differences(records):
 def test_everything_public_is_the_same_for_every_value(source, replay):
     cells = NUMBERS + (TEXTS if source in TEXT else [])
     assert differences(replay(PYTHON[source], cell) for cell in cells) == set()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("question", FAMILY)
+def test_everything_public_about_every_statistic_is_the_same_for_every_value(question, replay):
+    ask = FAMILY[question]
+    runs = {
+        "csv": lambda cell, _: ask(as_csv(cell), value="x", epsilon="eps"),
+        "lists": lambda cell, _: ask(people(cell), epsilon=EPSILONS),
+        "polars": lambda cell, _: ask(frame(cell), value="x", epsilon="eps"),
+    }
+    for source, run in runs.items():
+        cells = NUMBERS + (TEXTS if source in TEXT else [])
+        assert differences(replay(run, cell) for cell in cells) == set(), source
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("question", BY_TEXT)
+@pytest.mark.parametrize("place", PLACES)
+def test_everything_public_is_the_same_whatever_somebody_is_sorted_by(question, place, replay):
+    def run(cell, _):
+        return BY_TEXT[question](PLACES[place](cell), epsilon="eps")
+
+    assert differences(replay(run, cell) for cell in [None, *TEXTS, *JOBS]) == set()
+
+
+def test_groups_of_histograms_are_the_same_for_every_value(replay):
+    def run(cell, _):
+        by = {"by": "group", "public_columns": ["group"], "person": "id"}
+        return BY_TEXT["histogram of texts"](working_csv(cell), epsilon="eps", **by)
+
+    assert differences(replay(run, cell) for cell in [None, *TEXTS, *JOBS]) == set()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("question", ["histogram by edges", "quantile", "variance", *BY_TEXT])
+def test_the_statements_of_every_statistic_are_the_same_for_every_value_in_postgresql(
+    question, replay, libpq_url, monkeypatch
+):
+    """Rows of the level table are fetched in small parts, so that how many cells are used would show."""
+    monkeypatch.setattr("hetdp.sources.request._FETCHED", 8)
+
+    class Recording(psycopg.Cursor):
+        def execute(self, query, *arguments, **options):
+            said.append(query)
+            return super().execute(query, *arguments, **options)
+
+    said = []
+
+    def run(cell, statements):
+        table = working(None if question in FAMILY else cell)
+        if question in FAMILY:
+            table[PERSON] = (*table[PERSON][:2], cell, *table[PERSON][3:])
+        with psycopg.connect(libpq_url, autocommit=True) as database:
+            database.execute("drop table if exists people")
+            database.execute("create table people (id text, grp text, x float8, job text, eps float8)")
+            with database.cursor() as cursor:
+                cursor.executemany("insert into people values (%s, %s, %s, %s, %s)", table)
+        said.clear()
+        with psycopg.connect(libpq_url, cursor_factory=Recording) as database:
+            where = {"epsilon": "eps", "query": "people"}
+            ask = FAMILY[question] if question in FAMILY else BY_TEXT[question]
+            released = ask(database, **where, **({"value": "x"} if question in FAMILY else {}))
+        statements += said
+        return released
+
+    found = [replay(run, cell) for cell in (NUMBERS if question in FAMILY else [None, *TEXTS, *JOBS])]
+    assert len(found[0]["statements"]) > 2
+    assert differences(found) == set()
 
 
 def test_everything_public_is_the_same_for_every_value_in_postgresql(replay, libpq_url):
@@ -272,7 +454,19 @@ def test_a_command_shows_the_same_for_every_value(command, replay):
 
     found = [replay(run, cell) for cell in NUMBERS + TEXTS]
     assert differences(found) == set()
-    assert found[0]["facts"] == (2 if command == "refused" else 0)
+    assert found[0]["facts"] == (2 if "refused" in command else 0)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("command", TEXT_COMMANDS)
+def test_a_command_that_sorts_people_shows_the_same_for_every_text(command, replay):
+    def run(cell, _):
+        working_csv(cell)
+        return command_line(*TEXT_COMMANDS[command])
+
+    found = [replay(run, cell) for cell in [None, *TEXTS, *JOBS]]
+    assert differences(found) == set()
+    assert found[0]["facts"] == 0
 
 
 @pytest.mark.slow
@@ -341,7 +535,7 @@ def test_control_a_report_that_counts_missing_values_is_noticed(replay, monkeypa
 
     def telling(tally, plan):
         made = honest(tally, plan)
-        return _release.Release(made.plan, made.unclamped, (*made.notes, f"{tally.table.total.sum() % 1000} codes"))
+        return _release.Release(made.plan, made.numbers, (*made.notes, f"{tally.table.total.sum() % 1000} codes"))
 
     monkeypatch.setattr("hetdp.questions.release", telling)
     assert differences(replay(arrays, cell) for cell in (LO, math.nan)) == {"facts"}
@@ -351,9 +545,10 @@ def test_control_dropping_who_has_no_value_is_noticed(replay, monkeypatch):
     from hetdp.tally.groupby import Grouping
 
     class Dropping(Grouping):
-        def add(self, epsilon, values, **where):
-            kept = ~np.isnan(values)
-            super().add(epsilon[kept], values[kept], **where)
+        def add(self, epsilon, columns, people=None):
+            assert people is None
+            kept = ~np.isnan(columns[0])
+            super().add(epsilon[kept], [columns[0][kept]])
 
     def run(cell, _):
         as_csv(cell)
@@ -361,3 +556,23 @@ def test_control_dropping_who_has_no_value_is_noticed(replay, monkeypatch):
 
     monkeypatch.setattr("hetdp.sources.Grouping", Dropping)
     assert differences(replay(run, cell) for cell in (LO, math.nan)) == {"stdout"}
+
+
+def test_control_cells_that_are_listed_because_somebody_is_in_them_are_noticed(replay, monkeypatch):
+    """A sum that says in how many cells there is somebody."""
+    from hetdp.statistics.histogram import Celled
+
+    honest = Celled.add_to
+
+    def telling(self, total, level, cell, people, sums):
+        logging.getLogger("hetdp").debug("%d cells are used", np.unique(cell).size)
+        honest(self, total, level, cell, people, sums)
+
+    monkeypatch.setattr(Celled, "add_to", telling)
+
+    def run(cell, _):
+        rows = [(*row[:3], cell if i == PERSON else "nurse", row[4]) for i, row in enumerate(working(None))]
+        table = pl.DataFrame(rows, schema=WORKING, orient="row")
+        return BY_TEXT["histogram of texts"](table, epsilon="eps", person="id")
+
+    assert differences(replay(run, cell) for cell in ("nurse", "teacher")) == {"log"}

@@ -22,13 +22,13 @@ import sqlalchemy as sa
 
 import postgres
 from hetdp import InputError
-from hetdp.core.domain import Interval
 from hetdp.ledger import UNLIMITED, LedgerError, Request, Rule
 from hetdp.ledger import charge as ledger_charge
 from hetdp.ledger.books import next_event
 from hetdp.server import access, create_app, publish, run, store, studies, tables
 from hetdp.server.access import RefusedError
 from hetdp.server.store import ChangedError, Register
+from hetdp.statistics.mean import Mean
 from serving import served, settings_for
 
 # ---------------------------------------------------------------------------------------------------------
@@ -393,7 +393,7 @@ def test_row_100_a_wave_has_one_number_also_if_the_database_refuses_to_store_it(
     with served(settings) as site:
         site.curator.headers["Authorization"] = f"Bearer {key}"
         result = site.publish(world.study).json()["result"]
-    assert {result["unclamped"], *drawn} == {drawn[0]}
+    assert {(result["unclamped"],), *drawn} == {drawn[0]}
     assert len(drawn) == 3
 
 
@@ -471,6 +471,12 @@ FORGED = {
         "noise": [[(2.0**40).hex(), 0, 1]],
         "epsilon": [(0.01).hex()],
     },
+    "another statistic": {
+        "statistic": "sum",
+        "parameters": {"bounds": [0.0, 10.0]},
+        "noise": [[(2.0**40).hex(), 0, 1]],
+        "epsilon": [(0.01).hex()],
+    },
     "a place from behind": {"epsilon": [(1000.0).hex()], "noise": [[(2.0**20).hex(), 0, 1]], "place": -1},
 }
 
@@ -488,7 +494,7 @@ def forge(settings, world, wave, allowed, changes, monkeypatch):
     assert world.site.publish(world.study, wave).json()["error"]["code"] == "ledger"
     monkeypatch.setattr(ledger_charge, "_charge_now", real)
     name, about = f"{world.study}-{wave}", {"study": world.study, "wave": wave}
-    request = Request(name, Rule.given(share=share), Interval(0, 10), people=allowed, about=about)
+    request = Request(name, Rule.given(share=share), Mean((0, 10)), people=allowed, about=about)
     plan = {
         "method": "adpm", "bounds": [(0.0).hex(), (10.0).hex()], "count": [1], "rounded": False, "names": {},
         "units": [2**30], "threshold": None, "abstains": False, "variance": (0.25).hex(), "shrink": (1.0).hex(),
@@ -498,7 +504,8 @@ def forge(settings, world, wave, allowed, changes, monkeypatch):
         cohort = ledger_charge.members(connection, book.head.seq, [world.person])[world.person]
         facts = {
             "request": request.facts,
-            "plan": plan | {name: cell for name, cell in changes.items() if name != "place"},
+            "statistic": changes.get("statistic", "mean"),
+            "plan": plan | {name: cell for name, cell in changes.items() if name not in ("place", "statistic")},
             "units": [0],
             "levels": [cohort, changes.get("place", 0)],
             "people": {"people": len(allowed), "used_up": 0, "frozen": 0, "short": 0},

@@ -28,10 +28,11 @@ from psycopg.rows import dict_row
 import oracle
 from hetdp import InputError
 from hetdp.core.domain import GRID, Interval, value_of
-from hetdp.core.levels import LIMIT, MOST_PEOPLE, round_down
+from hetdp.core.levels import BITS, LIMIT, MOST_PEOPLE, WIDE_BITS, round_down
 from hetdp.sources import Source, _is_database, request, sql
 from hetdp.sources.databases import Database
 from hetdp.sources.request import Request, tiers_of
+from hetdp.statistics.mean import Mean
 from hetdp.tally.groupby import tabulate
 from hetdp.tally.tally import Table
 from oracle import expected_groups, seen
@@ -107,7 +108,9 @@ def engine(request):
 
 def ask(engine, asked=BOTH, interval=UNIT, query="people", tiers=None):
     source = engine.source if isinstance(engine, (Postgres, Sqlite)) else engine
-    return Source(Database.of(source, query), replace(asked, tiers=tiers_of(tiers))).tables(interval)
+    return Source(Database.of(source, query), replace(asked, tiers=tiers_of(tiers))).tables(
+        None if interval is None else Mean(interval)
+    )
 
 
 def same(found, want):
@@ -302,10 +305,10 @@ def test_a_converter_of_the_callers_connection_sees_no_private_cell(tmp_path):
         with pytest.raises(ValueError, match="it saw a cell"):
             connection.execute("select x from people").fetchall()  # a control
         source = Source.of(connection, value="x", epsilon="eps", query="people")
-        assert source.tables(UNIT)[""].total.tolist() == [[GRID // 4 + GRID // 2]]
+        assert source.tables(Mean(UNIT))[""].total.tolist() == [[GRID // 4 + GRID // 2]]
         renamed = Source.of(connection, value="x", epsilon="eps", query='select x as "x [secret]", eps from people')
         with pytest.raises(InputError, match="column that does not exist"):  # the driver shortens the name to x
-            renamed.tables(UNIT)
+            renamed.tables(Mean(UNIT))
 
 
 def test_a_sqlite_file_in_utf_16_gives_the_same_codes(tmp_path):
@@ -441,7 +444,8 @@ def test_many_texts_of_sqlite_are_read_here_one_by_one(lite):
     assert ask(lite)[""].rounded
 
 
-def test_the_rounding_in_the_engine_is_round_down_and_never_up(pg):
+@pytest.mark.parametrize("bits", [BITS, WIDE_BITS])
+def test_the_rounding_in_the_engine_is_round_down_and_never_up(pg, bits):
     rng = np.random.default_rng(5)
     powers = 2.0 ** np.arange(-1022, 1024, 7)
     some = np.concatenate(
@@ -459,13 +463,14 @@ def test_the_rounding_in_the_engine_is_round_down_and_never_up(pg):
     def run(statement):
         return pg.source.execute(statement).fetchall()
 
-    table = sql.LevelTable(run, "select * from people", BOTH, {"x": "float8", "eps": "float8"}, UNIT)
-    found, exact = (table.levels(rounded=rounded, most=None) for rounded in (True, False))
-    levels = np.array([level for _, level, _, _, _ in found])
-    np.testing.assert_array_equal(np.unique(round_down(levels)), np.unique(round_down(some)))
-    assert sum(people for _, _, people, _, _ in found) == some.size
+    table = sql.LevelTable(run, "select * from people", BOTH, {"x": "float8", "eps": "float8"}, Mean(UNIT))
+    found, exact = (table.levels(bits=bits, most=None) for bits in (bits, None))
+    levels = np.array([level for _, level, *_ in found])
+    np.testing.assert_array_equal(np.unique(round_down(levels, bits)), np.unique(round_down(some, bits)))
+    assert sum(people for _, _, _, people, _, _ in found) == some.size
     assert len(found) < len(exact) == np.unique(some).size, "the control: rounding puts levels together"
-    assert set(levels) <= {0.0, *(some.view(np.int64) >> 41 << 41).view(float).tolist()}
+    cut = 53 - bits
+    assert set(levels) <= {0.0, *(some.view(np.int64) >> cut << cut).view(float).tolist()}
 
 
 def test_a_setting_that_shortens_numbers_does_not_change_epsilon(pg):
@@ -705,12 +710,12 @@ def test_sums_that_could_pass_63_bits_are_refused_by_the_number_of_rows(lite, pg
     with pytest.raises(sqlite3.Error, match="overflow"):  # control: the engine's own sum
         lite.column("select sum(x) from (select 9223372036854775807 as x union all select 1)")
     assert pg.column("select sum(x) from (values (9223372036854775807), (1)) as v(x)") == [Decimal(2**63)]
-    row = ("", 0.5, MOST_PEOPLE, MOST_PEOPLE * GRID, 0)
+    row = ("", 0.5, 0, MOST_PEOPLE, (MOST_PEOPLE * GRID,), 0)
     query = mock.Mock(**{"many.return_value": False, "levels.return_value": [row]})
-    assert request.engine_tables(query, BOTH)[""].total.tolist() == [[MOST_PEOPLE * GRID]]
-    query.levels.return_value = [row, ("", 0.5, 1, 0, 0)]
+    assert request.engine_tables(query, BOTH, Mean(UNIT))[""].total.tolist() == [[MOST_PEOPLE * GRID]]
+    query.levels.return_value = [row, ("", 0.5, 0, 1, (0,), 0)]
     with pytest.raises(InputError, match="at most"):
-        request.engine_tables(query, BOTH)
+        request.engine_tables(query, BOTH, Mean(UNIT))
 
 
 # ---------------------------------------------------------------------------------------------------------

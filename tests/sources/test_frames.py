@@ -31,9 +31,9 @@ from hypothesis import strategies as st
 import hetdp
 import oracle
 from hetdp.core import levels as _levels
-from hetdp.core.domain import Interval
 from hetdp.sources import Source, _table, frames
 from hetdp.sources.request import Request
+from hetdp.statistics.mean import Mean
 from oracle import GRID, code, expected_groups, seen
 from support import EXTREME_VALUES
 
@@ -455,9 +455,9 @@ def test_control_sums_of_doubles_would_lose_a_person_and_more_people_would_wrap(
 @every_engine
 def test_sums_past_what_a_double_holds_are_exact(engine, monkeypatch):
     """One person's rows have codes that sum to more than 2⁵³: as many are planted as code, and come back whole."""
-    monkeypatch.setattr(frames._Query, "_code", lambda _: nw.lit(2**53 + 1))
-    query = frames._Query(nw.from_native(engine(table_of([(0.5, 1.0)] * 3))), Request("x", "e"), None)
-    assert query.levels(rounded=False, most=None) == [("", 1.0, 3, 3 * (2**53 + 1), 0)]
+    monkeypatch.setattr(frames._Query, "_code", lambda *_: nw.lit(2**53 + 1))
+    query = frames._Query(nw.from_native(engine(table_of([(0.5, 1.0)] * 3))), Request("x", "e"), Mean(BOUNDS))
+    assert query.levels(bits=None, most=None) == [("", 1.0, 0, 3, (3 * (2**53 + 1),), 0)]
 
 
 def test_more_people_than_a_tally_holds_are_refused(monkeypatch):
@@ -484,7 +484,7 @@ def averaged(rows):
 
 
 def grouped(source, asked):
-    found = Source(_table(source, None), asked).tables(Interval(LO, HI))
+    found = Source(_table(source, None), asked).tables(Mean((LO, HI)))
     return {group: seen(table) for group, table in found.items()}
 
 

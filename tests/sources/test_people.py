@@ -25,11 +25,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import hetdp
-from hetdp.core.domain import GRID, Interval
+from hetdp.core.domain import GRID
 from hetdp.privacy import release as _release
 from hetdp.sources import Batch, Form, Source, read_groups
 from hetdp.sources import people as _people
 from hetdp.sources.request import Request
+from hetdp.statistics.mean import Mean
 from hetdp.tally.tally import Tally
 from oracle import expected_groups, seen
 from support import EXTREME_VALUES, examples
@@ -70,7 +71,7 @@ def test_a_person_with_several_rows_counts_once_with_the_average_of_their_codes(
     path = write(tmp_path_factory.mktemp("people") / "rows.csv", rows)
     expected = brute(rows)
     groups = Source.of(path, value="x", epsilon="e", person="id", rows="average", by="group")
-    assert {g: seen(t) for g, t in read_groups(groups, hetdp.Interval(LO, HI)).items()} == expected
+    assert {g: seen(t) for g, t in read_groups(groups, Mean((LO, HI))).items()} == expected
     whole = hetdp.read(path, value="x", epsilon="e", bounds=(LO, HI), person="id", rows="average")
     assert whole.n == len(people)
     assert seen(whole) == brute([(who, "", x, epsilon) for who, _, x, epsilon in rows])[""]
@@ -207,7 +208,7 @@ def test_public_rows_join_with_infinite_epsilon(tmp_path, hetdp_command):
     assert both == joined
     assert hetdp.read([1.0, 2.0], epsilon=[0.5, 1.0], bounds=(0, 4), public_rows=[1.5, 2.5, None]) == joined
     source = Source.of(path, value="x", epsilon="e", by="group")
-    groups = read_groups(source, hetdp.Interval(0, 4), public_rows=public)
+    groups = read_groups(source, Mean((0, 4)), public_rows=public)
     assert groups["g"] + groups["h"] == joined
     code_, out, _ = hetdp_command("mean", path, *TABLE, "--public-rows", public, "--json")
     assert code_ == 0
@@ -357,7 +358,7 @@ def test_many_levels_are_rounded_over_all_groups(tmp_path):
     frame = pl.DataFrame({"x": [0.5] * n, "e": [0.5 + i / n for i in range(n)], "g": ["a", "b"] * (n // 2)})
     frame.write_parquet(tmp_path / "many.parquet")
     source = Source.of(tmp_path / "many.parquet", value="x", epsilon="e", by="g")
-    groups = read_groups(source, hetdp.Interval(0, 1))
+    groups = read_groups(source, Mean((0, 1)))
     whole = hetdp.read(tmp_path / "many.parquet", value="x", epsilon="e", bounds=(0, 1))
     assert groups["a"].levels.rounded
     assert groups["a"] + groups["b"] == whole
@@ -435,14 +436,14 @@ def test_the_form_of_a_file_reaches_the_reader(tmp_path, hetdp_command):
 def test_a_person_with_billions_of_rows_still_has_one_code():
     """Polars counts rows in 32 bits; from 2³¹ rows on twice that number would wrap, and a code with it."""
     frame = _people._rows(
-        Batch(np.ones(1), np.ones(1), texts={"i": pl.Series(["a"])}),
+        Batch((np.ones(1),), np.ones(1), texts={"i": pl.Series(["a"])}),
         Request("x", "e", "i", several=True),
-        Interval(0, 1),
+        Mean((0, 1)),
     )
-    assert frame["count"].dtype == frame["code"].dtype == pl.Int64
-    part = frame.with_columns(pl.col("code", "count") * 2**30)  # a part stands for 2³⁰ rows
+    assert frame["count"].dtype == frame["code 0"].dtype == pl.Int64
+    part = frame.with_columns(pl.col("code 0", "count") * 2**30)  # a part stands for 2³⁰ rows
     found = _people._persons(pl.concat([part] * 3), Request("x", "e", "i", several=True), quotes=True)
-    assert found["code"].to_list() == [GRID]
+    assert found["code 0"].to_list() == [GRID]
 
 
 def test_ids_whose_labels_stand_in_another_order_are_refused():

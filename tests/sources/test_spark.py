@@ -23,9 +23,9 @@ import pytest
 
 import hetdp
 import oracle
-from hetdp.core.domain import Interval
 from hetdp.sources import Source, _table, frames
 from hetdp.sources.request import Request
+from hetdp.statistics.mean import Mean
 from oracle import GRID, expected_groups, seen
 from support import EXTREME_VALUES
 
@@ -148,7 +148,7 @@ def people(spark, rows):
 def test_a_persons_rows_are_averaged_in_their_group_and_counted_once(spark):
     rows = [(f"p{i % 11}", VALUES[i % len(VALUES)], EPSILONS[i % 11 % 8], "ab"[i % 11 % 2]) for i in range(200)]
     asked = Request("x", "e", "id", several=True, by="g")
-    found = Source(_table(people(spark, rows), None), asked).tables(Interval(LO, HI))
+    found = Source(_table(people(spark, rows), None), asked).tables(Mean((LO, HI)))
     assert {g: seen(table) for g, table in found.items()} == expected_groups(
         [(who, g, x, e) for who, x, e, g in rows], BOUNDS
     )
@@ -165,7 +165,7 @@ FAULTS = {
 def test_faults_of_people_are_loud_errors(spark, fault):
     rows, several, message = FAULTS[fault]
     with pytest.raises(hetdp.InputError, match=message):
-        _table(people(spark, rows), None).tables(Request("x", "e", "id", several), Interval(LO, HI))
+        _table(people(spark, rows), None).tables(Request("x", "e", "id", several), Mean((LO, HI)))
 
 
 # ---------------------------------------------------------------------------------------------------------
@@ -259,13 +259,13 @@ def test_only_the_level_table_reaches_the_driver(spark, parquet, monkeypatch):
     monkeypatch.setattr(frames, "fetch", counted)
     large = spark.read.parquet(parquet).crossJoin(spark.range(50))
     read(large)
-    assert collected == [(["epsilon", "people", "code"], len(set(EPSILONS)))]
+    assert collected == [(["epsilon", "people", "code 0"], len(set(EPSILONS)))]
 
 
 def plan_of(frame):
     opened = frames.opened(frame)
-    query = frames._Query(opened.frame, Request("x", "e"), Interval(LO, HI))
-    text = query._table(rounded=False).to_native()._jdf.queryExecution().toString()
+    query = frames._Query(opened.frame, Request("x", "e"), Mean((LO, HI)))
+    text = query._table(bits=None).to_native()._jdf.queryExecution().toString()
     return re.sub(r"#\d+L?|plan_id=\d+|\[id=.*?\]|file:\S+", "", text)
 
 

@@ -17,7 +17,10 @@ import oracle
 from hetdp import InputError
 from hetdp.core import levels as _levels
 from hetdp.core.domain import GRID, Interval
-from hetdp.core.levels import BELOW, HUGE, MOST_PEOPLE, SPLIT, TINY, round_down
+from hetdp.core.levels import BITS, HUGE, MOST_PEOPLE, TINY, round_down
+from hetdp.core.levels import split as veltkamp
+from hetdp.statistics.mean import Mean
+from hetdp.statistics.moments import Columns
 from hetdp.tally import groupby as _groupby
 from hetdp.tally import kernels as _kernels
 from hetdp.tally.groupby import Grouping, tabulate
@@ -32,12 +35,15 @@ INF = math.inf
 # Rounding by splitting
 
 
-def split(x, factor=SPLIT):
+FACTOR = veltkamp(BITS)
+
+
+def split(x, factor=FACTOR):
     large = factor * x
     return large - (large - x)
 
 
-def put_together(epsilon, factor=SPLIT, below=BELOW):
+def put_together(epsilon, factor=FACTOR, below=1 - 2.0**-BITS):
     """Return the keys by which an engine groups, with sums, products and comparisons of doubles alone."""
     with np.errstate(over="ignore", invalid="ignore"):  # in the branch that is not taken
         near = split(epsilon, factor)
@@ -108,9 +114,9 @@ def ways(grouping):
 def grouped(epsilon, values, interval, *, compiled, cuts=()):
     """What a grouping sees that gets its people in pieces."""
     with forced(compiled=compiled):
-        grouping = Grouping(interval)
+        grouping = Grouping(Mean(interval))
         for part in zip(np.split(epsilon, cuts), np.split(values, cuts), strict=True):
-            grouping.add(*part)
+            grouping.add(part[0], [part[1]])
         assert ways(grouping) == (not compiled, compiled)
         return seen(grouping.table())
 
@@ -194,9 +200,9 @@ def test_a_table_may_be_asked_for_at_any_time(compiled):
         mock.patch.multiple(_groupby, CHUNK=1024, PIECE=1024),
         mock.patch("os.cpu_count", return_value=3),
     ):
-        grouping = Grouping(Interval(0, 1))
+        grouping = Grouping(Mean((0, 1)))
         for i, part in enumerate(parts):
-            grouping.add(*part)
+            grouping.add(part[0], [part[1]])
             epsilon, values = (np.concatenate(column).tolist() for column in zip(*parts[: i + 1], strict=True))
             for _ in range(2):
                 assert seen(grouping.table()) == by_python(epsilon, values, Interval(0, 1), 50)
@@ -319,9 +325,9 @@ def test_codes_of_any_width_are_summed_column_by_column(seed, width, levels, chu
     epsilon = np.append(rng.uniform(0.01, 30, levels), [0.0, INF])[rng.integers(0, levels + 2, 900)]
     codes = rng.integers(0, GRID + 1, (900, width))
     with mock.patch.object(_levels, "LIMIT", 100), mock.patch.object(_groupby, "CHUNK", chunk):
-        grouping = Grouping(width=width)
+        grouping = Grouping(Columns({f"c{i}": (0, GRID) for i in range(width)}))
         for part in zip(np.split(epsilon, cuts), np.split(codes, cuts), strict=True):
-            grouping.add_codes(*part)
+            grouping.add(part[0], list(part[1].T))
         table = grouping.table()
         assert table.total.shape == (table.epsilon.size, width)
         for i in range(width):
@@ -411,9 +417,9 @@ def test_without_values_or_an_interval_people_are_counted_and_sums_are_zero(comp
     epsilon = np.resize([0.1, 0.2, 0.0, INF], 4001)
     want = {0.0: (1000, 0), 0.1: (1001, 0), 0.2: (1000, 0), INF: (1000, 0)}
     with forced(compiled=compiled):
-        for interval, values in ((None, None), (Interval(0, 1), None), (None, np.ones(4001))):
-            grouping = Grouping(interval)
-            grouping.add(epsilon, values)
+        for columns in ((), [np.ones(4001)]):
+            grouping = Grouping()
+            grouping.add(epsilon, columns)
             assert seen(grouping.table()) == (want, False)
         assert seen(Grouping().table()) == ({}, False)
 
@@ -422,10 +428,10 @@ def test_numpy_and_the_kernels_of_one_grouping_add_up():
     """A reader does not know how many people will come: the first batches go to numpy, later ones to the kernels."""
     rng = np.random.default_rng(3)
     epsilon, values = rng.choice([0.1, 0.2, 0.3], 3000), rng.random(3000)
-    grouping = Grouping(Interval(0, 1))
+    grouping = Grouping(Mean((0, 1)))
     with mock.patch.multiple(_groupby, LOADED_FROM=INF, COMPILED_FROM=2000):
         for part in np.split(np.arange(3000), 3):
-            grouping.add(epsilon[part], values[part])
+            grouping.add(epsilon[part], [values[part]])
     assert ways(grouping) == (True, True)
     assert seen(grouping.table()) == by_python(epsilon.tolist(), values.tolist(), Interval(0, 1), 9)
 

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 import hetdp
-from hetdp.core.domain import GRID, Interval
+from hetdp.core.domain import GRID
+from hetdp.statistics.mean import Mean
 from hetdp.tally.tally import Tally
 
 OLD = Path(__file__).parents[1] / "old" / "tally-3.json"
@@ -28,14 +29,15 @@ def test_a_file_of_version_3_means_what_it_meant():
     assert tally.levels.names == {0: "never", 0.1: "strict", 1.5: "open", math.inf: "public"}
     assert tally.identities == {"51339b081164faae456efffa94fc47c0"}
     assert tally.notes == ("Every row is another person; nobody checked it, because no column of ids was named.",)
-    assert (tally.statistic, tally.interval) == ("mean", Interval(-1, 5))
+    assert tally.statistic == Mean((-1, 5))
 
 
-def test_a_file_of_version_3_saved_again_is_of_version_4_with_nothing_lost(tmp_path):
+def test_a_file_of_version_3_saved_again_is_of_version_5_with_nothing_lost(tmp_path):
     hetdp.Tally.load(OLD).save(tmp_path / "t.json")
     old, new = fields_of(OLD), fields_of(tmp_path / "t.json")
-    kind = {"format": "hetdp-tally", "version": 4, "statistic": "mean", "measure": "pure-epsilon", "width": 1}
-    assert new == {**old, **kind, "total": [[total] for total in old["total"]]}
+    kind = {"format": "hetdp-tally", "version": 5, "statistic": "mean", "measure": "pure-epsilon", "wide": False}
+    bounds = old.pop("bounds")
+    assert new == {**old, **kind, "parameters": {"bounds": bounds}, "total": [[total] for total in old["total"]]}
     assert hetdp.Tally.load(tmp_path / "t.json") == hetdp.Tally.load(OLD)
     with pytest.raises(hetdp.InputError, match="share people"):
         hetdp.Tally.load(tmp_path / "t.json") + hetdp.Tally.load(OLD)
@@ -43,7 +45,7 @@ def test_a_file_of_version_3_saved_again_is_of_version_4_with_nothing_lost(tmp_p
 
 def test_tallies_of_different_statistics_are_not_equal_do_not_merge_and_are_not_released_as_a_mean():
     mean = hetdp.read([0.5], epsilon=[1.0], bounds=(0, 1))
-    other = Tally(mean.table, mean.interval, statistic="median")
+    other = Tally(mean.table, hetdp.ask.sum(bounds=(0, 1)))
     assert mean != other
     with pytest.raises(hetdp.InputError, match="different statistics"):
         mean + other

@@ -24,7 +24,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hetdp.core.domain import Interval, jsonable
+from hetdp.core.domain import GRID, Interval, jsonable
+from hetdp.core.geometry import Choice
 from hetdp.core.levels import Levels
 from hetdp.core.plan import Plan, plan
 from hetdp.errors import InputError
@@ -33,13 +34,19 @@ from hetdp.privacy.release import release, release_records
 from hetdp.privacy.sampling import SamplingPlan
 from hetdp.report.text import Grid, Parts, epsilon, shorten, spent_epsilon, text
 from hetdp.sources import read
-from hetdp.tally.tally import Tally
+from hetdp.statistics import Statistic
+from hetdp.statistics.histogram import Shares
+from hetdp.statistics.moments import Spread
+from hetdp.statistics.quantile import Ranks
+from hetdp.tally.tally import Table, Tally
 
-from .doctor import ALPHA, Fit, sampler_gate
+from .doctor import ALPHA, Fit, family_gate, sampler_gate
 
 Floats = NDArray[np.float64]
 
 TIERS = Levels({0.0: 10, 0.1: 200, 1.0: 70, 4.0: 20}, {0.0: "never", 0.1: "strict", 1.0: "standard", 4.0: "open"})
+STATISTICS = (Shares(categories=["a", "b", "c"]), Spread((0, 1)), Ranks(0.5, (0, 1), 8))
+"""One statistic of each noise besides that of the mean."""
 DRAWS = 1_500
 FEWEST = 200
 """With fewer draws of each dataset next to nothing can be shown, whatever is wrong."""
@@ -164,6 +171,7 @@ def audit(
     levels: Levels | Mapping[Any, int] | Any = None,
     *,
     methods: Sequence[str] | None = None,
+    statistics: Sequence[Statistic] | None = None,
     bounds: Any = (-0.5, 0.5),
     draws: int = DRAWS,
     tell: Callable[[str, int, int], None] | None = None,
@@ -176,6 +184,8 @@ def audit(
         As for `plan`; four levels from 0 to 4 unless given.
     methods
         Names of `hetdp.methods()`; all of them unless given.
+    statistics
+        Other statistics than the mean, as `hetdp.ask.histogram(…)`; one of each noise if nothing at all is given.
     bounds
         The interval of the invented values.
     draws
@@ -183,6 +193,8 @@ def audit(
     tell
         Is told the method, how many datasets are done and how many there are.
     """
+    if statistics is None:
+        statistics = STATISTICS if levels is None and methods is None else ()
     levels = TIERS if levels is None else Levels.given(levels)
     if len(levels) > _MOST_LEVELS:
         raise InputError(f"an audit looks at every level and takes at most {_MOST_LEVELS} (got {len(levels):,})")
@@ -190,6 +202,7 @@ def audit(
         raise InputError(f"an audit needs at least {FEWEST} draws of each dataset (got {draws!r}); fewer show nothing")
     interval = Interval.of(bounds)
     plans, refusals = _plans(levels, interval, methods)
+    plans += [plan(levels, statistic=statistic) for statistic in statistics]
     private = np.flatnonzero(np.isfinite(levels.epsilon)).tolist()
     alpha_each = ALPHA / max(1, len(plans) * len(private))
     total, done = len(plans) * (len(private) + 1) + 2, 0
@@ -201,10 +214,10 @@ def audit(
         found = np.array([once() for _ in range(draws)])
         done += 1
         if tell is not None:
-            tell(planned.method, done, total)
+            tell(_label(planned), done, total)
         return found
 
-    fits = sampler_gate()
+    fits = (*sampler_gate(), *(family_gate() if statistics else ()))
     findings = []
     for planned in plans:
         everybody = results(planned, 0, 0)  # serves all levels: the union bound asks for no independence
@@ -215,7 +228,7 @@ def audit(
                 faults.append(
                     f"releases show a loss of at least {shown:.6g}, more than the {spent:.6g} that is claimed"
                 )
-            about = (planned.method, row.name or "", row.epsilon, spent)
+            about = (_label(planned), row.name or "", row.epsilon, spent)
             findings.append(Finding(*about, shown, reach(spent, draws, alpha_each), tuple(faults)))
     # The control has the fewest people whose joint loss these draws show with ease.
     people = next((k for k in range(2, _READ) if reach(k * CONTROL, draws, alpha_each) > 2 * CONTROL), _READ)
@@ -292,12 +305,44 @@ def _plans(levels: Levels, interval: Interval, names: Sequence[str] | None) -> t
     return plans, refusals
 
 
+def _label(planned: Plan) -> str:
+    return planned.method if planned.statistic.name == "mean" else planned.statistic.name
+
+
+def _moved(planned: Plan, level: int, people: int) -> Callable[[], float]:
+    """Return a function that makes one real release of another statistic: so many of `level` move from end to end.
+
+    People start in the first cell with the least codes, in a choice half of them in the last one, where one person can
+    tip the balance; they move to the last cell and the greatest codes. Seen is the difference of the first and the last
+    number, or of a choice its place.
+    """
+    statistic, levels = planned.statistic, planned.levels
+    codes = len(statistic.sums) + statistic.square
+    ends = np.array([0, statistic.cells - 1])
+    sums = np.stack([np.zeros(codes, np.int64), np.full(codes, GRID, np.int64)])
+    first, last = statistic.totals(ends, np.ones(2, np.int64), sums)
+    count = np.where(levels.epsilon > 0, levels.count, 0)
+    there = (count + 1) // 2 if isinstance(statistic.geometry, Choice) else np.zeros_like(count)
+    there[level] += people
+    totals = (count - there)[:, None] * first + there[:, None] * last
+    table = Table(levels.epsilon, levels.count, np.where(levels.epsilon[:, None] > 0, totals, 0))
+    tally = Tally(table, statistic)
+
+    def once() -> float:
+        numbers = release(tally, planned).numbers
+        return numbers[0] if len(numbers) == 1 else numbers[0] - numbers[-1]
+
+    return once
+
+
 def _releasing(planned: Plan, level: int, people: int) -> Callable[[], float]:
     """Return a function that makes one real release: so many of `level` at the upper bound, others at the lower.
 
     Where people are not kept one by one, some of each level are read. The rest are at the lower bound, whose code is 0:
     they change how many people there are and no sum.
     """
+    if planned.statistic.name != "mean":
+        return _moved(planned, level, people)
     levels, interval = planned.levels, planned.interval
     some = levels.count if isinstance(planned, SamplingPlan) else np.minimum(levels.count, _READ)
     epsilon = np.repeat(levels.epsilon, some)
@@ -307,8 +352,8 @@ def _releasing(planned: Plan, level: int, people: int) -> Callable[[], float]:
     if isinstance(planned, SamplingPlan):
         return lambda: release_records(values, epsilon, planned).unclamped
     table = read(values, epsilon=epsilon, bounds=interval).table
-    tally = Tally(replace(table, count=table.count + levels.count - some), interval)
-    return lambda: release(tally, planned).unclamped
+    tally = Tally(replace(table, count=table.count + levels.count - some), planned.statistic)
+    return lambda: release(tally, planned).numbers[0]
 
 
 def _cells(finding: Finding) -> tuple[str, ...]:

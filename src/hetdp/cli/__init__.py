@@ -18,6 +18,9 @@ import typer
 
 from hetdp import __version__
 from hetdp.errors import HetdpError
+from hetdp.statistics import FORMS, STATISTICS
+from hetdp.statistics.moments import Spread
+from hetdp.statistics.quantile import Ranks
 
 from . import data, ledger, options, public, serve
 
@@ -43,7 +46,13 @@ def _add(group: typer.Typer, *commands: Callable[..., None]) -> None:
         group.command()(options.shared(command))
 
 
-_add(app, data.mean, data.check, data.tally)
+_add(app, data.mean)
+for name, kind in STATISTICS.items():
+    if name not in FORMS:
+        app.command(name)(data.command(kind, name))
+app.command("median")(data.command(Ranks, "median", q=0.5))
+app.command("std")(data.command(Spread, "std"))
+_add(app, data.ask, data.check, data.tally)
 _add(app, public.plan, public.compare, public.explain, public.audit, public.doctor, public.methods, public.reproduce)
 _add(app, serve.serve)
 _add(
@@ -55,7 +64,7 @@ _add(
 def root(
     *, version: Annotated[bool, typer.Option("--version", help="Show the version and exit.", is_eager=True)] = False
 ) -> None:
-    """Differentially private means when every person chooses their own privacy level ε."""
+    """Differentially private statistics when every person chooses their own privacy level ε."""
     if version:
         print(f"hetdp {__version__}")
         raise typer.Exit

@@ -1,9 +1,9 @@
-"""Commands that read values: one number to publish, a private tally, and the owner's private check."""
+"""Commands that read values: a statistic to publish, a private tally, and the owner's private check."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import reduce
 from pathlib import Path
@@ -16,9 +16,15 @@ from hetdp import questions
 from hetdp.checks import check as checks
 from hetdp.core.domain import Interval
 from hetdp.errors import InputError
-from hetdp.privacy.release import Groups, Release
+from hetdp.report import plots
 from hetdp.sources import Form, Source
 from hetdp.sources import tally as tally_of
+from hetdp.statistics import Statistic, kind_of, title_of
+from hetdp.statistics.answer import Groups
+from hetdp.statistics.answered import MeanAnswered, MeanByGroup
+from hetdp.statistics.histogram import Histogram, Shares
+from hetdp.statistics.mean import Mean
+from hetdp.statistics.statistic import Answer
 from hetdp.tally.tally import Tally, is_tally
 
 from . import options
@@ -28,11 +34,11 @@ from .output import deliver, progress, show, writable
 
 _CHARGE = ("spend", "share", "share_left", "release_id", "expect_head")
 _CHOICES = ("epsilon", "tier", "tiers", "query", "by", "groups", "public_rows")
-_TABLE = ("value", "bounds", "person", "rows", *_CHOICES)
+_TABLE = ("value", "bounds", "person", "rows", *_CHOICES, *options.PARAMETERS)
 _NEEDED: dict[str, tuple[str, ...]] = {
     "a tally": (),
-    "a release through a ledger": ("bounds", "release_id", "person"),
-    "a table": ("value", "epsilon", "bounds"),
+    "a release through a ledger": ("release_id", "person"),
+    "a table": ("value", "epsilon"),
 }
 _REFUSED: dict[str, dict[tuple[str, ...], str]] = {
     "a tally": {
@@ -40,13 +46,13 @@ _REFUSED: dict[str, dict[tuple[str, ...], str]] = {
         ("ledger", *_CHARGE): "a tally does not say who its people are, so no ledger can charge them; leave out {}",
     },
     "a release through a ledger": {
-        _CHOICES: "with a ledger everybody's ε comes from it, and everybody counts in one mean; leave out {}"
+        _CHOICES: "with a ledger everybody's ε comes from it, and everybody counts in one release; leave out {}"
     },
     "a table": {_CHARGE: "only a release through a ledger takes {}; name the ledger with --ledger LEDGER"},
 }
 
 
-def _agree(what: str, given: Mapping[str, Any]) -> None:
+def _agree(what: str, given: Mapping[str, Any], kind: type[Statistic]) -> None:
     """Raise unless the options that were given fit together."""
 
     def flags(names: tuple[str, ...], *, present: bool) -> str:
@@ -56,7 +62,8 @@ def _agree(what: str, given: Mapping[str, Any]) -> None:
     for names, why in _REFUSED[what].items():
         if refused := flags(names, present=True):
             raise InputError(why.format(refused))
-    if missing := flags(_NEEDED[what], present=False):
+    parameters = () if what == "a tally" else options.required(kind)
+    if missing := flags((*_NEEDED[what], *parameters), present=False):
         raise InputError(f"{what} needs {missing}; see --help")
     if what == "a release through a ledger" and given["rows"] == "one":
         raise InputError("a ledger averages the rows of a person; leave out --rows one")
@@ -65,49 +72,85 @@ def _agree(what: str, given: Mapping[str, Any]) -> None:
 def mean(
     source: options.Sources,
     *,
-    disjoint_people: options.Disjoint = False,
-    people: options.LedgerPeople = "enrolled",
-    method: options.MethodName = "adpm",
-    variance: options.Variance = None,
-    confidence: options.Confidence = 0.95,
-    as_json: options.Json = False,
-    output: options.Output = None,
-    force: options.Force = False,
-    **given: Unpack[options.Released],
+    private_group: options.PrivateGroup = None,
+    categories: options.Listed = None,
+    missing: options.Missing = None,
+    **given: Unpack[options.Answered],
 ) -> None:
     """Release a private mean: one number that may be published, with everything that is public about it.
 
     Running it again is another release and spends privacy again, unless a ledger has it under the same --release-id.
     """
-    writable(output, source, force=force)
-    if not 0 < confidence < 1:
-        raise InputError(f"the confidence level must be between 0 and 1 (got {confidence:g}); 0.95 is usual")
-    result: Release | Groups
-    how: dict[str, Any] = {"method": method, "variance": variance}
-    ledger = given["ledger"]
+    if missing not in (None, "estimate", "midpoint"):
+        raise InputError(f"--missing is 'estimate' or 'midpoint' (got {missing!r})")
+
+    def asked() -> Statistic:
+        named: dict[str, Any] = {"bounds": given["bounds"], "value": given["value"]}
+        if private_group is not None:
+            return MeanByGroup(**named, categories=options.texts_of(categories), private_group=private_group)
+        return (MeanAnswered if missing == "estimate" else Mean)(**named)
+
+    _released(source, Mean, asked, given, Mean.title)
+
+
+def command(kind: type[Statistic], name: str, **fixed: Any) -> Callable[..., None]:
+    """Return the command of a statistic; some of its parameters may be fixed."""
+    title = title_of(name)
+
+    def release(source: options.Sources, **given: Unpack[options.Answered]) -> None:
+        def asked() -> Statistic:
+            return kind(**options.parameters_of(kind, given), **fixed, value=given["value"])
+
+        _released(source, kind, asked, given, title)
+
+    release.__name__ = name.replace("_", "-")
+    release.__doc__ = (
+        f"Release {title[0].lower()}{title[1:]}.\n\nThe report says everything that is public about it. "
+        "Running it again is another release and spends privacy again, unless a ledger has it under the same "
+        "--release-id."
+    )
+    return options.shared(release, options.of_kind(kind, fixed))
+
+
+def _released(
+    source: list[str], kind: type[Statistic], asked: Callable[[], Statistic], given: Mapping[str, Any], title: str
+) -> None:
+    """Release a statistic as the options ask, and hand it out."""
+    output, confidence, ledger = given["output"], given["confidence"] or 0.95, given["ledger"]
+    _deliverable(source, kind, given, confidence)
+    result: Answer | Groups
+    how: dict[str, Any] = {"method": given["method"] or "adpm", "variance": given["variance"]}
     if _are_tallies(source):
-        _agree("a tally", given)
-        result = questions.of_tally(_merged(source, promised=disjoint_people), **how)
+        _agree("a tally", given, kind)
+        people = _merged(source, promised=given["disjoint_people"])
+        if type(people.statistic) is not kind:
+            raise InputError(f"this is a tally for a {people.statistic.name}; use hetdp {people.statistic.name}")
+        result = questions.of_tally(people, **how)
     elif ledger is not None:
-        _agree("a release through a ledger", given)
-        passed_on = ("bounds", "value", "person", "spend", "share", "share_left", "release_id")
+        _agree("a release through a ledger", given, kind)
+        passed_on = ("person", "spend", "share", "share_left", "release_id")
         how |= {name: option for name, option in given.items() if name in passed_on}
         with hetdp.Ledger(ledger, expect_head=given["expect_head"]) as opened:
             rows_of = source[0] if len(source) == 1 else source
-            result = opened.mean(rows_of, people=people, form=form_of(given), **how)
+            result = opened.ask(rows_of, asked(), people=given["people"] or "enrolled", form=form_of(given), **how)
     else:
-        _agree("a table", given)
+        _agree("a table", given, kind)
         how |= {"public_columns": given["public_column"] or (), "groups": options.groups_of(given["groups"])}
-        with reading(source, given) as table:
-            result = questions.of_source(table, Interval.of(given["bounds"]), public_rows=given["public_rows"], **how)
+        question = asked()
+        with reading(source, given, question) as table:
+            result = questions.of_source(table, question, public_rows=given["public_rows"], **how)
+    if given["simplex"] and isinstance(result, Histogram):
+        result = result.simplex()
     try:
         deliver(
             output,
-            as_json=as_json,
+            as_json=given["as_json"],
             facts=lambda: result.to_dict(confidence),
             parts=lambda: result.parts(confidence),
-            title="A private mean" if given["by"] is None else f"Private means by {given['by']}",
+            title=title if given["by"] is None else f"{title} by {given['by']}",
         )
+        if given["plot"] is not None and isinstance(result, Answer):
+            result.plot(given["plot"], confidence)
         sys.stdout.flush()
     except BrokenPipeError:
         raise
@@ -118,9 +161,58 @@ def mean(
         raise InputError(f"the release was made but not handed out, {why}; {rest}") from None
 
 
+def _deliverable(source: list[str], kind: type[Statistic], given: Mapping[str, Any], confidence: float) -> None:
+    """Raise, before any privacy is spent, unless the answer can be handed out as the options ask."""
+    for file in (given["output"], given["plot"]):
+        writable(file, source, force=given["force"])
+    if given["plot"] is not None:
+        plots.require(given["plot"])
+    if given["plot"] is not None and given["by"] is not None:
+        raise InputError("a picture shows one answer, not one for each group; leave out --plot or --by")
+    if given["simplex"] and (not issubclass(kind, Shares) or given["by"] is not None):
+        raise InputError("--simplex is for one histogram; leave it out")
+    if not 0 < confidence < 1:
+        raise InputError(f"the confidence level must be between 0 and 1 (got {confidence:g}); 0.95 is usual")
+
+
+def ask(
+    source: Annotated[str, typer.Argument(help="A file with one row per person, or a database.", metavar="SOURCE")],
+    questions_file: Annotated[
+        Path, typer.Argument(help="A TOML file with a table for each question.", metavar="QUESTIONS.toml")
+    ],
+    *,
+    method: options.MethodName = "adpm",
+    confidence: options.Confidence = 0.95,
+    as_json: options.Json = False,
+    output: options.Output = None,
+    force: options.Force = False,
+    **given: Unpack[options.Several],
+) -> None:
+    """Release several statistics of one table under one budget: everybody spends their ε once on all of them.
+
+    A question is a table of the TOML file: [income], below it statistic = "mean" and bounds = [0, 100000]. Its name is
+    the column unless it says value = "…"; share = 2 gives it twice the share of everybody's ε.
+    """
+    writable(output, [source, str(questions_file)], force=force)
+    if given["epsilon"] is None:
+        raise InputError("a table needs --epsilon COL; see --help")
+    asked, split = options.questions_of(questions_file)
+    where: dict[str, Any] = {name: given[name] for name in ("epsilon", "person", "query")}
+    where |= {"rows": given["rows"] or "one", "tiers": options.tiers_of(given["tier"], given["tiers"])}
+    shares = questions.shares_of(asked, split)
+    result = questions.of_questions(source, asked, {**where, "form": form_of(given)}, shares, method)
+    deliver(
+        output,
+        as_json=as_json,
+        facts=lambda: result.to_dict(confidence),
+        parts=lambda: result.parts(confidence),
+        title="Private answers",
+    )
+
+
 def check(source: options.Sources, *, as_json: options.Json = False, **given: Unpack[options.Checked]) -> None:
     """PRIVATE, for the owner of the data: what is missing, unreadable or outside the bounds, and where."""
-    _agree("a table", given)
+    _agree("a table", given, Mean)
     with reading(source, given) as people:
         found = checks.of_source(people, Interval.of(given["bounds"]))
     show(found.to_dict() if as_json else found.report())
@@ -132,23 +224,29 @@ def tally(
     output: Annotated[Path, typer.Option("--output", "-o", help="The tally to write, as part1.tally.")],
     as_json: options.Json = False,
     force: options.Force = False,
-    **given: Unpack[options.Tallied],
+    **given: Unpack[options.TalliedAs],
 ) -> None:
-    """Write a PRIVATE tally: exact sums per level, to be merged and released elsewhere by `hetdp mean`."""
+    """Write a PRIVATE tally: exact sums per level, to be merged and released elsewhere, as by `hetdp mean`."""
     writable(output, source, force=force)
-    _agree("a table", given)
-    with reading(source, given) as people:
-        made = tally_of(people, Interval.of(given["bounds"]), given["public_rows"])
+    kind = kind_of(given["statistic"] or "mean")
+    _agree("a table", given, kind)
+    asked = kind(**options.parameters_of(kind, given), value=given["value"])
+    with reading(source, given, asked) as people:
+        made = tally_of(people, asked, given["public_rows"])
     made.save(output)
-    said = "PRIVATE: its sums are not protected by any noise. Give it only to whoever releases the mean."
+    said = "PRIVATE: its sums are not protected by any noise. Give it only to whoever releases it."
     facts = {"tally": str(output), "n": made.n, "levels": len(made.levels), "warning": said}
     show(facts if as_json else f"{output}: {made.n:,} people at {len(made.levels):,} levels of ε. {said}")
 
 
 @contextmanager
-def reading(source: list[str], given: Mapping[str, Any], *, counts_only: bool = False) -> Iterator[Source]:
+def reading(
+    source: list[str], given: Mapping[str, Any], question: Statistic | None = None, *, counts_only: bool = False
+) -> Iterator[Source]:
     """Give the source that the options of a command describe; progress is shown while it is read."""
     asked: dict[str, Any] = {name: given.get(name) for name in ("value", "epsilon", "person", "by", "query")}
+    if question is not None:
+        asked |= {"value": question.named, "reads": question.reads}
     asked["rows"] = given.get("rows") or "one"
     asked["tiers"] = options.tiers_of(given["tier"], given["tiers"])
     with progress("reading") as tell:

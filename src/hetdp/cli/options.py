@@ -5,20 +5,23 @@ Options that go together are a TypedDict. A command takes them with `**given: Un
 
 from __future__ import annotations
 
+import csv
 import inspect
 import shutil
 import sys
 import tomllib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, fields
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Annotated, Any, TypedDict, get_args, get_type_hints
 
 from typer import Argument, Context, Option
 
-from hetdp.core.domain import epsilon_of
+from hetdp.core.domain import epsilon_of, value_of
 from hetdp.core.levels import Levels, joined_names
 from hetdp.errors import InputError
+from hetdp.statistics import Statistic, kind_of, statistic_of
 
 Text = str | None
 Texts = list[str] | None
@@ -31,6 +34,20 @@ Pair = tuple[float, float]
 ExpectHead = Annotated[Text, Option(help="A head of the ledger that you wrote down.", metavar="NUMBER:HASH")]
 HeadFile = Annotated[File, Option(help="Where the head is kept outside (LEDGER.head; for PostgreSQL nowhere).")]
 LedgerPeople = Annotated[str, Option(help="With a ledger, who takes part: all the 'enrolled', or the 'source' alone.")]
+
+# What is released, and what is done with it
+
+Disjoint = Annotated[bool, Option("--disjoint-people", help="Promise that nobody is in two of the tallies.")]
+MethodName = Annotated[str, Option(help="The estimator; `hetdp methods` lists them.")]
+Variance = Annotated[Number, Option(help="Of a mean or sum: a publicly known bound on the variance of a value.")]
+Confidence = Annotated[float, Option(help="The confidence level of the interval.")]
+Listed = Annotated[Text, Option(help="The public categories, separated by commas.", metavar="A,B,C")]
+PrivateGroup = Annotated[Text, Option(help="A private column of groups; --categories lists them.", metavar="COL")]
+Missing = Annotated[Text, Option(help="'estimate': the mean of those who answered; else 'midpoint'.")]
+Json = Annotated[bool, Option("--json", help="Print JSON instead of text.")]
+Output = Annotated[File, Option("--output", "-o", help="Write to this file: .json, .html, anything else is text.")]
+Plot = Annotated[File, Option(help="Write a picture: .png, .svg or .pdf.")]
+Force = Annotated[bool, Option("--force", help="Overwrite the output file.")]
 
 # Where the people are
 
@@ -55,7 +72,7 @@ Sources = Annotated[
     list[str],
     Argument(
         help="Files with one row per person (CSV, TSV, Parquet, Arrow IPC, NDJSON; gz, zst; globs; - reads stdin), or "
-        "the URL of a PostgreSQL or SQLite database; for `hetdp mean` also tallies that `hetdp tally` wrote.",
+        "the URL of a PostgreSQL or SQLite database; also tallies that `hetdp tally` wrote.",
         metavar="SOURCE",
         callback=_with_stdin,
     ),
@@ -105,10 +122,29 @@ class Tallied(Table, Rows, Written):
     public_rows: Annotated[Text, Option(help="A file of publicly known rows; they join with ε = ∞.", metavar="FILE")]
 
 
+class Parameters(TypedDict):
+    """What is to be computed."""
+
+    statistic: Annotated[Text, Option(help="What is computed: mean, histogram, quantile, ….", metavar="NAME")]
+    categories: Listed
+    edges: Annotated[Text, Option(help="The public edges of bins, separated by commas.", metavar="X,Y,Z")]
+    bins: Annotated[Text, Option(help="So many bins of one width within the bounds.", metavar="N")]
+    q: Annotated[Text, Option(help="Which quantiles, as 0.1,0.5,0.9.", metavar="Q")]
+    equals: Annotated[Text, Option(help="The value that is counted.", metavar="VALUE")]
+    within: Annotated[Text, Option(help="Also intervals of quantiles in units, at this level.", metavar="LEVEL")]
+
+
+PARAMETERS = tuple(name for name in Parameters.__annotations__ if name != "statistic")
+
+
+class TalliedAs(Tallied, Parameters):
+    """All that a tally of any statistic is made from."""
+
+
 class Grouped(Tallied):
     """The same of groups of people, and the ledger that is charged."""
 
-    by: Annotated[Text, Option(help="Release a mean for each group of this public column.", metavar="COL")]
+    by: Annotated[Text, Option(help="Release one for each group of this public column.", metavar="COL")]
     public_column: Annotated[Texts, Option(help="Declare that this column is public; repeat.", metavar="COL")]
     groups: Annotated[File, Option(help="A file with one group per line; a group may be empty.", metavar="FILE")]
     ledger: Annotated[Text, Option(help="Charge this ledger: a file, or postgresql://…; needs --person.")]
@@ -131,6 +167,29 @@ class Released(Grouped, Amount):
     expect_head: ExpectHead
 
 
+class Answered(Released):
+    """All that a statistic is made from, and what is done with it."""
+
+    disjoint_people: Disjoint
+    people: LedgerPeople
+    method: MethodName
+    variance: Variance
+    confidence: Confidence
+    simplex: Annotated[bool, Option("--simplex", help="Of a histogram: shares that are not below 0.")]
+    plot: Plot
+    as_json: Json
+    output: Output
+    force: Force
+
+
+class Several(Rows, Written):
+    """All that several statistics of one table are made from."""
+
+    epsilon: Annotated[Text, Option(help="The column with everybody's ε: a number, inf or public.", metavar="COL")]
+    tier: Tier
+    tiers: TierFile
+
+
 class PublicTable(TypedDict):
     """Where everybody's ε comes from; the values are not used."""
 
@@ -143,39 +202,125 @@ class PublicTable(TypedDict):
     value: Annotated[Text, Option(help="The private column: lines may be too short for it.", metavar="COL")]
 
 
-class Public(PublicTable, Rows, Written):
+class Public(PublicTable, Rows, Written, Parameters):
     """All that a plan is made from."""
 
 
-def shared(command: Callable[..., None]) -> Callable[..., None]:
-    """Write the options of `**given: Unpack[...]` into the signature of a command, where typer looks for them."""
+def shared(command: Callable[..., None], parameters: Mapping[str, Any] | None = None) -> Callable[..., None]:
+    """Write the options of `**given: Unpack[...]` into the signature of a command, where typer looks for them.
+
+    `parameters` are more of them, with their types.
+    """
     signature = inspect.signature(command, eval_str=True)
     *own, given = signature.parameters.values()
     if given.kind is not given.VAR_KEYWORD:
         return command
-    hints = get_type_hints(get_args(given.annotation)[0], include_extras=True)
-    more = [inspect.Parameter(name, given.KEYWORD_ONLY, default=None, annotation=hints[name]) for name in hints]
+    hints = {**(parameters or {}), **get_type_hints(get_args(given.annotation)[0], include_extras=True)}
+    more = [
+        inspect.Parameter(
+            name, given.KEYWORD_ONLY, default=False if get_args(hint)[0] is bool else None, annotation=hint
+        )
+        for name, hint in hints.items()
+    ]
     first = sum(parameter.kind is not given.KEYWORD_ONLY for parameter in own)
     command.__signature__ = signature.replace(parameters=[*own[:first], *more, *own[first:]])  # type: ignore[attr-defined]
     return command
 
 
+# What is computed
+
+
+def of_kind(kind: type[Statistic], fixed: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options of a statistic's own parameters, from what its fields say about themselves."""
+    found = {}
+    for field in fields(kind):
+        if field.name not in ("value", "bounds") and field.name not in fixed:
+            words = {"help": field.metadata.get("help"), "metavar": field.metadata.get("metavar", "TEXT")}
+            found[field.name] = Annotated[Text, Option(**words)]
+    return found
+
+
+def required(kind: type[Statistic]) -> tuple[str, ...]:
+    """Return the parameters that a statistic cannot do without."""
+    return tuple(f.name for f in fields(kind) if f.name != "value" and (f.default is MISSING or "needed" in f.metadata))
+
+
+def parameters_of(kind: type[Statistic], given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the parameters of a statistic from the texts of a command line."""
+    found = {}
+    for field in fields(kind):
+        text = given.get(field.name)
+        if field.name == "value" or text is None:
+            continue
+        found[field.name] = text if not isinstance(text, str) else _READ.get(field.name, str)(text)
+    if unknown := [name for name in PARAMETERS if given.get(name) is not None and name not in found]:
+        raise InputError(f"a {kind.name} does not take --{unknown[0]}; see --help")
+    return found
+
+
+def texts_of(text: str | None) -> list[str]:
+    """Return a list of texts between commas; one with a comma in it stands between quotes.
+
+    >>> texts_of('nurse,"teacher, retired"')
+    ['nurse', 'teacher, retired']
+    """
+    return next(csv.reader([text or ""], skipinitialspace=True), [])
+
+
+def _numbers_of(text: str) -> list[float]:
+    numbers = [value_of(part) for part in text.split(",")]
+    if any(number != number for number in numbers):  # noqa: PLR0124  NaN
+        raise InputError(f"a list of numbers is separated by commas, as 0,18,65 (got {text!r})")
+    return numbers
+
+
+def _whole(text: str) -> int:
+    if not (text.isascii() and text.isdigit()):
+        raise InputError(f"a number of bins is a whole number (got {text!r})")
+    return int(text)
+
+
+def _number(text: str) -> float:
+    return _numbers_of(text)[0]
+
+
+_READ: dict[str, Callable[[str], Any]] = {
+    "categories": texts_of,
+    "edges": _numbers_of,
+    "q": _numbers_of,
+    "bins": _whole,
+    "within": _number,
+}
+
+
+def questions_of(path: Path) -> tuple[dict[str, Statistic], dict[str, Any]]:
+    """Return the questions of a TOML file, and the share of each."""
+    try:
+        tables = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError:
+        raise InputError(f"{path} cannot be read; name a TOML file of questions") from None
+    except ValueError as error:
+        raise InputError(f"{path} is not TOML: {error}") from None
+    asked, split = {}, {}
+    for name, table in tables.items():
+        if not isinstance(table, dict) or not isinstance(table.get("statistic"), str):
+            raise InputError(f'a question of {path} is a table: [{name}], and below it statistic = "mean" and so on')
+        rest = {key: value for key, value in table.items() if key not in ("statistic", "share")}
+        asked[name] = statistic_of(kind_of(table["statistic"]).name, rest)
+        split[name] = table.get("share", 1)
+    if not asked:
+        raise InputError(f'{path} has no questions; write [income] and below it statistic = "mean" and so on')
+    return asked, split
+
+
 # What is released
 
-Disjoint = Annotated[bool, Option("--disjoint-people", help="Promise that nobody is in two of the tallies.")]
-PlanBounds = Annotated[Pair, Option(help="The public interval of the values.", metavar="LO HI")]
-MethodName = Annotated[str, Option(help="The estimator; `hetdp methods` lists them.")]
-Variance = Annotated[Number, Option(help="A publicly known bound on the variance of a value. Not from the data.")]
+PlanBounds = Annotated[Pair | None, Option(help="The public interval of the values.", metavar="LO HI")]
+AuditBounds = Annotated[Pair, Option(help="The interval of the invented values.", metavar="LO HI")]
 DataVariance = Annotated[Number, Option(help="Also show the error for this variance (default: evenly spread values).")]
-Confidence = Annotated[float, Option(help="The confidence level of the interval.")]
 TargetError = Annotated[Number, Option(help="Also say what would bring the worst-case error down to this.")]
 
 # What is printed or written
-
-Json = Annotated[bool, Option("--json", help="Print JSON instead of text.")]
-Output = Annotated[File, Option("--output", "-o", help="Write to this file: .json, .html, anything else is text.")]
-Plot = Annotated[File, Option(help="Write a picture: .png, .svg or .pdf.")]
-Force = Annotated[bool, Option("--force", help="Overwrite the output file.")]
 
 
 def tiers_of(options: list[str] | None, file: Path | None = None) -> dict[str, Any] | None:

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
+from dataclasses import fields
 from pathlib import Path
 from typing import Annotated, Any, Unpack
 
 import typer
 
 import hetdp
-from hetdp.core.domain import Interval
 from hetdp.core.levels import Levels
 from hetdp.errors import InputError
 from hetdp.estimators import METHODS
 from hetdp.sources import counted
+from hetdp.statistics import Statistic, kind_of
 
 from . import options
 from .data import reading
@@ -23,7 +25,7 @@ from .output import deliver, progress, show, show_parts, writable
 def plan(
     source: options.PublicSources = None,
     *,
-    bounds: options.PlanBounds,
+    bounds: options.PlanBounds = None,
     method: options.MethodName = "adpm",
     variance: options.Variance = None,
     target_error: options.TargetError = None,
@@ -37,9 +39,11 @@ def plan(
     from hetdp.report.text import plan_parts
     from hetdp.theory.target import target
 
-    interval = Interval.of(bounds).ordinary()
+    asked = _asked(bounds, given)
     people, notes = _levels(source, given)
-    planned = hetdp.plan(people, bounds=interval, method=method, variance=variance)
+    planned = hetdp.plan(people, statistic=asked, method=method, variance=variance)
+    if target_error is not None and asked.name != "mean":
+        raise InputError("--target-error is for means")
     answer = None if target_error is None else target(planned, target_error)
 
     def facts() -> dict[str, Any]:
@@ -52,14 +56,14 @@ def plan(
         as_json=as_json,
         facts=facts,
         parts=lambda: plan_parts(planned, answer, notes),
-        title="What a private mean would cost",
+        title=f"What {asked.title[0].lower()}{asked.title[1:]} would cost",
     )
 
 
 def compare(
     source: options.PublicSources = None,
     *,
-    bounds: options.PlanBounds,
+    bounds: options.PlanBounds = None,
     variance: options.DataVariance = None,
     plot: options.Plot = None,
     force: options.Force = False,
@@ -69,13 +73,25 @@ def compare(
     """Show every method side by side: error, who spends what, and what no ε-DP method can beat."""
     writable(plot, source or [], force=force)
     people, notes = _levels(source, given)
-    compared = hetdp.compare(people, bounds=bounds, variance=variance)
+    compared = hetdp.compare(people, statistic=_asked(bounds, given), variance=variance)
     if plot is not None:
         compared.plot(plot)
     if as_json:
         show({**compared.to_dict(), "assumptions": notes})
     else:
         show_parts(compared.parts(notes))
+
+
+def _asked(bounds: tuple[float, float] | None, given: Mapping[str, Any]) -> Statistic:
+    """Return the statistic that the options of a plan describe."""
+    kind = kind_of(given["statistic"] or "mean")
+    parameters = options.parameters_of(kind, {**given, "bounds": bounds})
+    if missing := [name for name in options.required(kind) if name not in parameters]:
+        meaning = next(field.metadata["help"] for field in fields(kind) if field.name == missing[0])
+        raise InputError(f"a {kind.name} needs --{missing[0]} ({meaning.rstrip('.')}); see --help")
+    asked = kind(**parameters)
+    asked.interval.ordinary()
+    return asked
 
 
 def _levels(source: list[str] | None, given: options.Public) -> tuple[Levels, list[str]]:
@@ -108,7 +124,7 @@ def audit(
     *,
     method: Annotated[options.Texts, typer.Option(help="A method; repeat. All unless given.", metavar="NAME")] = None,
     tier: Annotated[options.Texts, typer.Option(help="Invented people; repeat.", metavar="NAME=ε:PEOPLE")] = None,
-    bounds: options.PlanBounds = (-0.5, 0.5),
+    bounds: options.AuditBounds = (-0.5, 0.5),
     draws: Annotated[int, typer.Option(help="Releases of each dataset.", min=200)] = 1_500,
     as_json: options.Json = False,
     output: options.Output = None,
@@ -132,7 +148,7 @@ def doctor(*, as_json: options.Json = False) -> None:
     """Test this installation: versions, and whether the noise has the right law (some seconds)."""
     from hetdp.checks import doctor as installation
 
-    fits = installation.sampler_gate()
+    fits = (*installation.sampler_gate(), *installation.family_gate())
     show(installation.facts(fits) if as_json else installation.report(fits))
     if not all(fit.passed for fit in fits):
         raise typer.Exit(1)

@@ -23,29 +23,39 @@ Ints = NDArray[np.int64]
 
 LIMIT = 65_536  # distinct levels that are kept exactly
 BITS = 12  # the significant bits that rounding keeps of the 53 that a double has
+
+# A statistic with more numbers than this is wide: of it fewer levels are kept, and rounding keeps fewer bits.
+WIDE = 64
+WIDE_LIMIT = 1_024
+WIDE_BITS = 8
 MOST_PEOPLE = (2**63 - 1) // GRID  # with more people a sum of codes could pass 63 bits
 
 # Rounding turns an ε below TINY into 0: every engine can do so, while subnormal doubles differ between them.
 TINY = 2.0**-1000
 
-# An engine that cannot see bits splits: with g = SPLIT·ε (Veltkamp's factor), g − (g − ε) is ε rounded to the nearest
-# double of 12 bits. If that is above ε, it times BELOW is a double that `round_down` takes to where it takes ε. From
-# HUGE on SPLIT·ε could overflow, and an engine leaves ε as it is.
-SPLIT = 2.0 ** (53 - BITS) + 1
-BELOW = 1 - 2.0**-BITS
+# From here on `split(…)·ε` could overflow, and an engine leaves ε as it is.
 HUGE = 2.0**900
 
 
-def round_down(epsilon: Floats) -> Floats:
+def split(bits: int) -> float:
+    """Return Veltkamp's factor: with g = split·ε, g − (g − ε) is ε rounded to the nearest double of so many bits.
+
+    So an engine rounds that cannot see bits. If the result is above ε, it times 1 − 2^−bits is a double that
+    `round_down` takes to where it takes ε.
+    """
+    return 2.0 ** (53 - bits) + 1
+
+
+def round_down(epsilon: Floats, bits: int = BITS) -> Floats:
     """Return ε cut to 12 significant bits: never up, less than one part in 2¹¹ down; below `TINY` to 0; inf stays.
 
     The bit pattern of a positive double is its exponent followed by its fraction, so clearing low bits
     rounds towards zero exactly, at powers of two as everywhere.
     """
-    return np.where(epsilon < TINY, 0.0, (epsilon.view(np.int64) >> 53 - BITS << 53 - BITS).view(np.float64))
+    return np.where(epsilon < TINY, 0.0, (epsilon.view(np.int64) >> 53 - bits << 53 - bits).view(np.float64))
 
 
-def collapse(epsilon: Floats, sums: Ints, *, rounded: bool = False) -> tuple[Floats, Ints, bool]:
+def collapse(epsilon: Floats, sums: Ints, *, rounded: bool = False, wide: bool = False) -> tuple[Floats, Ints, bool]:
     """Return one row a level, ascending, the sums of its rows, and whether levels are rounded: always, or if too many.
 
     The first column of `sums` is the number of people. It is added up in doubles before anything else: that is exact up
@@ -53,14 +63,14 @@ def collapse(epsilon: Floats, sums: Ints, *, rounded: bool = False) -> tuple[Flo
     """
     if sums[:, 0].sum(dtype=np.float64) > MOST_PEOPLE:
         raise InputError(f"at most {MOST_PEOPLE:,} people fit in one plan or tally; split them into parts")
-    epsilon = round_down(epsilon) if rounded else epsilon + 0.0  # −0.0 is 0
+    epsilon = round_down(epsilon, WIDE_BITS if wide else BITS) if rounded else epsilon + 0.0  # −0.0 is 0
     if not (epsilon[1:] > epsilon[:-1]).all():
         order = np.argsort(epsilon, kind="stable")  # fast where most rows ascend
         epsilon, sums = epsilon[order], sums[order]
         first = np.flatnonzero(np.concatenate([[True], epsilon[1:] != epsilon[:-1]]))
         epsilon, sums = epsilon[first], np.add.reduceat(sums, first)
-    if not rounded and epsilon.size > LIMIT:
-        return collapse(epsilon, sums, rounded=True)
+    if not rounded and epsilon.size > (WIDE_LIMIT if wide else LIMIT):
+        return collapse(epsilon, sums, rounded=True, wide=wide)
     return epsilon, sums, rounded
 
 
@@ -80,15 +90,18 @@ class Levels:
         Arrays of one length: the levels and the people at each.
     rounded
         Whether there were so many levels that each was rounded down to 12 significant bits.
+    wide
+        Whether they belong to a statistic of many numbers, for which more are rounded, and to 8 bits.
     names
         Names for some of the levels, for display alone.
     """
 
-    __slots__ = ("count", "epsilon", "names", "rounded")
+    __slots__ = ("count", "epsilon", "names", "rounded", "wide")
 
     epsilon: Floats
     count: Ints
     rounded: bool
+    wide: bool
     names: Mapping[float, str]
 
     def __init__(self, counts: Mapping[Any, int], names: Mapping[float, str] | None = None) -> None:
@@ -106,11 +119,17 @@ class Levels:
 
     @classmethod
     def from_arrays(
-        cls, epsilon: Floats, count: Ints, *, rounded: bool = False, names: Mapping[float, str] | None = None
+        cls,
+        epsilon: Floats,
+        count: Ints,
+        *,
+        rounded: bool = False,
+        wide: bool = False,
+        names: Mapping[float, str] | None = None,
     ) -> Levels:
         """Return the levels of two arrays of one length, in any order; people at equal levels are added up."""
         levels = cls.__new__(cls)
-        levels._fill(epsilon, count, names, rounded=rounded)
+        levels._fill(epsilon, count, names, rounded=rounded, wide=wide)
         return levels
 
     @classmethod
@@ -120,10 +139,19 @@ class Levels:
             return levels
         return cls(levels) if isinstance(levels, Mapping) else cls.of(levels)
 
-    def _fill(self, epsilon: Floats, count: Ints, names: Mapping[float, str] | None, *, rounded: bool = False) -> None:
+    def _fill(
+        self,
+        epsilon: Floats,
+        count: Ints,
+        names: Mapping[float, str] | None,
+        *,
+        rounded: bool = False,
+        wide: bool = False,
+    ) -> None:
         if not epsilon.size:
             raise InputError("there is nobody here (n = 0); a mean needs at least one person")
-        self.epsilon, sums, self.rounded = collapse(epsilon, count[:, None], rounded=rounded)
+        self.epsilon, sums, self.rounded = collapse(epsilon, count[:, None], rounded=rounded, wide=wide)
+        self.wide = wide
         self.count = sums[:, 0].copy()
         self.names = {level: name for level, name in (names or {}).items() if level in self.epsilon}
         self.epsilon.flags.writeable = self.count.flags.writeable = False
@@ -138,9 +166,13 @@ class Levels:
         """The number of people with ε > 0."""
         return int(self.count[self.epsilon > 0].sum())
 
+    def like(self, epsilon: Floats) -> Floats:
+        """Return ε's as they are in these levels: rounded down if these are."""
+        return round_down(epsilon, WIDE_BITS if self.wide else BITS) if self.rounded else epsilon
+
     def capped(self, cap: float) -> Levels:
         """Return the levels when everybody gets min(ε, cap)."""
-        return Levels.from_arrays(np.minimum(self.epsilon, cap), self.count, rounded=self.rounded)
+        return Levels.from_arrays(np.minimum(self.epsilon, cap), self.count, rounded=self.rounded, wide=self.wide)
 
     def __len__(self) -> int:
         return int(self.epsilon.size)

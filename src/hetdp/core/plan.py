@@ -13,18 +13,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hetdp.core.domain import to_json
-from hetdp.errors import InputError
+from hetdp.errors import InputError, PrivacyError
 from hetdp.estimators import METHODS, Shape
-from hetdp.privacy.exact import LARGEST_SCALE, SMALLEST_SCALE, NoiseTerm, check, lattice, scale_for
+from hetdp.privacy.exact import LARGEST_SCALE, SMALLEST_SCALE, NoiseTerm, check, check_units, lattice, scale_for
 from hetdp.statistics import Statistic
-from hetdp.statistics.mean import LAPLACE, Mean
+from hetdp.statistics.mean import Mean
+from hetdp.statistics.statistic import UNIT
 
-from .accuracy import MIDPOINT, Errors, IntervalKind, affine_errors, radius, smallest_cap, unit_variance
+from .accuracy import Errors, IntervalKind, affine_errors, midpoint, radius, smallest_cap, unit_variance
 from .domain import Interval
-from .levels import Levels, epsilon_array, round_down
+from .geometry import Line
+from .levels import Levels, epsilon_array
 
 if TYPE_CHECKING:
     from hetdp.report.facts import Facts
+
+FAMILY = ("adpm", "uniform", "proportional", "threshold")
+"""The methods that any statistic can have: one noise for all people, and nothing is drawn to the middle."""
 
 
 @dataclass(frozen=True)
@@ -74,6 +79,8 @@ class Plan:
         The bound on the variance of one value, for an interval of length 1; 1/4 always holds.
     shrink
         The factor by which the estimate is drawn towards the midpoint, after the noise; 1 is unbiased.
+    share
+        The share of everybody's ε that this release may use, where several are made of the same people.
     """
 
     method: str
@@ -85,6 +92,7 @@ class Plan:
     abstains: bool
     variance_bound: float = 0.25
     shrink: float = 1.0
+    share: float = 1.0
 
     def __post_init__(self) -> None:
         self.check()
@@ -92,17 +100,41 @@ class Plan:
 
     def check(self) -> None:
         """Raise unless nobody's ε is exceeded; run when a plan is made, and again when it is carried out."""
-        check(self.costs, self.levels.epsilon, self.levels.count, self.noise)
+        if len(self.noise) > 1 and not isinstance(self.statistic.geometry, Line):  # a release would draw the first
+            raise PrivacyError("several numbers have one noise for all people, not several; nothing was released")
+        check_units(self.units, self.levels.count)
+        check(self.costs, self.levels.epsilon, self.levels.count, self.noise, self.share)
 
     @property
     def costs(self) -> NDArray[np.int64]:
         """How far one person at each level can move the noisy sum: what the exact check is about."""
-        return self.statistic.cost(self.units)
+        return self.statistic.geometry.cost(self.units)
 
     @property
     def interval(self) -> Interval:
         """The public interval of the values."""
         return self.statistic.interval
+
+    @cached_property
+    def span(self) -> Interval:
+        """The interval of the result: that of the values, n times as wide for a total over all people.
+
+        Of several numbers it is [0, 1]: they are shares of the whole weight, which the answer reads in units.
+        """
+        if not isinstance(self.statistic.geometry, Line):
+            return UNIT
+        interval = self.statistic.interval
+        return Interval(interval.lo * self.n, interval.hi * self.n) if self.statistic.whole else interval
+
+    @property
+    def shape_bound(self) -> float:
+        """What a method takes for the variance of a value: 2/ρ, smaller where the noise is larger in proportion."""
+        return shape_bound(self.statistic, self.variance_bound, self.share)
+
+    @property
+    def noise_at_1(self) -> float:
+        """The variance of the noise if weight over ε were 1 at most."""
+        return self.statistic.geometry.noise * (unit_cost(self.statistic) / self.share) ** 2
 
     @property
     def n(self) -> int:
@@ -140,8 +172,7 @@ class Plan:
 
     def weights(self, epsilons: Any) -> NDArray[np.float64]:
         """Return the weight of each person of a sequence of ε; every ε must be a level of this plan."""
-        asked = epsilon_array(epsilons)
-        asked = round_down(asked) if self.levels.rounded else asked
+        asked = self.levels.like(epsilon_array(epsilons))
         place = np.minimum(np.searchsorted(self.levels.epsilon, asked), len(self.levels) - 1)
         if not np.array_equal(self.levels.epsilon[place], asked):
             raise InputError("an epsilon is not among the levels of this plan; plan again with all people")
@@ -157,25 +188,33 @@ class Plan:
     @cached_property
     def errors(self) -> Errors:
         """What the mean squared error is made of, on an interval of length 1."""
-        return MIDPOINT if self.abstains else affine_errors(self)
+        return midpoint(self.statistic.idle) if self.abstains else affine_errors(self)
 
     @property
     def noise_scale(self) -> float:
-        """The scale of the Laplace noise in units of the values (of several: the root of their squares)."""
-        return math.hypot(*self.errors.scales) * self.interval.width
+        """The scale of the noise in units of the values (of several: the root of their squares)."""
+        return math.hypot(*self.errors.scales) * self.span.width
 
     @property
     def worst_case_mse(self) -> float:
         """The mean squared error for the worst distribution on the interval, in squared units of the values.
 
+        Of several numbers it is that of all together; shares and ranks are their own units.
         Rounding values to the grid can add a bias of (hi − lo)/2²¹, which is left out: it matters beyond 10¹⁰ people.
         """
-        return self.errors.worst(self.variance_bound) * self.interval.width * self.interval.width
+        return self.errors.worst(self.variance_bound) * self.span.width * self.span.width
 
     @property
     def worst_case_error(self) -> float:
         """The root of `worst_case_mse`, in units of the values; it is finite also where the square is not."""
-        return math.sqrt(self.errors.worst(self.variance_bound)) * self.interval.width
+        return math.sqrt(self.errors.worst(self.variance_bound)) * self.span.width
+
+    @property
+    def error_each(self) -> float:
+        """The root of the worst-case mean squared error of one of several numbers, on an interval of length 1."""
+        if self.abstains:
+            return 1.0
+        return math.sqrt(0.25 * self.errors.spread + self.errors.noise / self.statistic.geometry.numbers)
 
     def mse(self, variance: float, mean: float | None = None) -> float:
         """Return the mean squared error for data of this variance, both in squared units of the values.
@@ -185,15 +224,17 @@ class Plan:
         """
         interval, errors, v = self.interval, self.errors, unit_variance(variance, self.interval)
         offset = 0.25 - v if mean is None else ((mean - interval.mid) / interval.width) ** 2
-        return (errors.spread * v + errors.pull * offset + errors.noise) * interval.width * interval.width
+        return (errors.spread * v + errors.pull * offset + errors.noise) * self.span.width * self.span.width
 
-    def radius(self, level: float = 0.95, kind: IntervalKind = "guaranteed") -> float:
+    def radius(self, level: float = 0.95, kind: IntervalKind = "guaranteed", *, together: int = 1) -> float:
         """Return r: the unclamped estimate is within r of μ with probability at least `level`, in units of the values.
+
+        Of several numbers so many are within r `together`.
 
         "guaranteed" holds for every distribution on the interval and every n; "normal" is the
         narrower normal approximation at the worst-case variance and promises nothing for small n.
         """
-        return radius(self, level, kind)
+        return radius(self, level, kind, together)
 
     def frontier(self, tolerance: float = 0.01) -> float:
         """Return the smallest cap τ: giving everybody min(ε, τ) keeps the worst-case MSE within (1 + tolerance) times.
@@ -209,7 +250,7 @@ class Plan:
             return 0.0
         spent = float(self.spent.max())
         start = spent if math.isfinite(spent) else 1.0
-        return smallest_cap(self.levels, METHODS[self.method], self.variance_bound, tolerance, start)
+        return smallest_cap(self, METHODS[self.method], tolerance, start)
 
     @cached_property
     def facts(self) -> Facts:
@@ -253,6 +294,7 @@ def plan(
     statistic: Statistic | None = None,
     method: str = "adpm",
     variance: float | None = None,
+    share: float = 1.0,
 ) -> Plan:
     """Return what a release would do and cost, from the public levels alone.
 
@@ -268,7 +310,9 @@ def plan(
         A name of `hetdp.methods()`.
     variance
         A publicly known bound on the variance of one value, in squared units of the values. Never take it
-        from the data. Without it the largest possible variance (hi − lo)²/4 is assumed.
+        from the data. Without it the largest possible variance (hi − lo)²/4 is assumed. For one number only.
+    share
+        The share of everybody's ε that this release may use.
 
     Examples
     --------
@@ -283,35 +327,56 @@ def plan(
     if (bounds is None) == (statistic is None):
         raise InputError("a plan needs the public bounds of the values, (lo, hi), or a statistic that has its own")
     statistic = statistic or Mean(Interval.of(bounds))
-    bound = LAPLACE / statistic.rho if variance is None else unit_variance(variance, statistic.interval)
+    rule, one = METHODS[method], isinstance(statistic.geometry, Line)
+    if not one and (variance is not None or method not in FAMILY):
+        what = "a bound on the variance" if variance is not None else f"the method {method}"
+        raise InputError(f"{what} is for means; a {statistic.name} takes one of the methods {', '.join(FAMILY)}")
+    bound = statistic.variance if variance is None else unit_variance(variance, statistic.interval)
     if bound == 0:
         raise InputError("the bound on the variance must be positive; leave it out if none is known")
-    rule = METHODS[method]
-    shape = rule.shape(levels, bound)
-    drawn = _drawn(rule.name, levels, statistic, shape, bound)
-    if drawn is not None and not (rule.abstains and drawn.errors.worst(bound) > MIDPOINT.worst(bound)):
+    shape = rule.shape(levels, shape_bound(statistic, bound, share))
+    drawn = _drawn(rule.name, levels, statistic, shape, bound, share)
+    if drawn is not None and not (rule.abstains and drawn.errors.worst(bound) > statistic.idle):
         return drawn
     nothing = np.zeros(len(levels), np.int64)
-    return Plan(rule.name, levels, statistic, nothing, (), shape.threshold, abstains=True, variance_bound=bound)
+    made = (rule.name, levels, statistic, nothing, (), shape.threshold)
+    return Plan(*made, abstains=True, variance_bound=bound, share=share)
 
 
-def _drawn(method: str, levels: Levels, statistic: Statistic, shape: Shape, bound: float) -> Plan | None:
+def shape_bound(statistic: Statistic, bound: float, share: float) -> float:
+    """Return 2/ρ, which a method takes for the variance of a value; of a share f of ε the noise is 1/f² times as large.
+
+    The rules were written for one number, where the noise has variance 2η² and so ρ = 2/variance.
+    """
+    one = isinstance(statistic.geometry, Line)
+    return (bound if one else 2 / statistic.rho) * share * share
+
+
+def unit_cost(statistic: Statistic) -> int:
+    """Return what a weight unit costs."""
+    return int(statistic.geometry.cost(np.ones(1, np.int64))[0])
+
+
+def _drawn(method: str, levels: Levels, statistic: Statistic, shape: Shape, bound: float, share: float) -> Plan | None:
     """Return the plan with its noise; None if nobody has weight or the noise could not be drawn."""
     if shape.kept:
+        if share != 1 or not statistic.sums:
+            raise InputError(f"{method} keeps people one by one; it has a mean of one column and no share of ε")
         from hetdp.privacy.sampling import sampling_plan  # it builds on this module
 
         return sampling_plan(method, levels, statistic, shape, bound)
     largest = float(shape.weight.max())
     if not 0 < largest < math.inf:
         return None
-    units = lattice(shape.weight, math.ceil(float((levels.count * (shape.weight / largest)).sum())))
-    least = shape.noise / largest * int(units.max())
-    costs = statistic.cost(units)
+    people = math.ceil(float((levels.count * (shape.weight / largest)).sum()))
+    units = lattice(shape.weight, people, unit_cost(statistic))
+    least = max(shape.noise / largest * int(units.max()), statistic.geometry.least)
+    costs = statistic.geometry.cost(units)
     spans = list(pairwise(range(len(levels) + 1) if shape.apart else (0, len(levels))))
-    scales = [max(scale_for(costs[first:last], levels.epsilon[first:last]), least) for first, last in spans]
+    scales = [max(scale_for(costs[first:last], levels.epsilon[first:last], share), least) for first, last in spans]
     if max(scales) > LARGEST_SCALE:
         return None
     terms = zip(scales, spans, strict=True)
     noise = tuple(NoiseTerm(max(scale, SMALLEST_SCALE), first, last) for scale, (first, last) in terms if scale)
     made = (method, levels, statistic, units, noise, shape.threshold)
-    return Plan(*made, abstains=False, variance_bound=bound, shrink=shape.shrink)
+    return Plan(*made, abstains=False, variance_bound=bound, shrink=shape.shrink, share=share)

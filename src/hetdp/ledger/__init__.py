@@ -32,6 +32,10 @@ from hetdp.core.plan import Plan
 from hetdp.errors import ChargedError, InputError, LedgerError, OtherRequestError
 from hetdp.estimators import METHODS
 from hetdp.sources import Form, Source
+from hetdp.statistics import Statistic
+from hetdp.statistics.mean import Mean
+from hetdp.statistics.statistic import Answer, Release
+from hetdp.tally.groupby import coded, squared
 from hetdp.tally.tally import Table, Tally
 
 if find_spec("sqlalchemy") is None:  # the modules below need it
@@ -39,13 +43,13 @@ if find_spec("sqlalchemy") is None:  # the modules below need it
 
 from . import charge, history
 from .books import UNLIMITED, Rule, budget_units, charges, level
-from .charge import Enrolled, Keeper, LedgerRelease, Read, Request
+from .charge import Enrolled, Keeper, Read, Request
 from .history import Balance, Entry, Forecast, Verified
 from .store import PathName, Store, find
 
 __all__ = [
     "UNLIMITED", "Balance", "ChargedError", "Enrolled", "Entry", "Forecast", "Keeper", "Ledger", "LedgerError",
-    "LedgerRelease", "OtherRequestError", "Request", "Rule", "Verified", "budget_units", "charges", "level",
+    "OtherRequestError", "Request", "Rule", "Verified", "budget_units", "charges", "level",
 ]  # fmt: skip
 
 
@@ -154,14 +158,17 @@ class Ledger:
         self._store.flush_head()
         return enrolled
 
-    def mean(  # noqa: PLR0913  one parameter an aspect of a release
+    def mean(self, source: Any, *, bounds: Any, value: str | None = None, **options: Any) -> Release:
+        """Return a private mean and charge everybody exactly what it spends; `ask` has all options and the rules."""
+        return self.ask(source, Mean(Interval.of(bounds), value=value), **options)  # type: ignore[return-value]
+
+    def ask(  # noqa: PLR0913  one parameter an aspect of a release
         self,
         source: Any,
+        statistic: Statistic,
         *,
         person: Any,
-        bounds: Any,
         release_id: str,
-        value: str | None = None,
         spend: Any = None,
         share: Any = None,
         share_left: Any = None,
@@ -169,16 +176,19 @@ class Ledger:
         method: str = "adpm",
         variance: float | None = None,
         form: Form = Form(),  # noqa: B008  it is frozen
-    ) -> LedgerRelease:
-        """Return a private mean and charge everybody exactly what it spends of their privacy.
+    ) -> Answer:
+        """Return the answer to a question and charge everybody exactly what it spends of their privacy.
 
         Person i enters with ε = min(what the rule allows, what they have left). Everybody enrolled takes part: who has
-        no row counts as the midpoint, a row of somebody else is ignored, several rows are averaged. So neither the
-        result's public half nor any message tells who has a row, which may be private.
+        no row counts as the midpoint (where people are sorted into cells: as missing), a row of somebody else is
+        ignored, several rows are averaged (sorted: the first one counts). So neither the result's public half nor any
+        message tells who has a row, which may be private.
 
         Parameters
         ----------
-        source, value, bounds, method, variance
+        statistic
+            What is asked, as `hetdp.ask.histogram(value="job", categories=[…])`.
+        source, method, variance
             As for `hetdp.mean`. There is no ε here: the ledger knows it.
         person
             The column of ids; with values in memory, the ids.
@@ -195,7 +205,7 @@ class Ledger:
             How a delimited file is written.
         """
         (name,) = _clean_ids([release_id], "release id")
-        interval = Interval.of(bounds).ordinary()
+        interval = statistic.interval.ordinary()
         if variance is not None:
             unit_variance(variance, interval)
         if METHODS[method].needs_records:
@@ -203,15 +213,15 @@ class Ledger:
                 f"{method} keeps people one by one and cannot be used with a ledger; choose another method"
             )
         rule = Rule.given(spend=spend, share=share, share_left=share_left)
-        read = _source_of(source, value, person, form)
+        read = _source_of(source, statistic, person, form)
         read.check()
         files = [Path(name).name for name in read.names] or None
-        about = {"value": value, "user": person if isinstance(person, str) else None, "files": files}
+        about = {"value": statistic.named, "user": person if isinstance(person, str) else None, "files": files}
         limits, quotes = _limits(people, read), people != "source"
-        request = Request(name, rule, interval, method, variance, limits, about, quotes=quotes)
+        request = Request(name, rule, statistic, method, variance, limits, about, quotes=quotes)
         return self.carry_out(request, lambda levels, plan: _tally_of(read, levels, plan))
 
-    def carry_out(self, request: Request, read: Read, keeper: Keeper | None = None) -> LedgerRelease:
+    def carry_out(self, request: Request, read: Read, keeper: Keeper | None = None) -> Answer:
         """Charge a release, compute it, store it and return it; what of this is done already is not done again.
 
         `OtherRequestError` says that its id was charged for another request; `ChargedError` that it was charged and the
@@ -279,7 +289,7 @@ class Ledger:
             How many to look ahead at most.
         """
         rule = Rule.given(spend=spend, share=share, share_left=share_left)
-        ask = {"bounds": Interval.of(bounds).ordinary(), "method": method, "variance": variance}
+        ask = {"statistic": Mean(Interval.of(bounds).ordinary()), "method": method, "variance": variance}
         return history.forecast(self._store.read(lambda _, state: state), rule, ask, releases)
 
 
@@ -375,11 +385,12 @@ def _table(source: Any, person: Any, budget: Any, tiers: Mapping[str, Any], form
 # --- The rows of a source: before the charge who they are about, after it their values
 
 
-def _source_of(source: Any, value: str | None, person: Any, form: Form = Form()) -> Source:  # noqa: B008  it is frozen
+def _source_of(source: Any, statistic: Statistic, person: Any, form: Form = Form()) -> Source:  # noqa: B008  it is frozen
     """Return a source with values and the ids of whom they are about; nothing is read."""
     if person is None:
         raise InputError("a ledger needs to know who a row is about; name the column of ids: person=…")
-    found = Source.of(source, value=value, epsilon=1.0, person=person, rows="average", form=form)
+    named, reads = statistic.named, statistic.reads
+    found = Source.of(source, value=named, reads=reads, epsilon=1.0, person=person, rows="average", form=form)
     if found.ids is not None:
         sizes = [len(some) if hasattr(some, "__len__") else None for some in (source, found.ids)]
         if None in sizes or sizes[0] != sizes[1]:
@@ -404,26 +415,41 @@ def _ids_of(people: Source) -> list[str]:
 def _tally_of(people: Source, levels: Mapping[str, int], plan: Plan) -> Tally:
     """Return the tally of those who take part; `levels` has the index of each one's level in the plan.
 
-    Claim. It adds one code in {0…Q} for each of them, whatever rows the source has: nobody's values, and nobody's
-    presence in the source, changes who is counted or raises.
+    Claim. It adds what one person hands over for each of them, whatever rows the source has: nobody's values, and
+    nobody's presence in the source, changes who is counted or raises.
 
     Argument. A person's code is the average of the codes of their rows, rounded in integers as everywhere; without a
-    row it is the midpoint. A row of somebody who does not take part is nobody's, and so is one whose id no person can
-    have: such a text is none of the clean ids here. Counts come from the plan. Who has ε = 0 is not in `levels`: their
-    values are not looked at.
+    row it is the midpoint. Where people are sorted into cells the first row counts, and without a row the cell is that
+    of a missing value. A row of somebody who does not take part is nobody's, and so is one whose id no person can have:
+    such a text is none of the clean ids here. Counts come from the plan. Who has ε = 0 is not in `levels`: their values
+    are not looked at.
     """
-    row_of = {person: i for i, person in enumerate(levels)}
-    total, rows = np.zeros((2, len(row_of)), np.int64)
+    statistic, row_of = plan.statistic, {person: i for i, person in enumerate(levels)}
+    absent = coded(statistic, [np.full(1, np.nan if kind is None else kind.size - 1) for kind in statistic.reads])
+    cell, rows = np.full(len(row_of), absent[0][0]), np.zeros(len(row_of), np.int64)
+    sums = np.zeros((len(statistic.sums), len(row_of)), np.int64)
     for batch in people.batches():
         ids = batch.texts[str(people.asked.person)].to_list()
         at = np.array([row_of.get(normal(cell), -1) if isinstance(cell, str) else -1 for cell in ids], dtype=np.int64)
         mine = at >= 0
-        found = np.asarray(batch.values)[mine]
-        codes = plan.interval.codes(found, np.empty(found.size), np.empty(found.size, dtype=bool))
-        np.add.at(total, at[mine], codes.astype(np.int64))
+        places, codes = coded(statistic, [np.asarray(column)[mine] for column in batch.columns])
+        who, first = np.unique(at[mine], return_index=True)
+        fresh = rows[who] == 0
+        cell[who[fresh]] = places[first[fresh]]
+        for total, code in zip(sums, codes, strict=False):
+            np.add.at(total, at[mine], code.astype(np.int64))
         np.add.at(rows, at[mine], 1)
-    code = np.where(rows > 0, plan.interval.average(total, np.maximum(rows, 1)), GRID // 2)
-    sums = np.zeros(len(plan.levels), np.int64)
-    np.add.at(sums, np.fromiter(levels.values(), np.int64, len(levels)), code)
-    table = Table.single(plan.levels.epsilon, plan.levels.count, sums, rounded=plan.levels.rounded)
-    return Tally(table, plan.interval, plan.levels.names)
+    averages = [np.where(rows > 0, Interval.average(total, np.maximum(rows, 1)), GRID // 2) for total in sums]
+    if statistic.square:
+        averages.append(squared(averages[0]).astype(np.int64))
+    coded_rows = np.stack(averages, axis=1) if averages else np.zeros((len(row_of), 0), np.int64)
+    found = np.zeros((len(plan.levels), statistic.width), np.int64)
+    places, one = np.fromiter(levels.values(), np.int64, len(levels)), np.ones(len(levels), np.int64)
+    for i in range(0, len(row_of), _CHUNK):
+        part = slice(i, i + _CHUNK)
+        statistic.add_to(found, places[part], cell[part], one[part], coded_rows[part])
+    table = Table(plan.levels.epsilon, plan.levels.count, found, plan.levels.rounded, plan.levels.wide)
+    return Tally(table, statistic, plan.levels.names)
+
+
+_CHUNK = 2**12  # people whose numbers are spread out at a time; a wide statistic has thousands

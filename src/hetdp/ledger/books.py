@@ -42,6 +42,7 @@ from hetdp.core.levels import Levels
 from hetdp.core.plan import Plan
 from hetdp.errors import InputError, LedgerError
 from hetdp.privacy.exact import NoiseTerm
+from hetdp.statistics import STATISTICS, statistic_of
 from hetdp.statistics.mean import Mean
 
 UNIT = 10**9
@@ -182,10 +183,9 @@ class Rule:
 
 # --- Events
 
-LONG = 64
-"""From how many numbers on a column is a text."""
+LONG = 64  # from how many numbers on a column is a text
 
-FORMAT = {"format": "hetdp-ledger-event", "version": 1, "statistic": "mean", "measure": "pure-epsilon"}
+FORMAT = {"format": "hetdp-ledger-event", "version": 1, "measure": "pure-epsilon"}
 """What every event says about itself, and what one without these fields means: the first ledgers wrote none of them.
 
 Stored history keeps its meaning. Never remove a field, never change what a field or a value of it means; a new meaning
@@ -193,6 +193,7 @@ gets a new value here. Whatever this package does not know is refused when an ev
 package must not guess what a newer one has charged.
 """
 
+MEAN = {"statistic": "mean"}
 KINDS = ("open", "enroll", "charge", "result")
 
 
@@ -249,6 +250,8 @@ class Event:
         """The body as plain data, columns of numbers as `integers` and `reals` take them; the unknown is refused."""
         found: dict[str, Any] = json.loads(self.body)
         unknown = {name: found[name] for name, known in FORMAT.items() if found.get(name, known) != known}
+        if found.get("statistic", "mean") not in STATISTICS:
+            unknown["statistic"] = found["statistic"]
         if self.kind not in KINDS:
             unknown["kind"] = self.kind
         if unknown:
@@ -267,7 +270,7 @@ class Event:
 
 def next_event(head: Head, kind: str, facts: Mapping[str, Any], release: str | None = None) -> Event:
     """Return the event that comes after a head."""
-    at, body = datetime.now(UTC).isoformat(timespec="milliseconds"), canonical({**FORMAT, **facts})
+    at, body = datetime.now(UTC).isoformat(timespec="milliseconds"), canonical({**FORMAT, **MEAN, **facts})
     return Event(head.seq + 1, kind, release, at, body, _hash(head, kind, release, at, body))
 
 
@@ -339,9 +342,11 @@ def plan_facts(made: Plan) -> dict[str, Any]:
     return {
         "method": made.method,
         "bounds": [bound.hex() for bound in made.bounds],
+        **({} if made.statistic.name == "mean" else {"parameters": made.statistic.plain}),
         "epsilon": made.levels.epsilon,
         "count": made.levels.count,
         "rounded": made.levels.rounded,
+        **({"wide": True} if made.levels.wide else {}),
         "names": {e.hex(): name for e, name in made.levels.names.items()},
         "units": made.units,
         "noise": [[term.scale.hex(), term.first, term.last] for term in made.noise],
@@ -352,14 +357,16 @@ def plan_facts(made: Plan) -> dict[str, Any]:
     }
 
 
-def plan_of(facts: Mapping[str, Any]) -> Plan:
-    """Return the plan that `plan_facts` gave; it passes the exact check again."""
+def plan_of(facts: Mapping[str, Any], statistic: str = "mean") -> Plan:
+    """Return the plan of a statistic that `plan_facts` gave; it passes the exact check again."""
     real = float.fromhex
     names = {real(e): name for e, name in facts["names"].items()}
+    people, how = (reals(facts["epsilon"]), integers(facts["count"])), {"rounded": facts["rounded"], "names": names}
+    ends = Interval.of([real(bound) for bound in facts["bounds"]])
     return Plan(
         facts["method"],
-        Levels.from_arrays(reals(facts["epsilon"]), integers(facts["count"]), rounded=facts["rounded"], names=names),
-        Mean(Interval.of([real(bound) for bound in facts["bounds"]])),
+        Levels.from_arrays(*people, **how, wide=facts.get("wide", False)),
+        Mean(ends) if statistic == "mean" else statistic_of(statistic, facts["parameters"]),
         integers(facts["units"]),
         tuple(NoiseTerm(real(scale), first, last) for scale, first, last in facts["noise"]),
         None if facts["threshold"] is None else real(facts["threshold"]),

@@ -30,7 +30,7 @@ import hashlib
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from itertools import groupby
 from typing import Any, Protocol
@@ -38,17 +38,21 @@ from typing import Any, Protocol
 import numpy as np
 from sqlalchemy import Connection
 
-from hetdp.core.domain import Interval, jsonable
-from hetdp.core.levels import Levels, round_down
+from hetdp.core.domain import jsonable
+from hetdp.core.levels import WIDE, Levels
 from hetdp.core.plan import Plan, plan
 from hetdp.errors import ChargedError, HetdpError, InputError, LedgerError, OtherRequestError, PrivacyError
-from hetdp.privacy.release import Release, release
+from hetdp.privacy.release import release, unused
+from hetdp.statistics import Statistic
+from hetdp.statistics.statistic import Answer
 from hetdp.tally.tally import Tally
 
 from . import books
 from .books import GENESIS, UNLIMITED, Event, Floats, Ints, Rule, State
 from .store import Store, events, find, run, write, wrong_triggers
 
+_COUNTED = "A person counts once, with the average of their rows, and as the midpoint without a row."
+_SORTED = "A person counts once, by their first row, and without a row as one whose value is missing."
 _FEW = 500
 """So many people are asked for by their ids; of more, all are read."""
 
@@ -198,7 +202,7 @@ class Request:
         The id of the release.
     rule
         How much it may use of each person.
-    bounds, method, variance
+    statistic, method, variance
         As `plan` takes them.
     people
         {person: units} of those who take part and what each allows at most; None: everybody enrolled.
@@ -210,7 +214,7 @@ class Request:
 
     release: str
     rule: Rule
-    bounds: Interval
+    statistic: Statistic
     method: str = "adpm"
     variance: float | None = None
     people: Mapping[str, int] | None = None
@@ -220,39 +224,22 @@ class Request:
     @property
     def ask(self) -> dict[str, Any]:
         """What `plan` takes."""
-        return {"bounds": self.bounds, "method": self.method, "variance": self.variance}
+        return {"statistic": self.statistic, "method": self.method, "variance": self.variance}
 
     @property
     def facts(self) -> dict[str, Any]:
         """The request as plain data: what the same id must mean the next time."""
         variance = None if self.variance is None else float(self.variance).hex()
-        ask = {**self.ask, "bounds": [self.bounds.lo.hex(), self.bounds.hi.hex()], "variance": variance}
+        ends = self.statistic.interval
+        ask: dict[str, Any] = {"bounds": [ends.lo.hex(), ends.hi.hex()], "method": self.method, "variance": variance}
+        if self.statistic.name != "mean":
+            ask |= {"statistic": self.statistic.name, "parameters": self.statistic.plain}
         people: Any = "enrolled"
         if self.people is not None:
             limits = (f"{person}\t{units}" for person, units in self.people.items())
             people = {"count": len(self.people), "ids": digest(limits)}
         rule = {self.rule.kind: str(self.rule.amount)}
         return {"rule": rule, "plan": ask, "people": people, "columns": dict(self.about)}
-
-
-@dataclass(frozen=True, eq=False)
-class LedgerRelease(Release):
-    """A release that a ledger has charged and stored. The same id gives it again, without a charge.
-
-    Attributes
-    ----------
-    release_id
-        The id under which it is stored.
-    ledger
-        What it cost and whom it left out, as plain data.
-    """
-
-    release_id: str = ""
-    ledger: Mapping[str, Any] = field(default_factory=dict)
-
-    def to_dict(self, level: float = 0.95) -> dict[str, Any]:
-        """Return the release as plain data, what the ledger charged included."""
-        return {**super().to_dict(level), "ledger": {"release_id": self.release_id, **self.ledger}}
 
 
 class Keeper(Protocol):
@@ -316,8 +303,9 @@ def intended(state: State, parts: Ints, rule: Rule, ask: Mapping[str, Any]) -> I
     wanted = rule.wanted(asked, left)
     allowed = np.minimum(np.minimum(left, wanted), own)
     epsilon = books.levels(allowed)
-    made = plan(Levels.from_arrays(epsilon, count, names=_names(state, asked, epsilon)), **ask)
-    index = np.searchsorted(made.levels.epsilon, round_down(epsilon) if made.levels.rounded else epsilon)
+    wide = ask["statistic"].width > WIDE
+    made = plan(Levels.from_arrays(epsilon, count, wide=wide, names=_names(state, asked, epsilon)), **ask)
+    index = np.searchsorted(made.levels.epsilon, made.levels.like(epsilon))
     units = books.charges(made)
     if (units[index] > allowed).any():  # by the claim in `books` this cannot happen
         raise PrivacyError("this plan would charge more than somebody has left; nothing was released")
@@ -361,9 +349,9 @@ def split(state: State, intent: Intent) -> tuple[list[list[int]], dict[tuple[int
 # --- The order of a release
 
 
-def carry_out(store: Store, request: Request, read: Read, keeper: Keeper | None) -> LedgerRelease:
+def carry_out(store: Store, request: Request, read: Read, keeper: Keeper | None) -> Answer:
     """Charge a release, compute it, store it and return it; see `Ledger.carry_out`."""
-    request.bounds.ordinary()  # what is charged can also be shown
+    request.statistic.interval.ordinary()  # what is charged can also be shown
     try:
         charged = store.change(lambda connection, state: _charged(connection, state, request))
     except KeyboardInterrupt:
@@ -371,8 +359,8 @@ def carry_out(store: Store, request: Request, read: Read, keeper: Keeper | None)
     try:
         stored = store.read(lambda connection, _: find(connection, request.release, "result"))
         if stored is None:
-            unclamped = _computed(store, charged, read, keeper)
-            stored = store.change(lambda connection, state: _stored(connection, state, charged, unclamped))
+            numbers = _computed(store, charged, read, keeper)
+            stored = store.change(lambda connection, state: _stored(connection, state, charged, numbers))
         store.flush_head()
     except (HetdpError, KeyboardInterrupt) as error:
         why = "it was interrupted" if isinstance(error, KeyboardInterrupt) else str(error)
@@ -396,7 +384,7 @@ def _charged(connection: Connection, state: State, request: Request) -> tuple[St
     if books.canonical(before) != books.canonical(now):
         words = {
             "rule": "how much it may use",
-            "plan": "the bounds, the method or the variance",
+            "plan": "the statistic, the bounds, the method or the variance",
             "people": "who takes part",
             "columns": "the columns or the names of the files",
         }
@@ -428,6 +416,7 @@ def _charge_now(connection: Connection, state: State, request: Request) -> tuple
         moved = {person: where[part] for person, part in people.items() if where.get(part, part[0]) != part[0]}
         moves = {"new": new, **move_facts(there, moved.items())}
     facts = {
+        "statistic": request.statistic.name,
         "request": request.facts,
         "plan": books.plan_facts(intent.plan),
         "units": intent.units,
@@ -438,41 +427,65 @@ def _charge_now(connection: Connection, state: State, request: Request) -> tuple
     return write(connection, state, event, moved), event
 
 
-def _computed(store: Store, charged: Event, read: Read, keeper: Keeper | None) -> float:
+def planned(charged: Event) -> Plan:
+    """Return the plan that was charged."""
+    return books.plan_of(charged.facts["plan"], charged.facts.get("statistic", "mean"))
+
+
+def _computed(store: Store, charged: Event, read: Read, keeper: Keeper | None) -> tuple[float, ...]:
     """Read the values and draw the result. A plan that abstains reads nothing."""
     if keeper is not None and keeper.drawn is not None:
-        return keeper.drawn
-    plan = books.plan_of(charged.facts["plan"])
+        return (keeper.drawn,)
+    plan = planned(charged)
+    _covered(charged, plan)
     if plan.abstains:
-        return plan.interval.mid
+        return unused(plan)
     there = store.read(lambda connection, state: charged_people(connection, state, charged, store.name))
     index = dict(books.levels_of(charged.facts).tolist())
-    number = release(read({p: index[c] for p, c in there.items() if c in index}, plan), plan).unclamped
+    numbers = release(read({p: index[c] for p, c in there.items() if c in index}, plan), plan).numbers
     if keeper is not None:
+        (number,) = numbers
         keeper.keep(number)
-    return number
+    return numbers
 
 
-def _stored(connection: Connection, state: State, charged: Event, unclamped: float) -> tuple[State, Event]:
+def _covered(charged: Event, plan: Plan) -> None:
+    """Raise unless the charge is what the plan spends, and the plan what was asked for.
+
+    Whoever can write to the database can append an event; what it charges and what it does must not differ.
+    """
+    facts = charged.facts
+    places, asked = books.levels_of(facts)[:, 1], facts["request"]["plan"]
+    spends = np.array_equal(books.charges(plan), books.integers(facts["units"]))
+    same = asked.get("statistic", "mean") == plan.statistic.name
+    same &= asked.get("parameters", plan.statistic.plain) == plan.statistic.plain
+    same &= asked["bounds"] == [bound.hex() for bound in plan.bounds] and asked["method"] == plan.method
+    if not spends or not same or ((places < 0) | (places >= len(plan.levels))).any():
+        raise LedgerError("the charge of this release is not what its plan spends; nothing was read")
+
+
+def _stored(connection: Connection, state: State, charged: Event, numbers: tuple[float, ...]) -> tuple[State, Event]:
     """Return the stored result of a release: the one that is there, else this one. The first writer wins."""
     found = find(connection, str(charged.release), "result")
     if found is not None:
         return state, found
-    facts = {"charge": charged.seq, "unclamped": unclamped.hex()}
+    drawn = [number.hex() for number in numbers]
+    one = {"unclamped": drawn[0]} if len(drawn) == 1 else {"numbers": drawn}
+    facts = {"charge": charged.seq, "statistic": charged.facts.get("statistic", "mean"), **one}
     event = books.next_event(state.head, "result", facts, charged.release)
     return write(connection, state, event), event
 
 
-def published(name: str, charged: Event, stored: Event) -> LedgerRelease:
+def published(name: str, charged: Event, stored: Event) -> Answer:
     """Return a stored release as it was, with what a reader should know about its people. All of it is public."""
-    facts, release_id = charged.facts, str(charged.release)
+    facts, release_id, made = charged.facts, str(charged.release), planned(charged)
     people, most = facts["people"], books.in_epsilon(int(books.costs(facts)[1].max(initial=0)))
     ((kind, amount),) = facts["request"]["rule"].items()
     cost = "of public people without limit" if most == math.inf else f"of anybody at most ε = {most:.9g}"
     notes = [
         f"Ledger {name}, release {release_id}, event {charged.seq}: it could use {Rule(kind, Fraction(amount))} "
         f"and was charged {cost}.",
-        "A person counts once, with the average of their rows, and as the midpoint without a row.",
+        _COUNTED if made.statistic.sorting is None else _SORTED,
     ]
     left_out = {
         "used_up": "have nothing left of their budget and have weight 0",
@@ -482,5 +495,6 @@ def published(name: str, charged: Event, stored: Event) -> LedgerRelease:
     notes += [f"{people[why]:,} people {what}." for why, what in left_out.items() if people[why]]
     shown = {"name": name, "event": charged.seq, "at": charged.at, "rule": {kind: amount}, "people": people["people"]}
     shown |= {**{why: people[why] for why in left_out}, "most_charged": jsonable(most)}
-    unclamped = float.fromhex(stored.facts["unclamped"])
-    return LedgerRelease(books.plan_of(facts["plan"]), unclamped, tuple(notes), release_id=release_id, ledger=shown)
+    drawn = stored.facts["numbers"] if "numbers" in stored.facts else [stored.facts["unclamped"]]
+    answer = made.statistic.answer(made, [float.fromhex(number) for number in drawn], notes)
+    return replace(answer, release_id=release_id, ledger=shown)

@@ -16,7 +16,7 @@ from hetdp.errors import InputError, LedgerError
 
 from . import books
 from .books import UNLIMITED, Cohort, Rule, State, in_epsilon, refused
-from .charge import everybody, intended, members, replayed
+from .charge import everybody, intended, members, planned, replayed
 from .store import check_cohorts, events, run
 
 _MOST_RELEASES = 10_000
@@ -115,7 +115,8 @@ def entries(connection: Connection) -> list[Entry]:
             entry = replace(entry, people=int(count[units > 0].sum()), most=in_epsilon(int(units.max())))
         elif event.kind == "result":
             lo, hi = bounds[event.release]
-            entry = replace(entry, estimate=min(max(float.fromhex(facts["unclamped"]), lo), hi))
+            if facts.get("statistic", "mean") in ("mean", "proportion"):  # others are no number on that interval
+                entry = replace(entry, estimate=min(max(float.fromhex(facts["unclamped"]), lo), hi))
         elif event.kind == "enroll":
             entry = replace(entry, people=sum(people for *_, people in facts["moves"]))
         found.append(entry)
@@ -159,7 +160,7 @@ def verify(connection: Connection, state: State, name: str) -> Verified:
         facts = event.facts
         if event.kind == "charge":
             charged[event.release] = event.seq
-            if not np.array_equal(books.charges(books.plan_of(facts["plan"])), books.integers(facts["units"])):
+            if not np.array_equal(books.charges(planned(event)), books.integers(facts["units"])):
                 raise refused(f"event {event.seq} of {name} charges something else than its plan spends")
         elif event.kind == "result" and facts["charge"] != charged.get(event.release):
             raise refused(f"event {event.seq} of {name} is a result without its charge")

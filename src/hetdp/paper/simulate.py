@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, overload
@@ -20,13 +20,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hetdp.core.domain import Interval
+from hetdp.core.geometry import Choice
 from hetdp.core.levels import Levels
 from hetdp.core.plan import plan
 from hetdp.errors import InputError
 from hetdp.estimators import sampling
 from hetdp.privacy.exact import LARGEST_SCALE
+from hetdp.statistics import Statistic
+from hetdp.statistics.answered import MeanAnswered
 
 from .distributions import Distribution, Total, Values, distribution_of
+from .family import exact_error, law_of, plans_of, squared_errors
 
 BLOCK = 2**18  # values drawn at a time, people times runs: some megabytes a core, whatever is simulated
 SEVERAL = 256  # people at one level from whom on their sum is drawn at once, where the distribution can
@@ -79,7 +83,8 @@ def simulate(  # type: ignore[misc]  # which options there are is known here alo
     *,
     method: str | Sequence[str],
     distribution: Any,
-    bounds: Any,
+    bounds: Any = None,
+    statistic: Statistic | None = None,
     runs: int = 20_000,
     rng: int | np.random.SeedSequence | np.random.Generator | None = None,
     variance: float | None = None,
@@ -96,7 +101,14 @@ def simulate(  # type: ignore[misc]  # which options there are is known here alo
         `Levels`, a mapping {ε: people}, or a sequence with one ε a person.
     method
         A name of `hetdp.methods()`, or several: they then share the data, not the noise, and a dict comes back.
+    statistic
+        What is released, as `hetdp.ask.histogram(categories=…)`, instead of the mean on `bounds`. The error is then of
+        all its numbers together: of shares, of numbers on intervals of length 1, of ranks for quantiles; of a sum, a
+        count and a mean of those who answered in squared units of the values. The exact error of the last and of
+        quantiles is an approximation.
     distribution
+        Of a statistic: {value: probability}, with a tuple for several columns and None for a missing value; a sequence
+        of equally likely values; for a histogram also the probabilities of its cells, "other" the last. Of the mean:
         "uniform" on the interval; "bernoulli" or ("bernoulli", p) on its two ends, p for the upper one;
         ("beta", a, b) stretched over it; ("point", x); or (function, mean, variance) with a function
         (rng, size) -> values in it, called from several threads.
@@ -115,21 +127,32 @@ def simulate(  # type: ignore[misc]  # which options there are is known here alo
     >>> found = simulate({0.1: 700, 1.0: 300}, method="adpm", distribution="bernoulli", bounds=(0, 1), rng=1)
     >>> round(found.exact_mse * 1e4, 4), abs(found.z) < 5
     (3.9894, True)
+
+    A histogram of three cells, the last one "other":
+
+    >>> from hetdp import ask
+    >>> cells = ask.histogram(categories=["yes", "no"])
+    >>> found = simulate({0.1: 700, 1.0: 300}, statistic=cells, method="adpm", distribution=[0.3, 0.6, 0.1], rng=1)
+    >>> abs(found.z) < 5
+    True
     """
-    levels, interval, seed = Levels.given(levels), Interval.of(bounds), _seed(rng)
+    if (bounds is None) == (statistic is None):
+        raise InputError("a simulation needs the public bounds of the values, (lo, hi), or a statistic")
+    levels, seed = Levels.given(levels), _seed(rng)
     names = [method] if isinstance(method, str) else method
     if not isinstance(names, (list, tuple)) or not names or not all(isinstance(name, str) for name in names):
         raise InputError(f"the method must be a name of hetdp.methods() or a list of them (got {method!r})")
     if not isinstance(runs, (int, np.integer)) or isinstance(runs, bool) or runs < 2:
         raise InputError(f"the number of runs must be a whole number, 2 or more (got {runs!r}); 20000 is usual")
-    law = distribution_of(distribution, interval)
-    mechanisms = [mechanism_of(name, levels, interval, variance) for name in names]
-    mse, error = run(law, levels.count, mechanisms, int(runs), seed)
-    area = interval.width * interval.width
-    found = {
-        name: Simulation(name, int(runs), mse[i] * area, error[i] * area, mechanisms[i].mse(law) * area)
-        for i, name in enumerate(names)
-    }
+    if statistic is not None:
+        (mse, error), exact, width = _run_statistic(levels, statistic, names, distribution, int(runs), seed)
+    else:
+        interval = Interval.of(bounds)
+        law, width = distribution_of(distribution, interval), interval.width
+        mechanisms = [mechanism_of(name, levels, interval, variance) for name in names]
+        (mse, error), exact = run(law, levels.count, mechanisms, int(runs), seed), [m.mse(law) for m in mechanisms]
+    rows = zip(names, mse, error, exact, strict=True)
+    found = {name: Simulation(name, int(runs), *(x * width * width for x in row)) for name, *row in rows}
     return found[method] if isinstance(method, str) else found
 
 
@@ -294,9 +317,34 @@ def run(
         errors[np.abs(errors) < 1e-14] = 0  # the rounding of doubles
         return np.stack([(errors**2).sum(axis=1), (errors**4).sum(axis=1)])
 
+    return _shared(block, len(sizes), runs)
+
+
+def _run_statistic(
+    levels: Levels, statistic: Statistic, names: Sequence[str], distribution: Any, runs: int, seed: list[int]
+) -> tuple[tuple[list[float], list[float]], list[float], float]:
+    """Return what `run` returns, for a statistic; the exact errors; and the width by which all are stretched."""
+    law, plans = law_of(statistic, distribution), plans_of(levels, statistic, names)
+    rows = max(4 * BLOCK // (law.chance.size * len(levels) + len(names) * law.mean.size), 1)
+    sizes = [min(rows, runs - first) for first in range(0, runs, rows)]
+
+    def block(i: int) -> Floats:
+        rng = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(i + 1,)))
+        sums = law.totals(rng, levels.count, sizes[i])
+        squares = np.stack([squared_errors(planned, law, sums, rng) for planned in plans])
+        squares[squares < 1e-28] = 0  # the rounding of doubles
+        return np.stack([squares.sum(axis=1), (squares**2).sum(axis=1)])
+
+    one = statistic.geometry.numbers == 1 and not isinstance(statistic.geometry, Choice)
+    width = plans[0].span.width if one or isinstance(statistic, MeanAnswered) else 1.0
+    return _shared(block, len(sizes), runs), [exact_error(planned, law) for planned in plans], width
+
+
+def _shared(block: Callable[[int], Floats], blocks: int, runs: int) -> tuple[list[float], list[float]]:
+    """Have all cores work on blocks of runs; return the mean squared error of each method and its standard error."""
     np.empty(2**24, np.uint8)  # once it is freed, glibc keeps the memory of a block for the next one: much faster
     with ThreadPoolExecutor(cores()) as pool:
-        square, fourth = np.sum(list(pool.map(block, range(len(sizes)))), axis=0) / runs
+        square, fourth = np.sum(list(pool.map(block, range(blocks))), axis=0) / runs
     return square.tolist(), np.sqrt(np.maximum(fourth - square**2, 0) / runs).tolist()
 
 

@@ -19,7 +19,9 @@ from __future__ import annotations
 
 import math
 import operator
+from collections.abc import Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 
 import numpy as np
 from numpy.typing import NDArray
@@ -52,6 +54,25 @@ class NoiseTerm:
     last: int
 
 
+@dataclass(frozen=True)
+class Line:
+    """One number: a person moves it by at most W. Discrete Laplace noise, P(z) ∝ exp(−|z|/s)."""
+
+    numbers = 1
+    noise = 2.0
+    """The variance of the noise of all numbers together, at scale 1."""
+    least = 0.0
+    """A scale below which the noise would take long to draw."""
+
+    def cost(self, units: Ints) -> Ints:
+        """Return W itself."""
+        return units
+
+    def log_mgf(self, u: float, scale: float) -> float:  # noqa: ARG002  the lattice only makes it smaller
+        """Return ln E exp(λz) at u = λ·scale, or a little more."""
+        return -math.log1p(-u * u)
+
+
 def below(epsilon: Floats) -> Floats:
     """Return ε⁻, the double just below each ε: what people are really held to.
 
@@ -62,32 +83,60 @@ def below(epsilon: Floats) -> Floats:
     return (epsilon.view(np.int64) - moved).view(np.float64)
 
 
-def lattice(weight: Floats, people: int) -> Ints:
-    """Return the integer weights W = ⌊w/w_max·2^k⌋ with k = min(30, 61 − ⌈log₂ n⌉): n·W ≤ 2⁶¹ always."""
+def limits(epsilon: Floats, share: float = 1.0) -> Floats:
+    """Return what a release may spend of each level: ε⁻, or a share of it, rounded down.
+
+    The double below a product that is rounded to the nearest is not above the exact product. So releases whose shares
+    add up to at most 1 spend at most ε⁻ together.
+    """
+    return below(epsilon) if share == 1 else below(below(epsilon) * share)
+
+
+def lattice(weight: Floats, people: int, each: int = 1) -> Ints:
+    """Return the integer weights W = ⌊w/w_max·2^k⌋ with k = min(30, 61 − ⌈log₂ n⌉) − ⌈log₂ each⌉.
+
+    `each` is what a unit costs, so that no cost is above 2³⁰, and that of n people together not above 2⁶¹.
+    """
     largest = float(weight.max())
     if not (largest > 0 and math.isfinite(largest)):
         return np.zeros(weight.size, np.int64)
-    k = min(30, 61 - (people - 1).bit_length())
+    k = min(30, 61 - (people - 1).bit_length()) - (each - 1).bit_length()
     return np.floor(weight / largest * 2.0**k).astype(np.int64)
 
 
-def scale_for(units: Ints, epsilon: Floats) -> float:
+def scale_for(units: Ints, epsilon: Floats, share: float = 1.0) -> float:
     """Return the smallest usable noise scale with W/scale ≤ ε⁻ everywhere: 0 if none is needed, inf if none will do.
+
+    With a `share` it is that share of ε⁻.
 
     The level that decides is looked for in floats; its scale is an exact quotient, rounded up to a double.
     """
     private = (units > 0) & np.isfinite(epsilon)
     if not private.any():
         return 0.0
-    weight, limit = units[private], below(epsilon[private])
+    weight, limit = units[private], limits(epsilon[private], share)
     with np.errstate(over="ignore", divide="ignore"):
         ratio = weight / limit
     close = ratio >= ratio.max() * (1 - 2.0**-40)
     return max(SMALLEST_SCALE, *map(_quotient_up, weight[close].tolist(), limit[close].tolist()))
 
 
-def check(units: Ints, epsilon: Floats, count: Ints, noise: tuple[NoiseTerm, ...]) -> None:
-    """Raise unless W/scale ≤ ε⁻ holds, in integers, at every level with weight; see the claim above."""
+def check_units(units: Ints, count: Ints) -> None:
+    """Raise unless the weights are whole numbers so small that no cost that is computed from them can wrap around.
+
+    A cost is at most 2·192 times a weight (three choices each of 64 quantiles), so below 2⁴⁰.
+    """
+    if units.shape != count.shape or units.dtype != np.int64:
+        raise PrivacyError("this plan does not have one whole weight for every level; nothing was released")
+    if (units < 0).any() or (units > LARGEST_UNIT).any() or (units * count.astype(float)).sum() > 2.0**61.9:
+        raise PrivacyError("the integer weights of this plan do not fit their 62 bits; nothing was released")
+
+
+def check(units: Ints, epsilon: Floats, count: Ints, noise: tuple[NoiseTerm, ...], share: float = 1.0) -> None:
+    """Raise unless W/scale ≤ ε⁻, or a share of it, holds in integers at every level with weight; see the claim above.
+
+    Of a statistic with another cost than W, `units` are the costs.
+    """
     if not units.shape == epsilon.shape == count.shape or units.dtype != np.int64 or epsilon.dtype != np.float64:
         raise PrivacyError("this plan does not have one whole weight for every level; nothing was released")
     if not (epsilon >= 0).all():  # NaN too
@@ -95,7 +144,9 @@ def check(units: Ints, epsilon: Floats, count: Ints, noise: tuple[NoiseTerm, ...
     if (units < 0).any() or (units > LARGEST_UNIT).any() or (units * count.astype(float)).sum() > 2.0**61.9:
         raise PrivacyError("the integer weights of this plan do not fit their 62 bits; nothing was released")
     bare = (units > 0) & (epsilon < np.inf)  # private levels with weight that no noise covers yet
-    limits = below(epsilon)
+    if not 0 < share <= 1:
+        raise PrivacyError("this plan has a share of epsilon that is none; nothing was released")
+    allowed = limits(epsilon, share)
     end = 0
     for term in noise:
         if not SMALLEST_SCALE <= term.scale <= LARGEST_SCALE:
@@ -104,7 +155,7 @@ def check(units: Ints, epsilon: Floats, count: Ints, noise: tuple[NoiseTerm, ...
             raise PrivacyError("the noise terms of this plan overlap or miss its levels; nothing was released")
         end = term.last
         part = slice(term.first, term.last)
-        if not respected(units[part][bare[part]], limits[part][bare[part]], term.scale).all():
+        if not respected(units[part][bare[part]], allowed[part][bare[part]], term.scale).all():
             raise PrivacyError("this plan would spend more than somebody's epsilon allows; nothing was released")
         bare[part] = False
     if bare.any():
@@ -127,6 +178,24 @@ def respected(units: Ints, limit: Floats, scale: float) -> NDArray[np.bool_]:
     low = (M & half) * (m & half) + ((middle & half) << 27)  # < 2⁵⁵
     high = (M >> 27) * (m >> 27) + (middle >> 27) + (low >> 54)  # ⌊M·m/2⁵⁴⌋
     return np.asarray((m > 0) & ((s <= 73) | (units <= high >> np.minimum(np.maximum(s - 54, 0), 63))))
+
+
+def check_together(parts: Sequence[tuple[Ints, tuple[NoiseTerm, ...]]], epsilon: Floats) -> None:
+    """Raise unless Σ cost/scale ≤ ε⁻ over all releases from the same people, in exact fractions, at every level.
+
+    Each part has the costs of one release at these levels, and its noise. By the basic composition theorem the joint
+    loss of a person is the sum. Where a public person's value is used without noise there is nothing to add up.
+    """
+    limit = below(epsilon)
+    for level in np.flatnonzero(np.isfinite(epsilon)).tolist():
+        loss = Fraction(0)
+        for costs, noise in parts:
+            scale = next((term.scale for term in noise if term.first <= level < term.last), None)
+            if costs[level] and scale is None:
+                raise PrivacyError("these plans give weight without noise to a private level; nothing was released")
+            loss += Fraction(int(costs[level])) / Fraction(scale) if scale is not None else 0
+        if loss > Fraction(float(limit[level])):
+            raise PrivacyError("these plans would together spend more than somebody allows; nothing was released")
 
 
 def weigh(units: Ints, count: Ints) -> int:

@@ -2,123 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+import math
 from fractions import Fraction
+from itertools import accumulate, pairwise
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hetdp.core.accuracy import IntervalKind
 from hetdp.core.domain import GRID
-from hetdp.core.levels import Levels, round_down
+from hetdp.core.geometry import Choice, Line, Mass
+from hetdp.core.levels import Levels
 from hetdp.core.plan import Plan
 from hetdp.errors import InputError, PrivacyError
-from hetdp.report.facts import release_facts
-from hetdp.report.text import Parts, Reported, group_parts, release_parts
+from hetdp.statistics.statistic import Answer, Release
 from hetdp.tally.tally import Tally
 
 from .exact import NoiseTerm, weigh
-from .noise import coins, loss, noisy
+from .noise import boxed, choice_loss, chosen, coins, loss, noisy, zero_sum
 from .sampling import KEEP_ONE, SamplingPlan
 
 _ASKED = 8
-CHECKED = (
-    "Each person is in one group, so their value enters one of these means only (parallel composition): the whole "
-    "table protects everybody at their own ε. Who is in which group is public."
-)
-ASSUMED = (
-    "Assumed: every row is another person, so that a value enters one of these means only. It was not checked, because "
-    "no column of ids was named: somebody with rows in several groups spends the sum over them. Who is in which group "
-    "is public."
-)
-"""What a table of groups promises as a whole: with a column of ids, and without."""
 
 
-@dataclass(frozen=True, eq=False)
-class Release(Reported):
-    """One private number and everything public about it. All of it may be published.
-
-    Attributes
-    ----------
-    plan
-        The plan that was carried out.
-    unclamped
-        The unbiased estimate; noise can carry it outside the interval.
-    notes
-        What is assumed about the people behind it, in sentences.
-    """
-
-    plan: Plan
-    unclamped: float
-    notes: tuple[str, ...] = ()
-
-    @property
-    def estimate(self) -> float:
-        """The estimate, clamped to the interval: the number to publish."""
-        return self.plan.interval.clamp(self.unclamped)
-
-    def confidence_interval(self, level: float = 0.95, kind: IntervalKind = "guaranteed") -> tuple[float, float]:
-        """Return an interval for the mean μ of the distribution; see `Plan.radius` for its kinds."""
-        radius = self.plan.radius(level, kind)
-        bounds = self.plan.interval
-        return bounds.clamp(self.unclamped - radius), bounds.clamp(self.unclamped + radius)
-
-    def parts(self, level: float) -> Parts:
-        """Return the report as its parts."""
-        return release_parts(self, level)
-
-    def to_dict(self, level: float = 0.95) -> dict[str, Any]:
-        """Return the release as plain data."""
-        return release_facts(self, level)
-
-    def __float__(self) -> float:
-        return self.estimate
-
-    def __format__(self, spec: str) -> str:
-        """Return the estimate in this format, as in f"{release:.2f}"; without one, the report."""
-        return format(self.estimate, spec) if spec else str(self)
-
-    def __repr__(self) -> str:
-        return f"Release(estimate={self.estimate:.6g}, n={self.plan.n}, method={self.plan.method!r})"
-
-
-class Groups(Reported, dict[str, Release]):
-    """{group: release}, in the order of the groups. All of it may be published.
-
-    Attributes
-    ----------
-    composition
-        What is promised for the table as a whole, in a sentence; the loss is in one group only if ids were checked.
-    """
-
-    def __init__(self, releases: Mapping[str, Release], *, checked: bool) -> None:
-        super().__init__(releases)
-        self.composition = CHECKED if checked else ASSUMED
-
-    def to_dict(self, level: float = 0.95) -> dict[str, Any]:
-        """Return the releases as plain data."""
-        groups = {name: release.to_dict(level) for name, release in self.items()}
-        return {"groups": groups, "composition": self.composition}
-
-    def parts(self, level: float) -> Parts:
-        """Return a table of the groups, and what is promised for it as a whole."""
-        return group_parts(self, level)
-
-    def __repr__(self) -> str:
-        return f"Groups({{{', '.join(f'{name!r}: {release!r}' for name, release in self.items())}}})"
-
-
-def release(tally: Tally, plan: Plan) -> Release:
-    """Spend the privacy that the plan says and return the private mean.
+def release(tally: Tally, plan: Plan) -> Answer:
+    """Spend the privacy that the plan says and return the answer.
 
     Claim: for any tally of the plan's people the result is ε-DP for everybody, at the spends in `plan.table`.
 
     Argument: the plan passes the exact check of `privacy.exact`, whose claim this carries out: one sum of
     integers per noise term, floored to whole weight units, then the sampler. Before the private sums are
     touched the sampler's own privacy map must agree at the tightest levels. The estimate is computed from
-    the noisy integers and public numbers alone. An abstaining plan never touches the sums.
+    the noisy integers and public numbers alone. An abstaining plan never touches the sums. A statistic of several
+    numbers has one noise term, and `_drawn` has its argument.
 
     Parameters
     ----------
@@ -127,24 +43,20 @@ def release(tally: Tally, plan: Plan) -> Release:
     plan
         From `hetdp.plan(tally.levels, bounds=…)`.
     """
-    if not isinstance(tally, Tally) or not isinstance(plan, Plan):
-        raise InputError("release takes a Tally from hetdp.read and a Plan from hetdp.plan, in this order")
-    if tally.statistic != plan.statistic.name:
-        raise InputError(f"the tally is for a {tally.statistic}, the plan for a {plan.statistic.name}; plan again")
-    if tally.interval != plan.interval:
-        raise InputError(f"the tally is on {tally.interval}, the plan on {plan.interval}; use the same bounds for both")
-    if tally.levels != plan.levels:
-        raise InputError("the plan was made for other people than the tally has; use plan(tally.levels, …)")
+    _fit(tally, plan)
     if isinstance(plan, SamplingPlan):
         raise InputError(
             f"{plan.method} keeps people one by one, which sums per level cannot tell; "
             f"give arrays: hetdp.mean(values, epsilon=…, bounds=…, method={plan.method!r})"
         )
+    statistic = plan.statistic
     if plan.abstains:
-        return Release(plan, plan.interval.mid, tally.notes)
+        return statistic.answer(plan, unused(plan), tally.notes)
     plan.check()
     for term in plan.noise:
         _sampler_agrees(plan, term)
+    if not isinstance(statistic.geometry, Line):
+        return statistic.answer(plan, _drawn(tally, plan), tally.notes)
     bare = np.ones(len(plan.levels), dtype=bool)  # public levels outside every noise term
     answer = 0
     for term in plan.noise:
@@ -152,7 +64,65 @@ def release(tally: Tally, plan: Plan) -> Release:
         answer += noisy(floored_sum(tally, plan, slice(term.first, term.last)), term.scale)
     answer += floored_sum(tally, plan, bare)
     share = Fraction(1, 2) + Fraction(plan.shrink) * (Fraction(answer, plan.total) - Fraction(1, 2))
-    return Release(plan, plan.statistic.read(share), tally.notes)
+    return statistic.answer(plan, (plan.span.at(share),), tally.notes)
+
+
+def _fit(tally: Tally, plan: Plan) -> None:
+    """Raise unless the plan is for this tally: the same statistic, with the same parameters, of the same people."""
+    if not isinstance(tally, Tally) or not isinstance(plan, Plan):
+        raise InputError("release takes a Tally from hetdp.read and a Plan from hetdp.plan, in this order")
+    if tally.statistic.name != plan.statistic.name:
+        ours, theirs = tally.statistic.name, plan.statistic.name
+        raise InputError(f"the tally is for a {ours}, the plan for a {theirs}; plan again")
+    if tally.interval != plan.interval:
+        raise InputError(f"the tally is on {tally.interval}, the plan on {plan.interval}; use the same bounds for both")
+    if tally.statistic != plan.statistic:
+        raise InputError(f"tally and plan are for a {plan.statistic.name} with other parameters; use the same for both")
+    if tally.levels != plan.levels:
+        raise InputError("the plan was made for other people than the tally has; use plan(tally.levels, …)")
+
+
+def unused(plan: Plan) -> tuple[float, ...]:
+    """Return the numbers of an answer that uses no data; of a total over all people, n times them."""
+    numbers = plan.statistic.nothing
+    return tuple(plan.n * number for number in numbers) if plan.statistic.whole else tuple(numbers)
+
+
+def _drawn(tally: Tally, plan: Plan) -> tuple[float, ...]:
+    """Return the noisy numbers of a statistic with several.
+
+    Claim: for any tally of the plan's people the result is ε-DP for everybody if cost(W)/s ≤ ε⁻ at every level.
+
+    Argument. Let V be the exact weighted sums Σ W·code, in units of 1/Q. Replacing a person of weight W changes V by W
+    times a difference of two vectors in {0 … Q}.
+
+    *Mass*: one person's codes add up to Q, so do the others', and the floors F of the partial sums of V/Q are floors of
+    reals that move by at most W each; the last one, ΣW, does not move. A person's codes stand side by side, in one
+    place before and in one place after, so these floors fall to −W at most and rise again, or the other way round: half
+    of the L1 distance of their differences is at most W (docs/proofs/family.md). Noise with P(z) ∝ exp(−‖z‖₁/2s) on
+    vectors of sum 0 then changes the probability of an outcome by at most exp(W/s).
+
+    *Box*: each ⌊V/Q⌋ moves by at most W, and P(z) ∝ exp(−‖z‖∞/s).
+
+    *Choice*: every score moves by at most W (the statistic says why), and a choice costs 2W/s; choices are independent
+    given the scores, so their costs add up.
+    """
+    statistic, sums = plan.statistic, weighted(tally, plan, slice(None))
+    scale = plan.noise[0].scale if plan.noise else None
+    if isinstance(statistic.geometry, Choice):
+        weights, found = [total // GRID for total in sums], []
+        for pick in range(statistic.geometry.picks):
+            scores = statistic.scores(weights, pick, plan)
+            found.append(scores.index(max(scores)) if scale is None else chosen(scores, scale))
+        return tuple(map(float, found))
+    if isinstance(statistic.geometry, Mass):
+        floors = [partial // GRID for partial in accumulate(sums)]
+        whole = [upto - before for before, upto in pairwise([0, *floors])]
+        noised = whole if scale is None else zero_sum(whole, scale)
+    else:
+        whole = [total // GRID for total in sums]
+        noised = whole if scale is None else boxed(whole, scale)
+    return tuple(float(Fraction(number, plan.total)) for number in noised)
 
 
 def release_records(values: NDArray[Any], epsilon: NDArray[np.float64], plan: Plan) -> Release:
@@ -165,37 +135,46 @@ def release_records(values: NDArray[Any], epsilon: NDArray[np.float64], plan: Pl
     plan
         A plan for these people that samples.
     """
-    levels = round_down(epsilon) if plan.levels.rounded else epsilon
+    levels = plan.levels.like(epsilon)
     if Levels.of(levels) != plan.levels:
         raise InputError("the plan was made for other people; plan again for these")
     if plan.abstains:
-        return Release(plan, plan.interval.mid)
+        return Release(plan, unused(plan))
     if not isinstance(plan, SamplingPlan):
         raise InputError(f"{plan.method} does not keep people one by one; use release(tally, plan)")
     plan.check()
     for term in plan.noise:
         _sampler_agrees(plan, term)
     kept = coins(plan.keep[np.searchsorted(plan.levels.epsilon, levels)])
-    total = int(plan.statistic.encode(values[kept]).sum(dtype=np.int64))
+    codes = plan.interval.codes(values[kept], np.empty(int(np.count_nonzero(kept))))
+    total = int(codes.sum(dtype=np.int64))
     unit = int(plan.units.max())
     answer = unit * (2 * total - int(np.count_nonzero(kept)) * GRID) // (2 * GRID)
     for term in plan.noise:
         answer = noisy(answer, term.scale)
     expected = Fraction(weigh(plan.keep, plan.levels.count), KEEP_ONE)
-    return Release(plan, plan.statistic.read(Fraction(1, 2) + answer / (unit * expected)))
+    return Release(plan, (plan.span.at(Fraction(1, 2) + answer / (unit * expected)),))
 
 
-def floored_sum(tally: Tally, plan: Plan, part: slice | NDArray[np.bool_]) -> int:
-    """T = ⌊Σ W·S / Q⌋, exact: a person moves it by at most their W.
+def weighted(tally: Tally, plan: Plan, part: slice | NDArray[np.bool_]) -> list[int]:
+    """Return Σ W·S for every column of the sums S, exact.
 
     S is cut into four limbs of 16 bits. W ≤ 2³⁰ (`privacy.exact.lattice`), so the dot product of 2¹⁶ levels with one
     limb stays below 2⁶²; the limbs are put together in Python's integers.
     """
-    units, sums, whole = plan.units[part], tally.table.total[part, 0], 0
+    units, sums = plan.units[part], tally.table.total[part]
+    whole = [0] * sums.shape[1]
     for i in range(0, units.size, 2**16):
         w, s = units[i : i + 2**16], sums[i : i + 2**16]
-        whole += sum(int(np.dot(w, s >> bits & 0xFFFF)) << bits for bits in (0, 16, 32, 48))
-    return whole // GRID
+        for bits in (0, 16, 32, 48):
+            limbs = (w @ (s >> bits & 0xFFFF)).tolist()
+            whole = [total + (limb << bits) for total, limb in zip(whole, limbs, strict=True)]
+    return whole
+
+
+def floored_sum(tally: Tally, plan: Plan, part: slice | NDArray[np.bool_]) -> int:
+    """T = ⌊Σ W·S / Q⌋, exact: a person moves it by at most their W."""
+    return weighted(tally, plan, part)[0] // GRID
 
 
 def _sampler_agrees(plan: Plan, term: NoiseTerm) -> None:
@@ -206,5 +185,10 @@ def _sampler_agrees(plan: Plan, term: NoiseTerm) -> None:
         share = costs / epsilon
     tightest = np.argpartition(-share, _ASKED)[:_ASKED] if share.size > _ASKED else np.arange(share.size)
     for cost, limit in zip(costs[tightest].tolist(), epsilon[tightest].tolist(), strict=True):
-        if loss(cost, term.scale) > limit:
+        told, allowed = loss(cost, term.scale), limit
+        if isinstance(plan.statistic.geometry, Choice):  # each choice moves scores by W and costs 2W, its part of ε
+            picks = plan.statistic.geometry.picks
+            told = choice_loss(cost // (2 * picks), term.scale)
+            allowed = limit if picks == 1 else math.nextafter(limit / picks, math.inf)  # told is rounded up as well
+        if told > allowed:
             raise PrivacyError("the noise sampler's own privacy map does not agree with the plan; nothing was released")

@@ -9,10 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from hetdp.core.domain import Interval, jsonable
+from hetdp.core.geometry import Box, Choice, Line
 from hetdp.core.levels import Levels
-from hetdp.core.plan import Plan, plan
+from hetdp.core.plan import FAMILY, Plan, plan
 from hetdp.errors import InputError
 from hetdp.estimators import METHODS
+from hetdp.statistics import Statistic
+from hetdp.statistics.mean import Mean
 from hetdp.theory.certificate import Certificate, certificate
 
 from .text import Grid, Parts, assumed_lines, epsilon, number, text
@@ -80,14 +83,14 @@ class Comparison:
     """
 
     entries: tuple[Entry, ...]
-    certificate: Certificate
+    certificate: Certificate | None
     variance: float
     data: str
 
     @property
-    def floor(self) -> float:
-        """The error, in units of the values, below which no ε-DP method can be in the worst case."""
-        return math.sqrt(self.certificate.lower)
+    def floor(self) -> float | None:
+        """The error, in units of the values, below which no ε-DP method can be in the worst case, if that is known."""
+        return None if self.certificate is None else math.sqrt(self.certificate.lower)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the comparison as plain data."""
@@ -95,7 +98,7 @@ class Comparison:
             "variance": self.variance,
             "data": self.data,
             "methods": [entry.to_dict() for entry in self.entries],
-            "certificate": self.certificate.to_dict(),
+            "certificate": None if self.certificate is None else self.certificate.to_dict(),
         }
 
     def report(self) -> str:
@@ -108,7 +111,9 @@ class Comparison:
         lines = [("Worst", "the error in the worst case, for any distribution"), ("Data", f"the error for {self.data}")]
         lines.append(("ε", "what people with weight spend"))
         lines += [("Refused", f"{entry.method} refuses: {entry.refusal}") for entry in self.entries if entry.refusal]
-        return [Grid(_HEADINGS, rows), [*lines, ("ADPM", self.certificate.sentence()), *assumed_lines(notes)]]
+        none = "how far this is from the best possible is not known: there is no certificate for this statistic yet"
+        last = ("ADPM", self.certificate.sentence()) if self.certificate is not None else ("Best", none)
+        return [Grid(_HEADINGS, rows), [*lines, last, *assumed_lines(notes)]]
 
     def plot(self, path: str | Path) -> None:
         """Write a picture: errors beside the floor, and who spends what; .png, .svg or .pdf."""
@@ -119,13 +124,20 @@ class Comparison:
     __str__ = report
 
 
-def compare(levels: Levels | Mapping[Any, int] | Any, *, bounds: Any, variance: float | None = None) -> Comparison:
+def compare(
+    levels: Levels | Mapping[Any, int] | Any,
+    *,
+    bounds: Any = None,
+    statistic: Statistic | None = None,
+    variance: float | None = None,
+) -> Comparison:
     """Return every method side by side: worst case, error at one variance, who spends what, the certificate.
 
     Parameters
     ----------
-    levels, bounds
-        As for `plan`.
+    levels, bounds, statistic
+        As for `plan`. Of a statistic with several numbers the error is that of all together, and `splitting` is what
+        separate releases would give that share everybody's ε.
     variance
         The variance of the data for the second column of errors, at the mean that is worst for it; by default values
         spread evenly over the interval.
@@ -136,21 +148,49 @@ def compare(levels: Levels | Mapping[Any, int] | Any, *, bounds: Any, variance: 
     ['minimax', 'adpm']
     """
     levels = Levels.given(levels)
-    interval = Interval.of(bounds).ordinary()
+    if (bounds is None) == (statistic is None):
+        raise InputError("a comparison needs the public bounds of the values, (lo, hi), or a statistic")
+    if statistic is not None and not isinstance(statistic.geometry, Line):
+        return _family(levels, statistic)
+    asked = statistic or Mean(Interval.of(bounds))
+    interval = asked.interval.ordinary()
     centre = interval.mid if variance is None else None
     at = interval.width * interval.width / 12 if variance is None else variance
     data = "values spread evenly over the interval"
     if variance is not None:
         data = f"values of standard deviation {math.sqrt(variance):,.4g}, at the least favourable mean"
-    entries = [_entry(levels, interval, name, at, centre) for name in METHODS]
+    entries = [_entry(levels, asked, name, at, centre) for name in METHODS]
     entries.sort(key=lambda entry: entry.worst_case_error)
-    return Comparison(tuple(entries), certificate(levels, bounds=interval), at, data)
+    known = None if asked.whole else certificate(levels, bounds=interval)
+    return Comparison(tuple(entries), known, at, data)
 
 
-def _entry(levels: Levels, interval: Interval, name: str, variance: float, mean: float | None) -> Entry:
+def _family(levels: Levels, statistic: Statistic) -> Comparison:
+    """Return the plain alternatives for a statistic with several numbers, and that of splitting everybody's ε.
+
+    Separate releases of d means have ε/d each. Of the shares of cells, a person who changes their cell changes two of
+    them, so separate shares have ε/2 each. A choice has no such alternative.
+    """
+    entries = []
+    for name in FAMILY:
+        planned = plan(levels, statistic=statistic, method=name)
+        error = planned.worst_case_error
+        entries.append(Entry(name, METHODS[name].label, planned, None, error, error))
+    shape = statistic.geometry
+    if not isinstance(shape, Choice):
+        parts = shape.numbers if isinstance(shape, Box) else 2
+        one = plan(levels, statistic=Mean((0, 1)), share=1 / parts)
+        variance = statistic.variance / shape.numbers
+        error = math.sqrt(shape.numbers * one.mse(variance))
+        entries.append(Entry("splitting", "splitting", one, None, error, error))
+    entries.sort(key=lambda entry: entry.worst_case_error)
+    return Comparison(tuple(entries), None, statistic.variance, "the worst case as well: it is the same here")
+
+
+def _entry(levels: Levels, asked: Statistic, name: str, variance: float, mean: float | None) -> Entry:
     label = METHODS[name].label
     try:
-        planned = plan(levels, bounds=interval, method=name)
+        planned = plan(levels, statistic=asked, method=name)
     except InputError as refusal:
         return Entry(name, label, None, str(refusal), math.inf, math.inf)
     return Entry(name, label, planned, None, planned.worst_case_error, math.sqrt(planned.mse(variance, mean)))

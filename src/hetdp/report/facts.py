@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hetdp.core.domain import GRID, jsonable
+from hetdp.core.geometry import Line
 from hetdp.core.plan import Plan, Row, plan
 from hetdp.estimators import METHODS
 from hetdp.privacy.sampling import SamplingPlan
@@ -18,7 +19,7 @@ from hetdp.theory.certificate import certificate
 from hetdp.version import __version__
 
 if TYPE_CHECKING:
-    from hetdp.privacy.release import Release
+    from hetdp.statistics.statistic import Answer
 
 SCHEMA = 1
 """Counts up when a field of the JSON changes its meaning or goes; new fields may come without it."""
@@ -28,8 +29,6 @@ ASSUMPTIONS = (
     "are public too.",
     "Each person's value is protected: replacing it changes the probability of any result by at most a factor "
     "e^(ε spent). Who takes part is not protected.",
-    "The estimate is of the mean μ of the distribution from which these people are drawn independently, not of the "
-    "average of these particular rows. Values are clamped to the bounds; a missing one counts as the midpoint.",
 )
 STATED = (
     "The variance of a value is at most what was stated; if not, the error is larger. Privacy does not depend on it."
@@ -88,6 +87,8 @@ class Facts:
     def even_spread_error(self) -> float:
         """The predicted error when values are spread evenly over the interval (variance (hi − lo)²/12)."""
         interval = self.plan.interval
+        if not isinstance(self.plan.statistic.geometry, Line):
+            return self.plan.worst_case_error
         return math.sqrt(self.plan.mse(interval.width * interval.width / 12, mean=interval.mid))
 
     @cached_property
@@ -95,18 +96,23 @@ class Facts:
         """The worst-case error of the plain methods, in units of the values and as a multiple of this plan's."""
         p, found = self.plan, {}
         bound = p.variance_bound * p.interval.width * p.interval.width
+        stated = {"variance": bound} if isinstance(p.statistic.geometry, Line) else {}
         for name in PLAIN:
             if name != p.method:
-                other = plan(p.levels, bounds=p.interval, method=name, variance=bound).worst_case_error
+                planned = plan(p.levels, statistic=p.statistic, method=name, share=p.share, **stated)
+                other = planned.worst_case_error
                 times = other / p.worst_case_error if p.worst_case_error else math.inf
                 found[name] = {"worst_case_error": other, "times": times}
         return found
 
     @cached_property
     def certificate(self) -> dict[str, Any] | None:
-        """How far the plan's worst case is from the best possible; None if a bound on the variance was assumed."""
+        """How far the plan's worst case is from the best possible; None if that is not known.
+
+        It is known for the mean and for what comes to the same, unless a bound on the variance was assumed.
+        """
         p = self.plan
-        if p.variance_bound < 0.25:
+        if p.variance_bound < 0.25 or not certified(p):
             return None
         found = certificate(p.levels, bounds=p.interval)
         sentence = found.sentence(p.worst_case_mse)
@@ -123,7 +129,9 @@ class Facts:
     @property
     def assumptions(self) -> tuple[str, ...]:
         """What the reader has to accept."""
-        return ASSUMPTIONS if self.plan.variance_bound == 0.25 else (*ASSUMPTIONS, STATED)
+        said = (*ASSUMPTIONS, self.plan.statistic.target)
+        stated = isinstance(self.plan.statistic.geometry, Line) and self.plan.variance_bound < 0.25
+        return (*said, STATED) if stated else said
 
     def to_dict(self) -> dict[str, Any]:
         """Return the plan as plain data for JSON."""
@@ -132,12 +140,14 @@ class Facts:
             "schema": SCHEMA,
             "version": __version__,
             "statistic": p.statistic.name,
+            "parameters": p.statistic.plain,
             "measure": "pure-epsilon",
             "method": p.method,
             "title": METHODS[p.method].title,
             "n": p.n,
             "bounds": p.bounds,
             "threshold": p.threshold,
+            "share_of_epsilon": p.share,
             "abstains": p.abstains,
             "noiseless": p.noiseless,
             "noise_scale": p.noise_scale,
@@ -166,14 +176,12 @@ def _tier(row: Row) -> dict[str, Any]:
     return {"name": facts.pop("name"), "people": facts.pop("count"), **facts, "free": row.free, "share": row.share}
 
 
-def release_facts(r: Release, level: float) -> dict[str, Any]:
+def certified(p: Plan) -> bool:
+    """Say whether there is a lower bound for what a plan releases: one mean or share of the distribution."""
+    return isinstance(p.statistic.geometry, Line) and not p.statistic.whole and p.share == 1
+
+
+def release_facts(r: Answer, level: float) -> dict[str, Any]:
     """Return a release as plain data for JSON."""
-    guaranteed, normal = r.confidence_interval(level), r.confidence_interval(level, "normal")
     facts = r.plan.to_dict()
-    return {
-        "estimate": r.estimate,
-        "unclamped": r.unclamped,
-        "interval": {"level": level, "guaranteed": list(guaranteed), "normal": list(normal)},
-        **facts,
-        "assumptions": [*facts["assumptions"], *r.notes],
-    }
+    return {**jsonable(r.facts(level)), **facts, "assumptions": [*facts["assumptions"], *r.notes]}

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from matplotlib.axis import Axis
     from matplotlib.figure import Figure
 
+    from hetdp.statistics.statistic import Answer
+
     from .compare import Comparison
 
 COLOURS = {
@@ -25,26 +27,32 @@ COLOURS = {
     "sampling": "#56B4E9",
     "stretch": "#B8A600",
     "threshold": "#000000",
+    "splitting": "#999933",
 }
-MARKERS = dict(zip(COLOURS, "oDsv^<>pX", strict=True))
+MARKERS = dict(zip(COLOURS, "oDsv^<>pX*", strict=True))
 DASHED = "#444444"
 
 
-def require() -> None:
-    """Raise, before any work is done, if pictures cannot be drawn here."""
+def require(path: Path | None = None) -> None:
+    """Raise, before any work is done, if pictures cannot be drawn here, or not in a file of this name."""
     if importlib.util.find_spec("matplotlib") is None:
         raise HetdpError("pictures need matplotlib; install it with: pip install 'hetdp[plots]'")
+    if path is not None and path.suffix.lower() not in {".png", ".svg", ".pdf"}:
+        raise InputError(f"the name of a picture ends in .png, .svg or .pdf (got {path})")
 
 
-def figure(panels: int = 1, *, width: float = 5.2, height: float = 3.8) -> tuple[Figure, list[Axes]]:
-    """Return an empty figure with panels side by side."""
+def figure(
+    panels: int = 1, *, width: float = 5.2, height: float = 3.8, stacked: bool = False
+) -> tuple[Figure, list[Axes]]:
+    """Return an empty figure with panels of this size, side by side or one above the other."""
     require()
     import matplotlib as mpl
     from matplotlib.figure import Figure
 
     with mpl.rc_context({"font.size": 9}):
-        drawn = Figure(figsize=(width * panels, height), layout="constrained")
-        axes = list(drawn.subplots(1, panels, squeeze=False)[0])
+        rows, columns = (panels, 1) if stacked else (1, panels)
+        drawn = Figure(figsize=(width * columns, height * rows), layout="constrained")
+        axes = list(drawn.subplots(rows, columns, squeeze=False).flat)
     for axis in axes:
         axis.spines[["top", "right"]].set_visible(False)
         axis.grid(visible=True, alpha=0.25, linewidth=0.6)
@@ -55,8 +63,7 @@ def save(drawn: Figure, path: Path) -> None:
     """Write a figure; the kind is told by the name (.png, .svg, .pdf)."""
     import matplotlib as mpl
 
-    if path.suffix.lower() not in {".png", ".svg", ".pdf"}:
-        raise InputError(f"the name of a picture ends in .png, .svg or .pdf (got {path})")
+    require(path)
     with mpl.rc_context({"svg.hashsalt": "hetdp"}):  # the same figure gives the same bytes
         drawn.savefig(path, dpi=160, metadata={"Date": None} if path.suffix == ".svg" else None)
 
@@ -70,6 +77,61 @@ def plain(axis: Axis) -> None:
     axis.set_minor_formatter(NullFormatter())
 
 
+def answer(found: Answer, level: float) -> Figure:
+    """Return the numbers of an answer with their intervals: bars for shares, ranks for quantiles, else points."""
+    figures = found.figures(level)
+    if all("rank" in f.about for f in figures):
+        return _ranks(found, level)
+    shares, names = all("people" in f.about for f in figures), all(f.shown is not None for f in figures)
+    groups: list[list[Any]] = [[f] for f in figures] if found.apart else [figures]
+    tall = 0.8 if found.apart else 0.34 * len(figures) + 0.9
+    drawn, axes = figure(len(groups), width=6.4, height=tall, stacked=True)
+    for axis, some in zip(axes, groups, strict=True):
+        places, estimates = range(len(some)), [f.estimate for f in some]
+        if shares:
+            axis.barh(places, estimates, height=0.7, color=COLOURS["sampling"])
+            axis.axvline(0, color=DASHED, linewidth=0.8)
+            axis.xaxis.set_major_formatter(lambda x, _: f"{100 * x:.3g}%")
+        elif not names:
+            axis.plot(estimates, places, marker="o", linestyle="", color=COLOURS["adpm"])
+            axis.xaxis.set_major_formatter(lambda x, _: f"{x:,.6g}")
+        middles, halves = _ends(some)
+        axis.errorbar(middles, places, xerr=halves, fmt="none", ecolor=DASHED, capsize=3, linewidth=1)
+        axis.set_yticks(places, [(f.shown or f.label)[:40] for f in some])
+        axis.set_ylim(len(some) - 0.4, -0.6)
+        axis.grid(visible=False, axis="y")
+    said = f"{'share of people' if shares else 'estimate'} and {level:.0%} interval"
+    axes[-1].set_xlabel(f"{found.between.lower()}, {level:.0%}" if names else said)
+    return drawn
+
+
+def _ends(figures: Any) -> tuple[list[float], list[float]]:
+    """Return intervals by their middles and halves; an estimate that noise carried out of the range is beside its."""
+    return [f.low / 2 + f.high / 2 for f in figures], [f.high / 2 - f.low / 2 for f in figures]
+
+
+def _ranks(found: Answer, level: float) -> Figure:
+    """Return quantiles as points of the distribution function; the guarantee is the upright line through each."""
+    figures = found.figures(level)
+    drawn, (axis,) = figure(width=6.4, height=2.8)
+    at, wanted = [f.estimate for f in figures], [f.about["q"] for f in figures]
+    ends = [[abs(q - f.about["rank"][i]) for q, f in zip(wanted, figures, strict=True)] for i in (0, 1)]
+    line: dict[str, Any] = {"ecolor": DASHED, "capsize": 3, "linewidth": 1}
+    within = figures[0].about["within"]
+    axis.errorbar(at, wanted, yerr=ends, fmt="none", **line)
+    if within is not None:
+        middles, halves = _ends(figures)
+        axis.errorbar(middles, wanted, xerr=halves, fmt="none", **line)
+    axis.plot(at, wanted, marker="o", linestyle="", color=COLOURS["adpm"])
+    axis.xaxis.set_major_formatter(lambda x, _: f"{x:,.6g}")
+    axis.yaxis.set_major_formatter(lambda y, _: f"{100 * y:.3g}%")
+    across = "" if within is None else f"; across: its {100 * within:.4g}% interval"
+    axis.margins(x=0.2)
+    axis.set(ylim=(-0.03, 1.03), ylabel="people below")
+    axis.set_xlabel(f"value (upright: its rank, {level:.0%}{across})")
+    return drawn
+
+
 def comparison(compared: Comparison) -> Figure:
     """Return the methods side by side: their error beside what no ε-DP method can beat, and who spends what."""
     planned = [(entry, entry.plan) for entry in reversed(compared.entries) if entry.plan is not None]
@@ -81,9 +143,10 @@ def comparison(compared: Comparison) -> Figure:
         spends = [(row.epsilon, row.spent) for row in plan.table if 0 < row.spent < float("inf")]
         thick = 1 + 0.6 * place  # what coincides stays visible as a rim
         right.plot(*zip(*spends, strict=True), markersize=3 + thick, linewidth=thick, label=entry.method, **look)
-    left.axvline(compared.floor, color=DASHED, linestyle="--", linewidth=1)
-    floor = " no ε-DP method can be below in the worst case"
-    left.text(compared.floor, len(planned) - 0.5, floor, color=DASHED, fontsize=8)
+    if compared.floor is not None:
+        left.axvline(compared.floor, color=DASHED, linestyle="--", linewidth=1)
+        floor = " no ε-DP method can be below in the worst case"
+        left.text(compared.floor, len(planned) - 0.5, floor, color=DASHED, fontsize=8)
     left.set_yticks(range(len(planned)), [entry.method for entry, _ in planned])
     left.set(xscale="log", ylim=(-0.6, len(planned)), xlabel=f"error: filled, worst case; open, {compared.data}")
     right.set(xlabel="ε that a person allows", ylabel="ε that the release spends")

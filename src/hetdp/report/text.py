@@ -12,19 +12,21 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hetdp.core.domain import to_json
+from hetdp.core.geometry import Choice, Line, Mass
 from hetdp.estimators import METHODS
 
 from .facts import Band
 
 if TYPE_CHECKING:
     from hetdp.core.plan import Plan
-    from hetdp.privacy.release import Groups, Release
+    from hetdp.statistics.answer import Answers, Groups
+    from hetdp.statistics.statistic import Answer
     from hetdp.theory.target import Target
 
 WIDTH = 100
 _BAR = 28
 _LONGEST_NAME = 24
+_MOST_LEVELS = 24
 _HEADINGS = ("Tier", "ε asked", "People", "ε spent", "ε free", "Weight each", "Share")
 _PLAIN = {"uniform": "everybody at the smallest ε", "proportional": "weights proportional to ε"}
 
@@ -42,12 +44,15 @@ class Grid:
         For each row the ε that is spent and the ε that was asked for, to be drawn.
     words
         How many of the columns are words.
+    lengths
+        For each row a share of the longest bar, to be drawn beside it.
     """
 
     headings: Sequence[str]
     rows: Sequence[Sequence[str]]
     bars: Sequence[tuple[float, float]] = ()
     words: int = 1
+    lengths: Sequence[float] = ()
 
     @property
     def top(self) -> float:
@@ -143,7 +148,8 @@ def plan_lines(p: Plan) -> Lines:
     """Return what a plan says besides its table, as pairs of heading and sentence."""
     lines = [("Saturation", _saturation(p))]
     if p.abstains:
-        return [*lines, ("Error", f"at most ± {number(p.interval.width / 2, p.worst_case_error)}: half the range")]
+        half = f"at most ± {number(p.span.width / 2, p.worst_case_error)}: half the range"
+        return [*lines, ("Error", half if _is_one(p) else "nothing is known beyond what was known before")]
     others = (f"{_PLAIN[name]}: {fact['times']:.2f} × this error" for name, fact in p.facts.alternatives.items())
     lines += [("Noise", _noise(p)), ("Error", _error(p)), ("Instead", "; ".join(others))]
     for heading, offer in zip(("Frontier", "", ""), p.facts.frontier, strict=True):
@@ -164,7 +170,8 @@ def plan_lines(p: Plan) -> Lines:
 
 def _saturation(p: Plan) -> str:
     if p.abstains:
-        return "too few people or too little ε: the answer is the midpoint, no data is used and nothing is spent"
+        what = "the midpoint" if _is_one(p) else "one that needs no data"
+        return f"too few people or too little ε: the answer is {what}, no data is used and nothing is spent"
     if p.threshold is None:
         return "this method has no saturation level"
     if math.isinf(p.threshold):
@@ -179,14 +186,37 @@ def _saturation(p: Plan) -> str:
 def _noise(p: Plan) -> str:
     if not p.noise:
         return "none: only public people have weight, so nothing needs protection"
-    share = percent(p.noise_scale / p.interval.width)
-    return f"Laplace, scale {number(p.noise_scale, p.noise_scale)} ({share} of the range)"
+    share, shape = percent(p.noise_scale / p.span.width), p.statistic.geometry
+    if isinstance(shape, Choice):
+        times = "once" if shape.picks == 1 else f"{shape.picks} times"
+        return f"none is added: a cell is drawn at random near the best, {times}; scale {share} of all people"
+    if not _is_one(p):
+        each = math.sqrt(p.errors.noise / shape.numbers)
+        sums = "that adds up to 0" if isinstance(shape, Mass) else "in one draw for all numbers"
+        return f"Laplace noise {sums}, standard deviation {percent(each)} of {_whole(p)} each"
+    return f"Laplace, scale {number(p.noise_scale, p.noise_scale)} ({share} of {_whole(p)})"
+
+
+def _whole(p: Plan) -> str:
+    """Return what a percentage is of: values have a range, shares are of people."""
+    return "all people" if isinstance(p.statistic.geometry, Mass) or not p.statistic.sums else "the range"
+
+
+def _is_one(p: Plan) -> bool:
+    return isinstance(p.statistic.geometry, Line)
 
 
 def _error(p: Plan) -> str:
     """Errors are root mean squares. Under a stated bound on the variance the worst case is over fewer distributions."""
-    width, worst = p.interval.width, p.worst_case_error
-    size = f"root mean square ± {number(worst, worst)} ({percent(worst / width)} of the range) in the worst case"
+    width, worst = p.span.width, p.worst_case_error
+    if isinstance(p.statistic.geometry, Choice):
+        return f"about ± {percent(worst)} of all people in rank, root mean square, for any distribution"
+    if not _is_one(p):
+        each = f"root mean square ± {percent(p.error_each)} of {_whole(p)} at most for one number"
+        return f"{each}, ± {percent(worst)} for all together in the worst case"
+    size = f"root mean square ± {number(worst, worst)} ({percent(worst / width)} of {_whole(p)}) in the worst case"
+    if not p.statistic.sums:
+        return f"{size}, whatever the share is"
     if p.variance_bound < 0.25:
         deviation = math.sqrt(p.variance_bound) * width
         return f"{size}, if the standard deviation of a value is at most {deviation:,.4g}"
@@ -196,11 +226,13 @@ def _error(p: Plan) -> str:
 
 
 def _setting(p: Plan) -> Lines:
-    low, high = (f"{bound:,.10g}" for bound in p.bounds)
-    return [("People", f"{p.n:,}   values in [{low}, {high}]"), ("Method", METHODS[p.method].title)]
+    lines = [("People", f"{p.n:,}   {p.statistic.setting}"), ("Method", METHODS[p.method].title)]
+    if p.share != 1:
+        lines.append(("Share", f"this question may use {p.share:.3g} of everybody's ε"))
+    return lines
 
 
-def _estimate(r: Release, level: float) -> Lines:
+def _estimate(r: Any, level: float) -> Lines:
     error = r.plan.worst_case_error
     estimate = number(r.estimate, error)
     if r.plan.abstains:
@@ -257,6 +289,8 @@ def _parts(first: Lines, p: Plan, more: Lines = (), notes: Sequence[str] = (), *
     bands, certificate = p.facts.bands, p.facts.certificate
     tiers = Grid(_HEADINGS, [cells(band, p.n) for band in bands], [(b.spent[1], b.epsilon[1]) for b in bands])
     best = "how far this is from the best possible is not certified when a bound on the variance is assumed"
+    if not _is_one(p) or p.statistic.whole or p.share != 1:
+        best = "how far this is from the best possible is not known: there is no certificate for this statistic yet"
     last = ("Best", certificate["sentence"] if certificate else best)
     bars = [_chart(tiers)] if chart and not p.abstains else []
     return [first, tiers, [*plan_lines(p), *more], *bars, [*assumed_lines([*p.facts.assumptions, *notes]), last]]
@@ -278,24 +312,101 @@ def plan_parts(p: Plan, answer: Target | None = None, notes: Sequence[str] = ())
     return _parts(_setting(p), p, _target(p, answer) if answer else (), notes, chart=True)
 
 
-def release_parts(r: Release, level: float) -> Parts:
+def release_parts(r: Answer, level: float) -> Parts:
     """Return the report on a release."""
-    return _parts([*_estimate(r, level), *_setting(r.plan)], r.plan, notes=r.notes)
+    if _is_one(r.plan):
+        return _parts([*_estimate(r, level), *_setting(r.plan)], r.plan, notes=r.notes)
+    return [_results(r, level), *_parts([*_above(r, level), *_setting(r.plan)], r.plan, notes=r.notes)]
+
+
+def _above(r: Answer, level: float) -> Lines:
+    if r.plan.abstains:
+        return [("Note", "these numbers are NOT from the data (too few people or too little ε)")]
+    none = [("Note", "no noise was needed: every person with weight said that their value is public")]
+    return [*(none if r.plan.noiseless else []), ("Intervals", f"{level:.0%}, for any distribution; {r.holds}")]
+
+
+def _results(r: Answer, level: float) -> Grid:
+    """Return the numbers of an answer as a table."""
+    figures = r.figures(level)
+    shares = isinstance(r.plan.statistic.geometry, Mass) and all("people" in f.about for f in figures)
+    rows, more = [], [name for name in ("people", "share", "rank") if figures and name in figures[0].about]
+    for f in figures:
+        low, high, estimate = (
+            (f"{100 * x:.2f}%" for x in (f.low, f.high, f.estimate))
+            if shares
+            else (number(x, f.error) for x in (f.low, f.high, f.estimate))
+        )
+        extra = [_extra(name, f.about[name]) for name in more]
+        rows.append((shorten(f.label), f.shown or estimate, f"{low} to {high}", *extra))
+    top = max((f.estimate for f in figures), default=0.0)
+    lengths = [max(f.estimate / top, 0.0) for f in figures] if shares and top > 0 else ()
+    heads = {"people": "People", "share": "Share of people", "rank": "Rank between"}
+    return Grid((r.heading, "Estimate", r.between, *(heads[name] for name in more)), rows, lengths=lengths)
+
+
+def _extra(name: str, fact: Any) -> str:
+    if name == "rank":
+        return f"{fact[0]:.3f} and {fact[1]:.3f}"
+    return f"{fact:,.0f}" if name == "people" else f"{100 * fact:.2f}%"
+
+
+def answers_parts(answers: Answers, level: float) -> Parts:
+    """Return the report on several answers: the numbers of each, then what everybody spends on all of them."""
+    parts: list[Any] = []
+    for name, r in answers.items():
+        title = r.plan.statistic.title.removeprefix("A ")
+        heading = [("Question", f"{name}: {title[0].lower()}{title[1:]}")]
+        if _is_one(r.plan):
+            parts.append([*heading, *_estimate(r, level), *_setting(r.plan)])
+        else:
+            parts += [[*heading, *_above(r, level), *_setting(r.plan)], _results(r, level)]
+    plans, rows = [r.plan for r in answers.values()], []
+    for i, row in enumerate(plans[0].table[:_MOST_LEVELS]):
+        spent = [spent_epsilon(float(p.spent[i])) for p in plans]
+        together = spent_epsilon(answers.spent[row.epsilon])
+        name = shorten(row.name or ("public" if math.isinf(row.epsilon) else ""))
+        rows.append((name, epsilon(row.epsilon), f"{row.count:,}", *spent, together))
+    parts.append(Grid(("Tier", "ε asked", "People", *(f"for {shorten(name)}" for name in answers), "ε spent"), rows))
+    if more := len(plans[0].table) - len(rows):
+        parts.append([("Levels", f"{more:,} more levels of ε are not shown; the JSON has them all")])
+    said = [sentence for r in answers.values() for sentence in (*r.plan.facts.assumptions, *r.notes)]
+    best = "how far this is from the best possible is not known: there is no certificate for several questions"
+    return [*parts, [*assumed_lines(list(dict.fromkeys(said))), ("Best", best)]]
 
 
 def group_parts(groups: Groups, level: float) -> Parts:
     """Return a table of the releases of groups, and what is promised for it as a whole."""
+    said = [sentence for r in groups.values() for sentence in (*r.plan.facts.assumptions, *r.notes)]
+    last = [("Together", groups.composition), *assumed_lines(list(dict.fromkeys(said)))]
+    first = next(iter(groups.values()))
+    if not _is_one(first.plan):
+        holds = ("Intervals", f"{level:.0%}, for any distribution; in each group {first.holds}")
+        return [_group_results(groups, level), [holds, *last]]
     headings = ("Group", "People", "Estimate", f"{level:.0%} interval", "Worst case", "t", "Most spent")
     rows = []
     for name, r in groups.items():
         p, error = r.plan, r.plan.worst_case_error
-        low, high = (number(x, error) for x in r.confidence_interval(level))
-        estimate = number(r.estimate, error) + (" (midpoint, no data used)" if p.abstains else "")
         t = "–" if p.threshold is None or p.abstains else epsilon(p.threshold)
+        ((low, high, estimate),) = ((number(x, error) for x in (f.low, f.high, f.estimate)) for f in r.figures(level))
+        estimate += " (midpoint, no data used)" if p.abstains else ""
         spent = spent_epsilon(float(p.spent.max()))
         rows.append((name, f"{p.n:,}", estimate, f"{low} to {high}", f"± {number(error, error)}", t, spent))
-    said = [sentence for r in groups.values() for sentence in (*r.plan.facts.assumptions, *r.notes)]
-    return [Grid(headings, rows), [("Together", groups.composition), *assumed_lines(list(dict.fromkeys(said)))]]
+    return [Grid(headings, rows), last]
+
+
+def _group_results(groups: Groups, level: float) -> Grid:
+    """Return the numbers of all groups, each as the report on one group has them."""
+    headings: Sequence[str] = ()
+    rows: list[Sequence[str]] = []
+    for name, r in groups.items():
+        grid = _results(r, level)
+        headings = ("Group", *grid.headings, "Group of", "Most spent")
+        unused = " (no data used)" if r.plan.abstains else ""
+        size = f"{r.plan.n:,}", spent_epsilon(float(r.plan.spent.max()))
+        for i, (label, estimate, *rest) in enumerate(grid.rows):
+            rows.append(("" if i else name, label, estimate + unused, *rest, *(("", "") if i else size)))
+    return Grid(headings, rows, words=2)
 
 
 # How it is laid out
@@ -312,7 +423,8 @@ def _table(part: Lines | Grid, width: int) -> str:
         sizes = [max(map(len, column)) for column in zip(*rows, strict=True)]
         sides = ["<"] * part.words + [">"] * (len(sizes) - part.words)
         laid = [[f"{cell:{side}{size}}" for cell, side, size in zip(row, sides, sizes, strict=True)] for row in rows]
-        return "\n".join("  ".join(row).rstrip() for row in laid)
+        bars = ["", *("█" * round(_BAR * length) for length in part.lengths)] if part.lengths else [""] * len(laid)
+        return "\n".join("  ".join([*row, bar]).rstrip() for row, bar in zip(laid, bars, strict=True))
     lines, indent = [], max(10, *(len(heading) for heading, _ in part)) + 2
     for heading, sentence in part:
         for i, piece in enumerate(textwrap.wrap(sentence, max(width - indent, 20), break_on_hyphens=False)):
@@ -338,6 +450,9 @@ def _html_table(grid: Grid) -> str:
     if grid.bars:
         bars = [f"spent | free, up to ε = {epsilon(grid.top)}", *(_bar(*bar, grid.top) for bar in grid.bars)]
         rows = [[*row, bar] for row, bar in zip(rows, bars, strict=True)]
+    if grid.lengths:
+        bars = ["", *(_bar(length, length, 1.0) for length in grid.lengths)]
+        rows = [[*row, bar] for row, bar in zip(rows, bars, strict=True)]
     cell = '<{0} style="text-align:{1};padding:2px 12px 2px 0">{2}</{0}>'
     sides = [*["left"] * grid.words, *["right"] * (len(grid.headings) - grid.words), "left"]
     made = ""
@@ -353,33 +468,6 @@ def _bar(spent: float, asked: float, top: float) -> str:
     part = '<span style="display:inline-block;height:.7em;width:{}px;background:{}"></span>'
     more = " ▶" if asked > top else ""  # it goes on
     return part.format(dark, "#0072B2") + part.format(max(full - dark, 0), "#9ecae1") + more
-
-
-class Reported:
-    """What has a report: as text, as HTML and as JSON, in a terminal and in a notebook."""
-
-    def parts(self, level: float) -> Parts:
-        """Return the report as its parts; intervals have this level of confidence."""
-        raise NotImplementedError
-
-    def to_dict(self, level: float = 0.95) -> dict[str, Any]:
-        """Return the same as plain data."""
-        raise NotImplementedError
-
-    def to_json(self) -> str:
-        """Return the same as JSON; infinities are written "inf"."""
-        return to_json(self.to_dict())
-
-    def report(self, level: float = 0.95) -> str:
-        """Return the report as text."""
-        return text(self.parts(level))
-
-    def html(self, level: float = 0.95) -> str:
-        """Return the report as a piece of HTML."""
-        return to_html(self.parts(level))
-
-    __str__ = report
-    _repr_html_ = html
 
 
 def page(title: str, body: str, more_style: str = "") -> str:

@@ -40,7 +40,9 @@ import sqlalchemy as sa
 from hetdp.core.domain import epsilon_of
 from hetdp.core.plan import Plan
 from hetdp.errors import HetdpError, InputError, PrivacyError
-from hetdp.ledger import Ledger, LedgerRelease, OtherRequestError, Request, Rule, charges
+from hetdp.ledger import Ledger, OtherRequestError, Request, Rule, charges
+from hetdp.statistics.mean import Mean
+from hetdp.statistics.statistic import Answer
 from hetdp.tally.tally import Table, Tally
 
 from . import studies, tables
@@ -142,11 +144,11 @@ class Publisher:
             reading = Reading(self, study, name, answered, allowed, number)
             # An earlier attempt that was charged for other people or levels is given up.
             with suppress(OtherRequestError):
-                request = Request(name, Rule.given(share=share), study.interval, people=allowed, about=about)
+                request = Request(name, Rule.given(share=share), Mean(study.interval), people=allowed, about=about)
                 return self._facts(study, self.ledger.carry_out(request, reading, reading), answered)
         raise InputError("no charge of this wave fits the people who are in it now")
 
-    def _facts(self, study: Study, released: LedgerRelease, answered: list[Any]) -> dict[str, Any]:
+    def _facts(self, study: Study, released: Answer, answered: list[Any]) -> dict[str, Any]:
         names = study.names({row.epsilon for row in answered})
         facts = {**released.to_dict(), "table": studies.table(released.plan, names)}
         here = self.ledger.name  # a file or an address, which is nobody's business
@@ -172,7 +174,8 @@ class Reading:
 
         What it spends at each level is computed from its weights and its noise, exactly, whatever it says itself.
         """
-        if plan.interval != self.study.interval or not 0 < plan.shrink <= 1:  # else a number might be too large to keep
+        mean = plan.statistic == Mean(self.study.interval)
+        if not mean or not 0 < plan.shrink <= 1:  # else a number might be too large to keep
             raise PrivacyError("this plan is not for this study; nothing was opened")
         spends = charges(plan).tolist()
         for person, at in places.items():
@@ -186,7 +189,7 @@ class Reading:
             sums[at] += self.publisher.vault.open(row.answer, person, self.study.id, row.epsilon)
         found = plan.levels
         table = Table.single(found.epsilon, found.count, np.array(sums, np.int64), rounded=found.rounded)
-        return Tally(table, plan.interval, found.names)
+        return Tally(table, plan.statistic, found.names)
 
     def keep(self, number: float) -> None:
         """Write the number down where the database's owner cannot undo it, before the database sees it."""

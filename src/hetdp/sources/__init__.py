@@ -18,9 +18,12 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from hetdp.core.cells import Categories
 from hetdp.core.domain import Interval, normal
 from hetdp.core.levels import Levels
 from hetdp.errors import InputError
+from hetdp.statistics import Statistic
+from hetdp.statistics.mean import Mean
 from hetdp.tally.groupby import Grouping
 from hetdp.tally.tally import Table, Tally, merge
 
@@ -33,7 +36,19 @@ if TYPE_CHECKING:
     from .files import Files
     from .frames import Engine, Frame
 
-__all__ = ["Batch", "Form", "Rows", "Source", "counted", "read", "read_groups", "records", "tally", "tiers_of"]
+__all__ = [
+    "Batch",
+    "Form",
+    "Rows",
+    "Source",
+    "counted",
+    "read",
+    "read_groups",
+    "records",
+    "tallies_of",
+    "tally",
+    "tiers_of",
+]
 
 Rows = Literal["one", "average"]
 """How many rows a person may have, and what is done with several."""
@@ -56,12 +71,13 @@ class Source:
     asked: Request
 
     @classmethod
-    def of(  # noqa: PLR0913  everything that says where the people are
+    def of(  # noqa: C901, PLR0913  everything that says where the people are
         cls,
         origin: Any,
         *,
-        value: str | None,
+        value: str | tuple[str, ...] | None,
         epsilon: Any,
+        reads: tuple[Categories | None, ...] = (),
         person: Any = None,
         rows: Rows = "one",
         by: str | None = None,
@@ -77,7 +93,8 @@ class Source:
         if person is None and rows != "one":
             raise InputError("rows='average' needs to know whose they are: person=…, --person COL")
         names = tiers_of(tiers)
-        if not isinstance(value, (str, type(None))):
+        listed = isinstance(value, tuple) and all(isinstance(name, str) for name in value)
+        if not listed and not isinstance(value, (str, type(None))):
             raise InputError(
                 f"value is the name of a column (got {type(value).__name__}); give values themselves as the source: "
                 "mean(incomes, epsilon=privacy, bounds=…)"
@@ -95,31 +112,50 @@ class Source:
                     "columns are named for files, frames and databases only; with values in memory give the columns "
                     "themselves: mean(incomes, epsilon=privacy, bounds=…)"
                 )
-            asked = Request(None, 0.0, None if person is None else "ids", rows == "average", tiers=names)
+            if len(reads) > 1:
+                raise InputError("several columns are read from a table: a file, a frame or a database")
+            ids = None if person is None else "ids"
+            asked = Request("values", 0.0, ids, rows == "average", tiers=names, reads=reads or (None,))
             return cls(Arrays(origin, epsilon, person), asked)
         if not isinstance(epsilon, (str, numbers.Real, decimal.Decimal)) or (value is None and not counts_only):
             raise InputError("a table needs the names of two columns: value=… and epsilon=…")
         if not isinstance(person, (str, type(None))) or not isinstance(by, (str, type(None))):
             raise InputError("with a table give the names of the columns of ids and groups")
-        asked = Request(value, 0.0, person, rows == "average", by, names, form)
+        asked = Request(value, 0.0, person, rows == "average", by, names, form, reads)
         return cls(kind, replace(asked, epsilon=epsilon if isinstance(epsilon, str) else asked.epsilon_of(epsilon)))
 
-    def tables(self, interval: Interval | None) -> Tables:
+    def tables(self, statistic: Statistic | None) -> Tables:
         """Return the tables of the groups, an empty mapping if there is nobody.
 
-        Without `interval` only people are counted and no value is used. Without ids and groups a row is a person.
+        Without `statistic` only people are counted and no value is used. Without ids and groups a row is a person.
         """
-        if hasattr(self.kind, "tables"):  # an engine, which groups by itself
-            return self.kind.tables(self.asked, interval)
-        if self.asked.texts:
-            from .people import grouped_tables
+        return self.each([(statistic, range(len(self.asked.private)))])[0]
 
-            return grouped_tables(self.batches(), self.asked, interval)
-        grouping = Grouping(interval, expected=self.size // _BYTES)
+    def each(self, questions: Sequence[tuple[Statistic | None, Sequence[int]]]) -> list[Tables]:
+        """Return the tables of several statistics, each of some of the private columns; rows are read once for all."""
+        if self.asked.several and any(asked is not None and asked.sorting is not None for asked, _ in questions):
+            raise InputError(
+                "rows='average' averages numbers, and here people are sorted into cells; keep one row of each person, "
+                "or ask for a mean"
+            )
+        if hasattr(self.kind, "tables"):  # an engine, which groups by itself
+            return [self.kind.tables(self.asked.of(some), asked) for asked, some in questions]
+        found: list[Any] = []
+        for asked, _ in questions:
+            if self.asked.texts:
+                from .people import People
+
+                found.append(People(self.asked, asked))
+            else:
+                found.append(Grouping(asked, expected=self.size // _BYTES))
         for batch in self.batches():
-            grouping.add(batch.epsilon, batch.values)
-        table = grouping.table()
-        return {"": table} if table.epsilon.size else {}
+            for grouping, (_, some) in zip(found, questions, strict=True):
+                columns = tuple(batch.columns[i] for i in some)
+                if self.asked.texts:
+                    grouping.add(replace(batch, columns=columns))
+                else:
+                    grouping.add(batch.epsilon, columns, batch.people)
+        return [_grouped(grouping) for grouping in found]
 
     def batches(self, *, owner: bool = False) -> Iterator[Batch]:
         """Yield the rows; with `owner` also what `check` may tell the data's owner."""
@@ -149,6 +185,14 @@ class Source:
     def note(self) -> str:
         """What is assumed about rows and people, in a sentence."""
         return _ROWS if self.asked.person is None else _AVERAGED if self.asked.several else _CHECKED
+
+
+def _grouped(grouping: Any) -> Tables:
+    """Return the tables of what has grouped people, with or without ids and groups."""
+    if hasattr(grouping, "tables"):
+        return grouping.tables()  # type: ignore[no-any-return]
+    table = grouping.table()
+    return {"": table} if table.epsilon.size else {}
 
 
 def _table(
@@ -188,7 +232,8 @@ def read(  # noqa: PLR0913  mirrors the columns of a table
     *,
     value: str | None = None,
     epsilon: Any,
-    bounds: Any,
+    bounds: Any = None,
+    statistic: Statistic | None = None,
     person: Any = None,
     rows: Rows = "one",
     tiers: Mapping[str, Any] | None = None,
@@ -211,6 +256,8 @@ def read(  # noqa: PLR0913  mirrors the columns of a table
         `epsilon` is a sequence of the same length, or one ε for everybody.
     bounds
         The public interval (lo, hi). It is never taken from the data.
+    statistic
+        What is to be computed, as `hetdp.ask.histogram(categories=…)`; the mean on `bounds` unless said.
     person
         The column of ids (with values in memory: the ids). Without it every row is taken for another person.
     rows
@@ -231,29 +278,54 @@ def read(  # noqa: PLR0913  mirrors the columns of a table
     that is missing or unreadable counts as the midpoint. A bad ε is a loud error: it is public. In a delimited file a
     line is a person, so a cell must not hold a line break; the page on limits has the other conditions.
     """
-    interval = Interval.of(bounds)
+    if (bounds is None) == (statistic is None):
+        raise InputError("reading needs the public bounds of the values, (lo, hi), or a statistic that has its own")
+    asked = Mean(Interval.of(bounds), value=value) if statistic is None else statistic.of(value)
     form = Form(delimiter, decimal, thousands)
     people = Source.of(
-        source, value=value, epsilon=epsilon, person=person, rows=rows, tiers=tiers, query=query, form=form
+        source,
+        value=asked.named,
+        reads=asked.reads,
+        epsilon=epsilon,
+        person=person,
+        rows=rows,
+        tiers=tiers,
+        query=query,
+        form=form,
     )
-    return tally(people, interval, public_rows)
+    return tally(people, asked, public_rows)
 
 
-def tally(people: Source, interval: Interval, public_rows: Any = None) -> Tally:
+def tally(people: Source, statistic: Statistic, public_rows: Any = None) -> Tally:
     """Return the tally of a source and of the rows that are public."""
-    return read_groups(people, interval, groups=[""], public_rows=public_rows)[""]
+    return read_groups(people, statistic, groups=[""], public_rows=public_rows)[""]
+
+
+def tallies_of(source: Any, asked: Mapping[str, Statistic], where: Mapping[str, Any]) -> dict[str, Tally]:
+    """Return the tallies of several statistics of one table, whose rows are read once; `where` as for `Source.of`."""
+    pairs = [tuple(zip(question.columns, question.reads, strict=True)) for question in asked.values()]
+    readings = list(dict.fromkeys(pair for some in pairs for pair in some))
+    names, kinds = zip(*readings, strict=True)
+    people = Source.of(source, value=tuple(names), reads=tuple(kinds), **where)
+    places = [[readings.index(pair) for pair in some] for some in pairs]
+    found = people.each(list(zip(asked.values(), places, strict=True)))
+    if not all(found):
+        raise InputError(_NOBODY)
+    notes, tiers = (people.note,), people.asked.tier_names
+    rows = zip(asked.items(), found, strict=True)
+    return {name: Tally(tables[""], question, tiers, notes) for (name, question), tables in rows}
 
 
 def read_groups(
-    people: Source, interval: Interval, *, groups: Sequence[str] | None = None, public_rows: Any = None
+    people: Source, statistic: Statistic, *, groups: Sequence[str] | None = None, public_rows: Any = None
 ) -> dict[str, Tally]:
     """Return a tally for each group: those named, which may be empty, or those that are there, in order of name."""
-    found = people.tables(interval)
+    found = people.tables(statistic)
     if not found:
         raise InputError(_NOBODY)
     notes: tuple[str, ...] = (people.note,)
     if public_rows is not None:
-        added = _public(people, public_rows).tables(interval)
+        added = _public(people, public_rows).tables(statistic)
         if not added:
             raise InputError("the public rows are empty; leave the option out if there are none")
         found = {g: merge([t[g] for t in (found, added) if g in t]) for g in found.keys() | added.keys()}
@@ -263,21 +335,23 @@ def read_groups(
     if unknown := sorted(found.keys() - set(named)):
         example = "" if people.names else f", such as {shown(unknown[0])}"
         raise InputError(f"{len(unknown):,} groups are not in the list of groups{example}; add them")
-    nobody = Table.single([0.0], [0], [0])  # a group without people: nobody at ε = 0
-    return {g: Tally(found.get(g, nobody), interval, people.asked.tier_names, notes) for g in named}
+    # A group without people is nobody at ε = 0.
+    nobody = replace(Table.nobody(statistic), epsilon=np.zeros(1), count=np.zeros(1, np.int64))
+    nobody = replace(nobody, total=np.zeros((1, statistic.width), np.int64))
+    return {g: Tally(found.get(g, nobody), statistic, people.asked.tier_names, notes) for g in named}
 
 
 def _public(people: Source, rows: Any) -> Source:
     """Return the source of public rows. Refuse the private rows themselves: all in them would lose all protection."""
     kind, ours = people.kind, people.asked
     if isinstance(kind, Arrays):
-        same, public = rows is kind.values, Source(Arrays(rows, np.inf), Request(None, 0.0))
+        same, public = rows is kind.values, Source(Arrays(rows, np.inf), Request("values", 0.0, reads=ours.reads))
     else:
         query = kind.query if isinstance(kind, Database) else None
         table = _table(rows, query)
         if table is None:
             raise InputError("with a table the public rows are a table too: a file, a frame or a database")
-        public = Source(table, Request(ours.value, np.inf, by=ours.by, form=ours.form))
+        public = Source(table, Request(ours.value, np.inf, by=ours.by, form=ours.form, reads=ours.reads))
         same = _is_same(kind, table)
     if same:
         raise InputError("the public rows are the private source itself, or in a database; give them as another file")

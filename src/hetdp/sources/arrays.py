@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from hetdp.core.cells import Categories
 from hetdp.core.domain import epsilon_of, is_missing, loose_value_of
 from hetdp.core.levels import epsilon_array
 from hetdp.errors import InputError
@@ -38,7 +39,8 @@ class Arrays:
         for one, other in (("values", "epsilon"), ("values", "ids"), ("epsilon", "ids")):
             if _misaligned(columns[one], columns[other]):
                 raise InputError(f"{one} and {other} have different row labels; align them first, or pass plain arrays")
-        values, missing = value_array(self.values, owner=owner)
+        (category,) = request.reads or (None,)
+        values, missing = private_array(self.values, category, owner=owner)
         levels = self._levels(request, values.size)
         if levels.size != values.size:
             raise InputError(f"values and epsilon must have one entry a person (got {values.size} and {levels.size})")
@@ -49,7 +51,7 @@ class Arrays:
                 raise InputError(f"values and ids must have one entry a row (got {values.size} and {len(cells)})")
             texts["ids"] = text_series(cells, "ids")
         if levels.size:
-            yield Batch(values, levels, missing=missing, texts=texts)
+            yield Batch((values,), levels, missing=missing, texts=texts)
 
     def check(self, request: Request) -> None:
         """Find nothing wrong: an array has no names and no header."""
@@ -88,10 +90,27 @@ def columns_batch(
         by_cell = request.tiers or not isinstance(cells, np.ndarray) or cells.dtype.kind == "O"
         levels = level_array(cells, request, " in row", places[0]) if by_cell else epsilon_array(cells)
     texts = {name: text_series(columns[name], name) for name in request.texts}
-    if request.value is None:
-        return Batch(None, levels, "row", texts=texts)
-    values, missing = value_array(columns[request.value], owner=owner, read=read)
-    return Batch(values, levels, "row", missing, np.array(places) if owner else None, texts=texts)
+    found = [private_array(columns[name], kind, owner=owner, read=read) for name, kind in request.readings]
+    missing = found[0][1] if found else None
+    at = np.array(places) if owner else None
+    return Batch(tuple(array for array, _ in found), levels, "row", missing, at, texts=texts)
+
+
+def private_array(
+    cells: Any, categories: Categories | None, *, owner: bool = False, read: Callable[[Any], float] = loose_value_of
+) -> tuple[NDArray[Any], NDArray[np.bool_] | None]:
+    """Return a private column as numbers, or as places among categories; and what is missing (for the owner).
+
+    As with `value_array`, only the form of the input can raise.
+    """
+    if categories is None:
+        return value_array(cells, owner=owner, read=read)
+    array = _array(cells, "numbers or text")
+    if array is not None and array.dtype.kind in "biuf":  # also where no category is a number: one text among the
+        with np.errstate(all="ignore"):  # cells would have made another kind of array. No value may warn
+            return categories.of_numbers(array.astype(np.float64)), None
+    listed = cells if array is None else array.tolist()
+    return np.array([categories.index(cell) for cell in listed], dtype=np.int64), None
 
 
 def value_array(
@@ -103,22 +122,28 @@ def value_array(
     read cell by cell for that reason: numpy would choose dtype and dimensions by what the cells hold, and ask each of
     them whether it is an array.
     """
-    if isinstance(values, np.ma.MaskedArray):
-        raise InputError("values are a masked array; fill it first (NaN counts as missing): masked.filled(numpy.nan)")
-    cells = values
-    if not isinstance(values, (list, tuple)):
-        if not hasattr(values, "__array__"):
-            raise InputError(f"values must be an array, a list or the name of a file (got {type(values).__name__})")
-        array = np.asarray(values)
-        if array.ndim != 1:
-            raise InputError(f"values must have one dimension, one entry a person (got {array.ndim} dimensions)")
-        if array.dtype.kind in _REFUSED:
-            raise InputError(f"values must be numbers (got an array of {_REFUSED[array.dtype.kind]})")
-        if array.dtype.kind in "biuf":
-            return array, np.isnan(array) if owner and array.dtype.kind == "f" else None
-        cells = array.tolist()
+    array = _array(values, "numbers")
+    if array is not None and array.dtype.kind in "biuf":
+        return array, np.isnan(array) if owner and array.dtype.kind == "f" else None
+    cells = values if array is None else array.tolist()
     missing = np.array([is_missing(cell) for cell in cells], dtype=bool) if owner else None
     return np.array([read(cell) for cell in cells], dtype=np.float64), missing
+
+
+def _array(values: Any, kinds: str) -> NDArray[Any] | None:
+    """Return values that come as an array, None if they are a list; raise for any other form."""
+    if isinstance(values, np.ma.MaskedArray):
+        raise InputError("values are a masked array; fill it first (NaN counts as missing): masked.filled(numpy.nan)")
+    if isinstance(values, (list, tuple)):
+        return None
+    if not hasattr(values, "__array__"):
+        raise InputError(f"values must be an array, a list or the name of a file (got {type(values).__name__})")
+    array = np.asarray(values)
+    if array.ndim != 1:
+        raise InputError(f"values must have one dimension, one entry a person (got {array.ndim} dimensions)")
+    if array.dtype.kind in _REFUSED:
+        raise InputError(f"values must be {kinds} (got an array of {_REFUSED[array.dtype.kind]})")
+    return array
 
 
 def level_array(cells: Iterable[Any], request: Request, place: str, first: int = 0) -> NDArray[np.float64]:

@@ -22,8 +22,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-from hetdp.core.domain import Interval, value_of
+from hetdp.core.domain import value_of
 from hetdp.errors import InputError
+from hetdp.statistics import Statistic
 
 from . import sql
 from .arrays import columns_batch
@@ -155,11 +156,12 @@ class Postgres(Database):
         """Refuse: the rows stay in the database."""
         raise InputError("this needs the rows themselves; PostgreSQL hands over sums only: export a file first")
 
-    def tables(self, request: Request, interval: Interval | None) -> Tables:
-        """Return the tables of the groups, an empty mapping if there is nobody; without `interval` no value is read."""
+    def tables(self, request: Request, statistic: Statistic | None) -> Tables:
+        """Return the tables of the groups, an empty mapping if there is nobody; without it no value is read."""
         with self._opened(_postgres, request) as (cursor, select, codes):
             run = partial(_run, cursor)
-            return engine_tables(sql.LevelTable(run, select, request, _kinds(run, codes), interval), request)
+            table = sql.LevelTable(run, select, request, _kinds(run, codes), statistic)
+            return engine_tables(table, request, statistic)
 
 
 def _run(cursor: Any, statement: str) -> list[tuple[Any, ...]]:

@@ -50,7 +50,7 @@ def batches(text: Text, request: Request, *, owner: bool) -> Iterator[Batch]:
     """Yield the people of a delimited file, some megabytes at a time."""
     layout = check(text, request)
     texts = [place for name, place in zip(request.columns, layout.places, strict=True) if name in request.texts]
-    quotes = layout.value is None or all(place < layout.value for place in texts)
+    quotes = not layout.private or all(place < layout.private[0] for place in texts)
 
     def work(part: tuple[bytes, int]) -> Batch:
         cells, lines, odd = layout.cells(*part)
@@ -76,8 +76,8 @@ def check(text: Text, request: Request) -> Layout:
     if len(set(folded)) < len(folded):
         raise InputError(f"the header of {path} has two columns that differ at most by case or spaces")
     places = [_find(columns, name, path) for name in request.columns]
-    value = None if request.value is None else places[request.columns.index(request.value)]
-    return Layout(path, delimiter, len(columns), request.columns, places, value)
+    private = sorted(places[request.columns.index(name)] for name in request.private)
+    return Layout(path, delimiter, len(columns), request.columns, places, private)
 
 
 def _find(columns: list[str], name: str, path: Path) -> int:
@@ -116,7 +116,7 @@ class Layout:
     width: int
     names: tuple[str, ...]
     places: list[int]
-    value: int | None
+    private: list[int]
 
     def cells(self, block: bytes, first: int) -> tuple[pl.DataFrame, NDArray[np.int64], NDArray[np.bool_]]:
         """Return the cells asked for of a block of lines, the number of each line, and which lines are not plain.
@@ -194,8 +194,9 @@ class Layout:
                 f"between quotes, and with decimal commas use another delimiter"
             )
         if len(fields) < self.width:
-            known = -1 if self.value is None else self.value
-            if any(place > known or place >= len(fields) for place in self.places if place != self.value):
+            known = self.private[0] if self.private else -1
+            public = [place for place in self.places if place not in self.private]
+            if any(place > known or place >= len(fields) for place in public):
                 raise InputError(
                     f"{where} is too short to tell its epsilon and other public cells; a line needs {self.width} fields"
                 )

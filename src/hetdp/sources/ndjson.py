@@ -21,6 +21,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import polars as pl
 
+from hetdp.core.cells import Categories
+from hetdp.core.domain import value_of
 from hetdp.errors import InputError
 
 from .columns import batch_of
@@ -53,16 +55,21 @@ def batches(text: Text, request: Request, *, owner: bool) -> Iterator[Batch]:
     schema = dict.fromkeys(request.columns, pl.String)
     for block, first in text.blocks():
         people, odd, lines = list[list[str | None]](), list[bool](), list[int]()
+        texts = [(i, name, kind) for i, (name, kind) in enumerate(request.readings) if kind and kind.textual]
+        places: dict[int, list[int]] = {i: [] for i, *_ in texts}
         contents = block.decode("utf-8-sig" if first == 1 else "utf-8", "replace").split("\n")[:-1]
         for line, content in enumerate(contents, first):
             if content.strip():
                 where = f"line {line} of {text.path}"
                 members = _parsed(content)
                 odd.append(not isinstance(members, tuple))
-                people.append(_cells(_cut(content) if odd[-1] else members, request, where))
+                members = _cut(content) if odd[-1] else members
+                people.append(_cells(members, request, where))
                 lines.append(line)
-        frame = pl.DataFrame(people, schema=schema, orient="row")
-        yield batch_of(frame, lines, request, path=text.path, odd=np.array(odd, np.bool_), owner=owner)
+                for i, name, kind in texts:
+                    places[i].append(_place(dict(members or ())[name], kind))
+        frame, known = pl.DataFrame(people, schema=schema, orient="row"), {i: np.array(p) for i, p in places.items()}
+        yield batch_of(frame, lines, request, path=text.path, odd=np.array(odd, np.bool_), owner=owner, known=known)
 
 
 def check(_text: Text, _request: Request) -> None:
@@ -84,8 +91,8 @@ def _cells(members: Members | None, request: Request, where: str) -> list[str | 
         cell = found[name]
         if cell is None:
             cells.append(None)
-        elif name in {request.value, request.epsilon}:
-            cells.append(_text(cell, request, private=name == request.value))
+        elif name in {*request.private, request.epsilon}:
+            cells.append(_text(cell, request, private=name in request.private))
         elif isinstance(cell, str) and (not isinstance(cell, _Number) or _WHOLE.fullmatch(cell)):
             cells.append(_valid(cell))
         else:
@@ -95,11 +102,18 @@ def _cells(members: Members | None, request: Request, where: str) -> list[str | 
 
 def _text(cell: Any, request: Request, *, private: bool) -> str:
     """Return a value or an ε as text that is written as the form says: JSON's own numbers have a decimal point."""
+    if private and isinstance(cell, bool):
+        return str(cell).lower()  # for categories: where values are numbers, it is none
     if not isinstance(cell, str) or (private and not cell.isascii()):
         return _UNREADABLE
     if isinstance(cell, _Number) and (private or not request.tiers):
         return cell.replace(".", request.form.decimal)
     return _valid(cell)
+
+
+def _place(cell: Any, categories: Categories) -> int:
+    """Return the place of a cell among categories that are texts: JSON's own numbers are none, as in a list."""
+    return categories.index(value_of(cell) if isinstance(cell, _Number) else cell)
 
 
 def _valid(text: str) -> str:
@@ -108,11 +122,11 @@ def _valid(text: str) -> str:
 
 
 def _parsed(text: str) -> Any:
-    """Return what a JSON text says, an object as a tuple; if it is no JSON, False: neither an object nor readable."""
+    """Return what a JSON text says, an object as a tuple; if it is no JSON, a list: neither an object nor readable."""
     try:
         return _JSON.decode(text)
     except (ValueError, RecursionError):
-        return False
+        return []
 
 
 def _cut(text: str) -> Members | None:

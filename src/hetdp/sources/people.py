@@ -9,50 +9,73 @@ lies between the smallest and the largest of them, is exact and does not depend 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from typing import Any
 
 import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
 from hetdp.core.domain import LONGEST_ID, NOT_IN_ID, Interval
-from hetdp.core.levels import LIMIT, refuse_bad_epsilon
-from hetdp.tally.tally import Table
+from hetdp.core.levels import LIMIT, WIDE, WIDE_LIMIT, refuse_bad_epsilon
+from hetdp.statistics import Statistic
+from hetdp.tally.groupby import coded, squared
 
-from .request import Batch, Fault, Request, Tables, fault_error
-
-
-def grouped_tables(batches: Iterable[Batch], request: Request, interval: Interval | None) -> Tables:
-    """Return the tables of all people; an empty mapping if there is nobody."""
-    parts, quotes = list[pl.DataFrame](), True
-    for batch in batches:
-        rows = _rows(batch, request, interval)
-        parts.append(_levels(rows) if request.person is None else _by_person(rows))
-        quotes &= batch.quotes
-    if not parts:
-        return {}
-    table = pl.concat(parts)
-    if request.person is not None:
-        table = _persons(table, request, quotes=quotes)
-    table = _levels(table)
-    rounded = table["epsilon"].n_unique() > LIMIT
-    return {
-        str(group): Table.single(part["epsilon"], part["count"], part["code"], rounded=rounded)
-        for (group,), part in table.group_by("group")
-    }
+from .request import Batch, Fault, Request, Tables, fault_error, level_table
 
 
-def _rows(batch: Batch, request: Request, interval: Interval | None) -> pl.DataFrame:
-    """Return who, group, level and code of each row; the code of a person with ε = 0 is 0, so their value is not used.
+class People:
+    """Puts the rows of people together, batch by batch: `add` as often as needed, then `tables`."""
+
+    def __init__(self, request: Request, statistic: Statistic | None) -> None:
+        self.request, self.statistic = request, statistic
+        self.parts, self.quotes = list[pl.DataFrame](), True
+
+    def add(self, batch: Batch) -> None:
+        """Add some rows."""
+        rows = _rows(batch, self.request, self.statistic)
+        if self.request.person is None:
+            self.parts.append(_levels(_squared(rows, self.statistic)))
+        else:
+            self.parts.append(_by_person(rows))
+        self.quotes &= batch.quotes
+
+    def tables(self) -> Tables:
+        """Return the tables of all people; an empty mapping if there is nobody."""
+        if not self.parts:
+            return {}
+        table, statistic = pl.concat(self.parts), self.statistic
+        if self.request.person is not None:
+            table = _squared(_persons(table, self.request, quotes=self.quotes), statistic)
+        table = _levels(table)
+        wide = statistic is not None and statistic.width > WIDE
+        rounded = table["epsilon"].n_unique() > (WIDE_LIMIT if wide else LIMIT)
+        names = [name for name in table.columns if _is_code(name)]
+        return {
+            str(group): level_table(
+                statistic,
+                part["epsilon"].to_numpy(),
+                part["cell"].to_numpy(),
+                part["count"].to_numpy(),
+                part.select(names).to_numpy(),
+                rounded=rounded,
+            )
+            for (group,), part in table.group_by("group")
+        }
+
+
+def _rows(batch: Batch, request: Request, statistic: Statistic | None) -> pl.DataFrame:
+    """Return who, group, level, cell and codes of each row; of a person with ε = 0 they are 0: no value is used.
 
     The levels are checked here, because a grouping by texts does not go through `Grouping`.
     """
     epsilon = batch.epsilon + 0.0  # −0.0 is 0
     refuse_bad_epsilon(epsilon)
-    codes = np.zeros(epsilon.size, np.int64)
-    if interval is not None and batch.values is not None:
-        room = interval.codes(batch.values, np.empty(epsilon.size))
-        codes = np.where(epsilon > 0, room, 0).astype(np.int64)
-    rows = pl.DataFrame({"epsilon": epsilon, "code": codes}).with_columns(
+    cell, codes = np.zeros(epsilon.size, np.int64), list[NDArray[Any]]()
+    if statistic is not None:
+        cell, codes = coded(statistic, batch.columns)
+        codes = codes[: len(statistic.sums)]  # squares are made of the averages
+    counted = {f"code {i}": np.where(epsilon > 0, code, 0).astype(np.int64) for i, code in enumerate(codes)}
+    rows = pl.DataFrame({"epsilon": epsilon, "cell": np.where(epsilon > 0, cell, 0), **counted}).with_columns(
         person=_ids(batch.texts[request.person]) if request.person is not None else pl.lit(""),
         group=_groups(batch.texts[request.by]) if request.by is not None else pl.lit(""),
         count=pl.lit(1, pl.Int64),  # Polars itself counts in 32 bits, and twice 2³¹ rows would wrap
@@ -79,7 +102,9 @@ def _groups(cells: pl.Series) -> pl.Series:
 def _by_person(rows: pl.DataFrame) -> pl.DataFrame:
     """Return one row a person: how many rows, the sum of their codes, the least and the greatest ε and group."""
     return rows.group_by("person").agg(
-        pl.col("code", "count").sum(), pl.col("epsilon", "group").min(), pl.col("most epsilon", "most group").max()
+        pl.col("^(code.*|count)$").sum(),
+        pl.col("epsilon", "group", "cell").min(),
+        pl.col("most epsilon", "most group").max(),
     )
 
 
@@ -94,9 +119,20 @@ def _persons(parts: pl.DataFrame, request: Request, *, quotes: bool) -> pl.DataF
         wrong = people.filter(condition)["person"]
         if wrong.len():
             raise fault_error(fault, wrong.len(), wrong.min() if quotes else None)
-    code = Interval.average(pl.col("code"), pl.col("count"))
-    return people.select("person", "epsilon", "group", code.alias("code"), count=pl.lit(1, pl.Int64))
+    codes = [Interval.average(pl.col(name), pl.col("count")).alias(name) for name in people.columns if _is_code(name)]
+    return people.select("person", "epsilon", "group", "cell", *codes, count=pl.lit(1, pl.Int64))
+
+
+def _is_code(name: str) -> bool:
+    return name.startswith("code ")
+
+
+def _squared(people: pl.DataFrame, statistic: Statistic | None) -> pl.DataFrame:
+    """Return people with the code of the square as well, if the statistic has it."""
+    if statistic is None or not statistic.square:
+        return people
+    return people.with_columns(pl.Series("code square", squared(people["code 0"].to_numpy()), pl.Int64))
 
 
 def _levels(people: pl.DataFrame) -> pl.DataFrame:
-    return people.group_by("group", "epsilon").agg(pl.col("code", "count").sum())
+    return people.group_by("group", "epsilon", "cell").agg(pl.col("^(code.*|count)$").sum())

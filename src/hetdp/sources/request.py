@@ -5,8 +5,8 @@ A source on this machine answers with `Batch`es of rows; an engine that groups b
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -14,10 +14,12 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from hetdp.core.cells import Categories
 from hetdp.core.domain import BAD_ID, epsilon_of, normal
-from hetdp.core.levels import LIMIT, MOST_PEOPLE, joined_names
+from hetdp.core.levels import BITS, LIMIT, MOST_PEOPLE, WIDE, WIDE_BITS, WIDE_LIMIT, joined_names
 from hetdp.errors import InputError
-from hetdp.tally.tally import Table
+from hetdp.statistics import Statistic
+from hetdp.tally.tally import Table, merge
 
 if TYPE_CHECKING:
     import polars as pl
@@ -99,7 +101,7 @@ class Request:
     Attributes
     ----------
     value
-        The private column; None to count people only.
+        The private column, or several; None to count people only.
     epsilon
         The column with everybody's ε, or one ε for all.
     person
@@ -113,23 +115,48 @@ class Request:
         {name: ε}. When there are any, the ε column holds names and nothing else.
     form
         How a text file is written.
+    reads
+        How each private column is read: as one of these categories, or as a number (None, and if nothing is said).
     """
 
-    value: str | None
+    value: str | tuple[str, ...] | None
     epsilon: str | float
     person: str | None = None
     several: bool = False
     by: str | None = None
     tiers: Mapping[str, float] = field(default_factory=dict)
     form: Form = field(default_factory=Form)
+    reads: tuple[Categories | None, ...] = ()
 
     def __post_init__(self) -> None:
-        for one, other in (("value", "epsilon"), ("value", "person"), ("value", "by"), ("epsilon", "person")):
-            if getattr(self, one) is not None and getattr(self, one) == getattr(self, other):
+        public = [(word, getattr(self, word)) for word in ("epsilon", "person", "by")]
+        pairs = [(("value", name), other) for name in self.private for other in public]
+        twice = [name for name, kind in self.readings if self.readings.count((name, kind)) > 1]
+        pairs += [(("value", name), ("value", name)) for name in twice]
+        pairs += [(public[0], public[1])]
+        for (one, column), (other, same) in pairs:
+            if isinstance(column, str) and column == same:
                 raise InputError(
-                    f"the {_WORDS[one]} and the {_WORDS[other]} cannot be the same column "
-                    f"(got {getattr(self, one)!r} for both)"
+                    f"the {_WORDS[one]} and the {_WORDS[other]} cannot be the same column (got {column!r} for both)"
                 )
+
+    @property
+    def private(self) -> tuple[str, ...]:
+        """The private columns."""
+        return () if self.value is None else (self.value,) if isinstance(self.value, str) else self.value
+
+    @property
+    def readings(self) -> tuple[tuple[str, Categories | None], ...]:
+        """The private columns, and how each is read."""
+        return tuple(zip(self.private, self.reads or (None,) * len(self.private), strict=True))
+
+    def of(self, some: Sequence[int]) -> Request:
+        """Return the same with some of the private columns."""
+        readings = [self.readings[i] for i in some]
+        if not readings:
+            return replace(self, value=None, reads=())
+        names, kinds = zip(*readings, strict=True)
+        return replace(self, value=names, reads=kinds)
 
     @property
     def texts(self) -> tuple[str, ...]:
@@ -140,7 +167,7 @@ class Request:
     def columns(self) -> tuple[str, ...]:
         """All columns, each once."""
         epsilon = self.epsilon if isinstance(self.epsilon, str) else None
-        return tuple(dict.fromkeys(name for name in (self.value, epsilon, *self.texts) if name is not None))
+        return tuple(dict.fromkeys(name for name in (*self.private, epsilon, *self.texts) if name is not None))
 
     @property
     def tier_names(self) -> dict[float, str]:
@@ -172,10 +199,12 @@ class Request:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Batch:
-    """Some people: their values (NaN where missing or unreadable) and their ε.
+    """Some people: their private columns and their ε.
 
     Attributes
     ----------
+    columns
+        The private columns: numbers, NaN where missing or unreadable; of categories, the place of each.
     place
         What a place in this source is called: an index, a line, a row.
     texts
@@ -183,12 +212,14 @@ class Batch:
     quotes
         Whether a message may quote these texts. Right of the value in a delimited file, on a damaged line, one may be a
         piece of the value.
+    people
+        How many people each entry stands for, where rows that are alike come as one; None: one each.
     missing, places, odd
         For the owner's `check` alone: which values are missing, the other NaNs being unreadable; where each
         person stands; which lines are not plain: with a quote, too short, or not quite JSON.
     """
 
-    values: NDArray[Any] | None
+    columns: tuple[NDArray[Any], ...]
     epsilon: NDArray[np.float64]
     place: str = "index"
     missing: NDArray[np.bool_] | None = None
@@ -196,6 +227,12 @@ class Batch:
     odd: NDArray[np.bool_] | None = None
     texts: Mapping[str, pl.Series] = field(default_factory=dict)
     quotes: bool = True
+    people: NDArray[np.int64] | None = None
+
+    @property
+    def values(self) -> NDArray[Any] | None:
+        """The first private column, if there is one."""
+        return self.columns[0] if self.columns else None
 
 
 Tables = dict[str, Table]
@@ -255,53 +292,83 @@ MOST_ROWS = 2**31
 _FETCHED = 4 * LIMIT
 """Rows of a level table that are read without asking whether they are too many."""
 
-Level = tuple[str | None, Any, int, int, int]
-"""A row of a level table: group, ε as the engine has it, people, sum of codes, and the greatest `Fault` or 0."""
+Level = tuple[str | None, Any, int, int, tuple[int, ...], int]
+"""A row of a level table: group, ε as the engine has it, cell, people, sums of codes, and the greatest `Fault` or 0."""
 
 
 class LevelQuery(Protocol):
     """The level table of a source, as its engine computes it."""
 
-    def many(self) -> bool:
-        """Say whether there are more than `LIMIT` levels; asked only if ε is a column."""
+    @property
+    def texts(self) -> bool:
+        """Whether ε is a column of texts."""
 
-    def levels(self, *, rounded: bool, most: int | None) -> list[Level]:
+    def many(self, limit: int) -> bool:
+        """Say whether there are more than `limit` levels; asked only if ε is a column."""
+
+    def levels(self, *, bits: int | None, most: int | None) -> list[Level]:
         """Return the level table, its first `most` rows if given.
 
-        If `rounded`, the engine puts only such ε's together that `round_down` makes equal; the rest is done here.
+        With `bits`, the engine puts only such ε's together that `round_down` makes equal; the rest is done here.
         """
 
     def at_fault(self, fault: Fault) -> tuple[int, Any]:
         """Return how many people have a fault, and the least of their ids."""
 
 
-def engine_tables(query: LevelQuery, request: Request) -> Tables:
+def engine_tables(query: LevelQuery, request: Request, statistic: Statistic | None) -> Tables:
     """Return the tables that an engine computes, an empty mapping if there is nobody.
 
     Which queries run depends on ε, on ids and on the number of people and groups, all of it public. Each distinct ε is
     read here, once: a number, a text or the name of a tier. A bad one raises.
     """
-    rows = query.levels(rounded=False, most=_FETCHED)
-    more = len(rows) == _FETCHED  # many levels, or many groups
-    many = more and isinstance(request.epsilon, str) and query.many()
-    cells = {cell for _, cell, *_ in rows}
-    if (many or len(cells) > LIMIT) and any(isinstance(cell, str) for cell in cells):  # an engine cannot round texts
-        raise InputError(
-            f"the epsilon column {request.epsilon!r} holds more than {LIMIT:,} different texts; "
+    wide = statistic is not None and statistic.width > WIDE
+    limit, bits = (WIDE_LIMIT, WIDE_BITS) if wide else (LIMIT, BITS)
+    # With cells the number of rows depends on values, so what is done must not depend on it.
+    sorts, column = statistic is not None and statistic.sorting is not None, isinstance(request.epsilon, str)
+    rows = [] if sorts else query.levels(bits=None, most=_FETCHED)
+    more = sorts or len(rows) == _FETCHED  # many levels or many groups
+    many = more and column and query.many(limit)
+    if more and not (many and query.texts):
+        rows = query.levels(bits=bits if many else None, most=None)
+    if column and query.texts and (many or len({level for _, level, *_ in rows}) > limit):
+        raise InputError(  # an engine cannot round texts
+            f"the epsilon column {request.epsilon!r} holds more than {limit:,} different texts; "
             "cast it to doubles first: cast(… as double precision)"
         )
-    if more:
-        rows = query.levels(rounded=many, most=None)
-    if fault := max((row[4] for row in rows), default=0):
+    if fault := max((row[-1] for row in rows), default=0):
         raise fault_error(Fault(fault), *query.at_fault(Fault(fault)))
-    rows = [row for row in rows if row[2]]  # a sum over no rows is a row all the same
-    if sum(people for _, _, people, _, _ in rows) > MOST_PEOPLE:
+    rows = [row for row in rows if row[3]]  # a sum over no rows is a row all the same
+    if sum(people for _, _, _, people, _, _ in rows) > MOST_PEOPLE:
         raise InputError(f"at most {MOST_PEOPLE:,} people fit in one tally; release in parts")
-    groups: dict[str, list[tuple[float, int, int]]] = {}
-    for group, cell, people, total, _ in rows:
-        if group is None or (cell is None and isinstance(request.epsilon, str)):
+    groups: dict[str, list[tuple[float, int, int, tuple[int, ...]]]] = {}
+    for group, epsilon, cell, people, sums, _ in rows:
+        if group is None or (epsilon is None and isinstance(request.epsilon, str)):
             raise fault_error(Fault.NO_GROUP if group is None else Fault.NO_EPSILON)
-        level = request.epsilon_of(cell) if isinstance(request.epsilon, str) else request.epsilon
-        groups.setdefault(normal(group), []).append((level, people, total))
-    many |= len({level for parts in groups.values() for level, _, _ in parts}) > LIMIT
-    return {group: Table.single(*zip(*parts, strict=True), rounded=many) for group, parts in groups.items()}
+        level = request.epsilon_of(epsilon) if isinstance(request.epsilon, str) else request.epsilon
+        groups.setdefault(normal(group), []).append((level, cell, people, sums))
+    many |= len({level for parts in groups.values() for level, *_ in parts}) > limit
+    return {
+        group: level_table(statistic, *map(np.array, zip(*parts, strict=True)), rounded=many)
+        for group, parts in groups.items()
+    }
+
+
+def level_table(
+    statistic: Statistic | None,
+    epsilon: NDArray[np.float64],
+    cell: NDArray[np.int64],
+    people: NDArray[np.int64],
+    sums: NDArray[np.int64],
+    *,
+    rounded: bool,
+) -> Table:
+    """Return the table of people who come grouped by ε and cell, in any order."""
+    people = people.astype(np.int64)
+    if statistic is None:
+        return Table.single(epsilon, people, np.zeros(people.size), rounded=rounded)
+    level, row = np.unique(epsilon.astype(np.float64), return_inverse=True)
+    count, total = np.zeros(level.size, np.int64), np.zeros((level.size, statistic.width), np.int64)
+    np.add.at(count, row, people)
+    statistic.add_to(total, row, cell.astype(np.int64), people, sums.astype(np.int64).reshape(people.size, -1))
+    return merge([Table(level, count, total, rounded, statistic.width > WIDE)])

@@ -1,47 +1,59 @@
-"""What a statistic is. A new one is one file here; plans and releases know it by what stands below.
-
-Every release is a sum of integers, Σ W·code(x), plus noise shaped like what one person can move. A statistic says what
-a person hands over, how far that can move the noisy sums, and how they are read. It holds public facts alone.
-"""
+"""The statistics. Each is one file here and one line below; `statistic` says what it takes to be one."""
 
 from __future__ import annotations
 
-from fractions import Fraction
-from typing import Any, ClassVar, Protocol
+from collections.abc import Mapping
+from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
+from hetdp.errors import InputError
 
-from hetdp.core.domain import Interval
+from .answered import MeanAnswered, MeanByGroup
+from .histogram import Shares
+from .mean import Mean, Sum
+from .mode import Commonest
+from .moments import Columns, Spread
+from .proportion import Count, Proportion
+from .quantile import Ranks
+from .statistic import Statistic
+
+__all__ = ["ALSO", "FORMS", "STATISTICS", "Statistic", "kind_of", "statistic_of", "title_of"]
+
+STATISTICS: dict[str, type[Statistic]] = {
+    kind.name: kind
+    for kind in (Mean, Sum, Proportion, Count, Shares, Ranks, Commonest, Spread, Columns, MeanAnswered, MeanByGroup)
+}
+"""Every statistic by its name."""
 
 
-class Statistic(Protocol):
-    """What `plan` and `release` need to know of a statistic.
+FORMS = (Mean.name, Columns.name, MeanAnswered.name, MeanByGroup.name)
+"""Forms of the mean: one function and one command has them all."""
 
-    Attributes
-    ----------
-    name
-        How plans, tallies and reports call it.
-    rho
-        ρ: the variance of the noise at scale 1 over the largest variance of what one person hands over.
-    """
 
-    name: ClassVar[str]
-    rho: ClassVar[float]
+ALSO: dict[str, type[Statistic]] = {"median": Ranks, "std": Spread}
+"""Other names: a quantile is the median unless another is asked for; the standard deviation comes with the variance."""
 
-    @property
-    def interval(self) -> Interval:
-        """The public interval of the values."""
-        ...
 
-    def encode(self, values: NDArray[Any]) -> NDArray[np.float64]:
-        """Return each person's codes, whole numbers in {0 … Q}, of shape (people, width); no value can raise."""
-        ...
+_TITLES = {"median": "A private median", "std": "A private standard deviation, with mean and variance"}
 
-    def cost(self, units: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return how far one person of weight W can move the noisy sums, as the noise measures it."""
-        ...
 
-    def read(self, fraction: Fraction) -> float:
-        """Return the estimate on the user's scale, computed exactly from a noisy share of the largest possible sum."""
-        ...
+def title_of(name: str) -> str:
+    """Return what an answer is headed with that was asked for by this name."""
+    return _TITLES.get(name) or kind_of(name).title
+
+
+def kind_of(name: str) -> type[Statistic]:
+    """Return the statistic that somebody asks for by its name, or by another name that it also has."""
+    known = {**STATISTICS, **ALSO}
+    if name not in known:
+        raise InputError(f"there is no statistic {name[:64]!r}; there are {', '.join(known)}")
+    return known[name]
+
+
+def statistic_of(name: str, parameters: Mapping[str, Any]) -> Statistic:
+    """Return the statistic of a name and its public parameters, as `Statistic.plain` gives them."""
+    if name not in STATISTICS:
+        raise InputError(f"there is no statistic {name[:64]!r}; there are {', '.join(STATISTICS)}")
+    try:
+        return STATISTICS[name](**parameters)
+    except TypeError:
+        raise InputError(f"a {name} has other parameters than {', '.join(parameters) or 'none'}") from None

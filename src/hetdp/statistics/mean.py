@@ -1,39 +1,34 @@
-"""The mean."""
+"""The mean and the sum: one code a person, which moves the floored sum by at most their weight."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from fractions import Fraction
-from typing import Any, ClassVar
+from typing import ClassVar
 
-import numpy as np
-from numpy.typing import NDArray
-
-from hetdp.core.domain import Interval
-
-LAPLACE = 2.0
-"""The variance of Laplace noise of scale 1."""
+from .statistic import Bounded
 
 
 @dataclass(frozen=True)
-class Mean:
-    """The mean: one code a person, which moves the floored sum by at most their weight (`privacy.exact`).
+class Mean(Bounded):
+    """The mean of a bounded number."""
 
-    Laplace noise of scale 1 has variance 2 and a value on an interval of length 1 at most 1/4: ρ = 8.
-    """
-
-    interval: Interval
     name: ClassVar[str] = "mean"
-    rho: ClassVar[float] = LAPLACE / 0.25
+    title: ClassVar[str] = "A private mean"
+    takes_variance: ClassVar[bool] = True
+    target = (
+        "The estimate is of the mean μ of the distribution from which these people are drawn independently, not of the "
+        "average of these particular rows. Values are clamped to the bounds; a missing one counts as the midpoint."
+    )
 
-    def encode(self, values: NDArray[Any]) -> NDArray[np.float64]:
-        """Return the grid codes of the values; the claim is that of `Interval.codes`."""
-        return self.interval.codes(values, np.empty(values.shape))[:, None]
 
-    def cost(self, units: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return W itself: a sum of whole weights times codes of at most Q, divided by Q and floored, moves by W."""
-        return units
+@dataclass(frozen=True)
+class Sum(Mean):
+    """The sum of a bounded number over exactly these people: n times their mean. How many they are is public."""
 
-    def read(self, fraction: Fraction) -> float:
-        """Return lo + (hi − lo)·fraction."""
-        return self.interval.at(fraction)
+    name: ClassVar[str] = "sum"
+    title: ClassVar[str] = "A private sum"
+    whole: ClassVar[bool] = True
+    target = (
+        "The estimate is of the sum over exactly these people, who are taken to be drawn independently from one "
+        "distribution. Values are clamped to the bounds; a missing one counts as the midpoint."
+    )

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -24,8 +24,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hetdp.core import levels as core
-from hetdp.core.domain import Interval
-from hetdp.core.levels import BITS, Floats, refuse_bad_epsilon, round_down
+from hetdp.core.cells import Categories
+from hetdp.core.domain import GRID, Interval
+from hetdp.core.levels import BITS, Floats, Ints, refuse_bad_epsilon
+from hetdp.statistics import Statistic
+from hetdp.statistics.mean import Mean
 
 from .tally import Table, merge
 
@@ -41,74 +44,106 @@ PIECE = 2**19  # people whom a thread of the kernels takes at a time; no thread 
 
 
 def tabulate(epsilon: Floats, values: NDArray[Any] | None = None, interval: Interval | None = None) -> Table:
-    """Return the table of people whose ε and values are in two arrays of one length; see `Grouping`."""
-    grouping = Grouping(interval, expected=epsilon.size)
-    grouping.add(epsilon, values)
+    """Return the table of a mean, of people whose ε and values are in two arrays of one length; see `Grouping`."""
+    grouping = Grouping(None if interval is None else Mean(interval), expected=epsilon.size)
+    grouping.add(epsilon, () if values is None else (values,))
     return grouping.table()
+
+
+def coded(statistic: Statistic, columns: Sequence[NDArray[Any]]) -> tuple[Ints, list[Floats]]:
+    """Return the cell of everybody and the codes that are added up, from the columns as a source reads them.
+
+    This is the reference: what a person hands over is `statistic.totals` of their cell and codes, and every engine
+    computes the same integers.
+    """
+    sorting, last = statistic.sorting, columns[-1]
+    if isinstance(sorting, Categories):
+        cell = last.astype(np.int64)  # a source gives the place of a category
+    elif sorting is None:
+        cell = np.zeros(last.size, np.int64)
+    else:
+        with np.errstate(all="ignore"):  # no value may warn: a longdouble can overflow on its way to a double
+            cell = sorting.of_numbers(last.astype(np.float64))
+    codes = [interval.codes(x, np.empty(x.size)) for interval, x in zip(statistic.sums, columns, strict=False)]
+    return cell, [*codes, *([squared(codes[0])] if statistic.square else [])]
+
+
+def squared(code: Any) -> Any:
+    """Return ⌊(2q − Q)²/Q⌋; in doubles too it is exact, because the square is below 2⁴¹ and Q a power of two."""
+    return np.floor((2 * code - GRID) ** 2 / GRID)
 
 
 class Grouping:
     """Groups people batch by batch: `add` as often as needed, then `table`.
 
-    >>> grouping = Grouping(Interval(0, 4))
-    >>> grouping.add(np.array([0.5, 2.0]), np.array([1.0, 4.0]))
-    >>> grouping.add(np.array([0.5]), np.array([np.nan]))
+    >>> grouping = Grouping(Mean((0, 4)))
+    >>> grouping.add(np.array([0.5, 2.0]), [np.array([1.0, 4.0])])
+    >>> grouping.add(np.array([0.5]), [np.array([np.nan])])
     >>> table = grouping.table()
     >>> table.epsilon.tolist(), table.count.tolist(), (table.total / 2**20).tolist()
     ([0.5, 2.0], [2, 1], [[0.75], [1.0]])
 
     Parameters
     ----------
-    interval
-        The interval of the values; None when people are only counted, or come with codes.
-    width
-        How many codes a person has. One that is not 1 needs `add_codes`.
+    statistic
+        What is to be computed; None when people are only counted.
     expected
         About how many people will come. From `LOADED_FROM` on compiled kernels are loaded, if they can be.
     """
 
-    def __init__(self, interval: Interval | None = None, *, width: int = 1, expected: int = 0) -> None:
-        self._interval, self._expected, self._added = interval, expected, 0
-        self._known = Table(np.empty(0), np.empty(0, np.int64), np.empty((0, width), np.int64))
+    def __init__(self, statistic: Statistic | None = None, *, expected: int = 0) -> None:
+        self._statistic, self._expected, self._added = statistic, expected, 0
+        self._known = Table.nobody(statistic)
         self._hashed: list[HashTable] = []  # what the kernels have added, one for each thread
+        # The kernels know people, and the sum of one code; what is counted alone is counted with codes of 0.
+        self._interval = statistic.sums[0] if statistic is not None and statistic.sums else None
+        self._compiles = statistic is None or (statistic.width == 1 and bool(statistic.sums))
 
-    def add(self, epsilon: Floats, values: NDArray[Any] | None = None) -> None:
-        """Add people who are in two arrays of one length. Without values they are counted and add 0 to the sums.
+    def add(self, epsilon: Floats, columns: Sequence[NDArray[Any]] = (), people: Ints | None = None) -> None:
+        """Add people: their ε and the columns that the statistic reads, arrays of one length.
 
-        A bad ε raises and says at which index. The grouping is then of no more use.
+        Of a statistic that adds up no codes an entry can stand for several `people`. A bad ε raises and says at which
+        index. The grouping is then of no more use.
         """
         self._added += epsilon.size
-        kernels = _kernels(max(self._added, self._expected))
+        kernels = _kernels(max(self._added, self._expected)) if self._compiles and people is None else None
         if kernels is not None:
-            if not self._add_compiled(kernels, epsilon, None if self._interval is None else values):
+            if not self._add_compiled(kernels, epsilon, columns[0] if self._interval is not None else None):
                 refuse_bad_epsilon(epsilon)
             return
         for part in _parts(epsilon.size, CHUNK):
-            codes = np.zeros(epsilon[part].size)
-            if values is not None and self._interval is not None:
-                self._interval.codes(values[part], codes)
-            self._add_chunk(epsilon[part], codes[:, None], part.start)
+            some = epsilon[part]
+            cell, codes = np.zeros(some.size, np.int64), list[Floats]()
+            if self._statistic is not None:
+                cell, codes = coded(self._statistic, [column[part] for column in columns])
+            self.add_codes(some, cell, codes, part.start, None if people is None else people[part])
 
-    def add_codes(self, epsilon: Floats, codes: NDArray[Any]) -> None:
-        """Add people by their codes: whole numbers in {0 … Q}, of shape (people, width)."""
-        for part in _parts(epsilon.size, CHUNK):
-            self._add_chunk(epsilon[part], codes[part], part.start)
-
-    def _add_chunk(self, epsilon: Floats, codes: NDArray[Any], start: int) -> None:
+    def add_codes(
+        self, epsilon: Floats, cell: Ints, codes: Sequence[NDArray[Any]], start: int = 0, people: Ints | None = None
+    ) -> None:
+        """Add people, at most `CHUNK` entries, by their cells and codes as `coded` gives them."""
         refuse_bad_epsilon(epsilon, start)
         known = self._known
-        level = round_down(epsilon) if known.rounded else epsilon + 0.0  # −0.0 is 0
+        level = known.like(epsilon) + 0.0  # −0.0 is 0
         place = _find(known.epsilon, level)
         new = np.append(known.epsilon, np.nan)[place] != level
         if new.any():
             fresh = np.unique(level[new])
-            nobody = np.zeros((fresh.size, 1 + codes.shape[1]), np.int64)
-            self._known = merge([known, Table(fresh, nobody[:, 0], nobody[:, 1:], known.rounded)])
-            self._add_chunk(epsilon, codes, start)  # all are known now, or there are so many that all are rounded
+            nobody = np.zeros((fresh.size, 1 + known.total.shape[1]), np.int64)
+            self._known = merge([known, Table(fresh, nobody[:, 0], nobody[:, 1:], known.rounded, known.wide)])
+            self.add_codes(epsilon, cell, codes, start, people)  # all are known now, or so many that all are rounded
             return
-        known.count[:] += np.bincount(place, minlength=known.count.size)
-        for i, column in enumerate(codes.T):
-            known.total[:, i] += np.bincount(place, column, known.count.size).astype(np.int64)
+        if self._statistic is None:
+            known.count[:] += _count(place, people, known.count.size)
+            return
+        cells = self._statistic.cells
+        at = place * cells + cell if cells > 1 else place
+        each = _count(at, people, known.count.size * cells)
+        known.count[:] += each.reshape(-1, cells).sum(axis=1)
+        used = np.flatnonzero(each)
+        sums = [np.bincount(at, column, each.size)[used].astype(np.int64) for column in codes]
+        columns = np.stack(sums, axis=1) if sums else each[:0]
+        self._statistic.add_to(known.total, used // cells, used % cells, each[used], columns)
 
     def _add_compiled(self, kernels: ModuleType, epsilon: Floats, values: NDArray[Any] | None) -> bool:
         """Have threads add people, piece by piece; say whether every ε was good."""
@@ -146,6 +181,11 @@ def _kernels(people: int) -> ModuleType | None:
 
 def _parts(size: int, step: int) -> Iterator[slice]:
     return (slice(start, start + step) for start in range(0, size, step))
+
+
+def _count(place: Ints, people: Ints | None, size: int) -> Ints:
+    """Return how many people are at each place; `people` of a batch are far fewer than 2⁵³."""
+    return np.bincount(place, people, size).astype(np.int64)
 
 
 def _find(levels: Floats, epsilon: Floats) -> NDArray[np.intp]:

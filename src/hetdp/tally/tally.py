@@ -16,22 +16,25 @@ import os
 import secrets
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from hetdp.core.domain import GRID, Interval
-from hetdp.core.levels import Floats, Ints, Levels, collapse
+from hetdp.core.geometry import Choice, Mass
+from hetdp.core.levels import BITS, WIDE, WIDE_BITS, Floats, Ints, Levels, collapse, round_down
 from hetdp.errors import InputError
 from hetdp.files import write_whole
+from hetdp.statistics import STATISTICS, Statistic, statistic_of
 
 # The rule for files: never remove a field, never change what one means, and refuse what is unknown: a statistic, a
 # measure of privacy, a version or a field that is not listed here may change what all the others mean. So anything new
-# gets a new version, and the old ones stay readable (`_as_version_4`).
-_KIND = {"format": "hetdp-tally", "version": 4, "statistic": "mean", "measure": "pure-epsilon", "width": 1}
-_KNOWN = {*_KIND, "grid", "bounds", "rounded", "epsilon", "count", "total", "names", "notes", "identities"}
+# gets a new version, and the old ones stay readable (`_as_version_5`).
+_KIND = {"format": "hetdp-tally", "version": 5, "measure": "pure-epsilon"}
+_KNOWN = {*_KIND, "statistic", "parameters", "grid", "rounded", "wide", "epsilon", "count", "total", "names", "notes"}
+_KNOWN |= {"identities"}
 
 PROMISED = (
     "Several tallies were merged. It is promised, not checked, that nobody is in two of them: a person in two spends "
@@ -50,12 +53,21 @@ class Table:
     ----------
     total
         Of shape (levels, width): a statistic with several codes a person has a column for each. The mean has one.
+    rounded, wide
+        As in `Levels`.
     """
 
     epsilon: Floats
     count: Ints
     total: Ints
     rounded: bool = False
+    wide: bool = False
+
+    @classmethod
+    def nobody(cls, statistic: Statistic | None = None) -> Table:
+        """Return the table of no people."""
+        width = 1 if statistic is None else statistic.width
+        return cls(np.empty(0), np.empty(0, np.int64), np.empty((0, width), np.int64), wide=width > WIDE)
 
     @classmethod
     def single(cls, epsilon: Any, count: Any, total: Any, *, rounded: bool = False) -> Table:
@@ -68,9 +80,13 @@ class Table:
         """The number of people."""
         return int(self.count.sum())
 
+    def like(self, epsilon: Floats) -> Floats:
+        """Return ε's as they are in this table: rounded down if its levels are."""
+        return round_down(epsilon, WIDE_BITS if self.wide else BITS) if self.rounded else epsilon
+
     def levels(self, names: Mapping[float, str] | None = None) -> Levels:
         """Return the public half: no sums."""
-        return Levels.from_arrays(self.epsilon, self.count, rounded=self.rounded, names=names)
+        return Levels.from_arrays(self.epsilon, self.count, rounded=self.rounded, wide=self.wide, names=names)
 
 
 def merge(tables: Iterable[Table]) -> Table:
@@ -81,8 +97,9 @@ def merge(tables: Iterable[Table]) -> Table:
     parts = list(tables)
     sums = np.concatenate([np.column_stack([part.count, part.total]) for part in parts])
     epsilon = np.concatenate([part.epsilon for part in parts])
-    epsilon, sums, rounded = collapse(epsilon, sums, rounded=any(part.rounded for part in parts))
-    return Table(epsilon, sums[:, 0].copy(), np.where(epsilon[:, None] > 0, sums[:, 1:], 0), rounded)
+    wide = any(part.wide for part in parts)
+    epsilon, sums, rounded = collapse(epsilon, sums, rounded=any(part.rounded for part in parts), wide=wide)
+    return Table(epsilon, sums[:, 0].copy(), np.where(epsilon[:, None] > 0, sums[:, 1:], 0), rounded, wide)
 
 
 @dataclass(eq=False, repr=False)
@@ -104,41 +121,52 @@ class Tally:
     """
 
     table: Table
-    interval: Interval
+    statistic: Statistic
     names: Mapping[float, str] | None = None
     notes: tuple[str, ...] = ()
     identities: frozenset[str] = field(default_factory=lambda: frozenset({secrets.token_hex(16)}))
-    statistic: str = "mean"
 
     levels: Levels = field(init=False)
 
     def __post_init__(self) -> None:
         self.levels = self.table.levels(self.names)
+        _refuse_odd(self.table, self.statistic)
 
     @property
     def n(self) -> int:
         """The number of people."""
         return self.levels.n
 
+    @property
+    def interval(self) -> Interval:
+        """The public interval of the values."""
+        return self.statistic.interval
+
+    def coarse(self) -> Tally:
+        """Return the same people with their levels rounded down as those of a wide statistic are."""
+        return replace(self, table=merge([replace(self.table, rounded=True, wide=True)]))
+
     def __add__(self, other: object) -> Tally:
         if not isinstance(other, Tally):
             return NotImplemented
-        if self.statistic != other.statistic:
-            raise InputError(f"tallies of different statistics do not merge ({self.statistic}, {other.statistic})")
+        if self.statistic.name != other.statistic.name:
+            both_names = f"{self.statistic.name}, {other.statistic.name}"
+            raise InputError(f"tallies of different statistics do not merge ({both_names})")
         if self.interval != other.interval:
             raise InputError(f"tallies with different bounds do not merge (got {self.interval} and {other.interval})")
+        if self.statistic != other.statistic:
+            raise InputError("tallies with other categories, edges, bins or quantiles do not merge")
         if self.identities & other.identities:
             raise InputError("these tallies share people: one was read once and comes twice; leave the second one out")
         names = {**self.levels.names, **other.levels.names}
         both = self.identities | other.identities
-        return Tally(merge([self.table, other.table]), self.interval, names, (PROMISED,), both, self.statistic)
+        return Tally(merge([self.table, other.table]), self.statistic, names, (PROMISED,), both)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Tally):
             return NotImplemented
         return (
             self.statistic == other.statistic
-            and self.interval == other.interval
             and self.levels == other.levels
             and np.array_equal(self.table.total, other.table.total)
         )
@@ -146,7 +174,9 @@ class Tally:
     __hash__ = None  # type: ignore[assignment]  # a hash of private sums would be a fingerprint of them
 
     def __repr__(self) -> str:
-        return f"Tally(bounds=({self.interval.lo:g}, {self.interval.hi:g}), {self.levels!r}, sums=<private>)"
+        ends = f"bounds=({self.interval.lo:g}, {self.interval.hi:g})"
+        what = ends if self.statistic.name == "mean" else f"{self.statistic!r}"
+        return f"Tally({what}, {self.levels!r}, sums=<private>)"
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the tally to a file that only its owner can read; the file appears whole or not at all."""
@@ -162,7 +192,7 @@ class Tally:
         """Read a tally that `save` wrote."""
         fields = _body(path)
         try:
-            return cls._of_fields(_as_version_4(fields), path)
+            return cls._of_fields(_as_version_5(fields), path)
         except InputError:
             raise
         except (KeyError, TypeError, ValueError, AttributeError, OverflowError, IndexError):
@@ -172,11 +202,11 @@ class Tally:
     def _fields(self) -> dict[str, Any]:
         return {
             **_KIND,
-            "statistic": self.statistic,
-            "width": self.table.total.shape[1],
+            "statistic": self.statistic.name,
+            "parameters": self.statistic.plain,
             "grid": GRID,
-            "bounds": [self.interval.lo, self.interval.hi],
             "rounded": self.table.rounded,
+            "wide": self.table.wide,
             "epsilon": [level.hex() for level in self.table.epsilon.tolist()],
             "count": self.table.count.tolist(),
             "total": self.table.total.tolist(),
@@ -188,21 +218,44 @@ class Tally:
     @classmethod
     def _of_fields(cls, fields: Mapping[str, Any], path: str | os.PathLike[str]) -> Tally:
         unknown = [name for name, known in {**_KIND, "grid": GRID}.items() if fields.get(name) != known]
+        unknown += [] if fields.get("statistic") in STATISTICS else ["statistic"]
         if unknown or not fields.keys() <= _KNOWN:
             what = unknown[0] if unknown else "field"
             raise InputError(f"{path} has a {what} that this version of hetdp does not know; make the tally again")
         epsilon = [float.fromhex(level) for level in fields["epsilon"]]
         count = [*map(operator.index, fields["count"])]
-        total = [operator.index(code) for (code,) in fields["total"]]
-        fits = [e >= 0 and c > 0 and 0 <= t <= c * GRID for e, c, t in zip(epsilon, count, total, strict=True)]
-        if not all(fits):
-            raise InputError("this tally has sums that no values can give")
-        table = Table.single(epsilon, count, total, rounded=fields["rounded"])
+        total = [[*map(operator.index, codes)] for codes in fields["total"]]
+        statistic = statistic_of(fields["statistic"], fields["parameters"])
+        rows = zip(epsilon, count, total, strict=True)
+        fits = [e >= 0 and c > 0 and all(0 <= code <= c * GRID for code in codes) for e, c, codes in rows]
+        if not all(fits) or any(len(codes) != statistic.width for codes in total):
+            raise InputError(_ODD)
+        columns = np.array(epsilon), np.array(count, np.int64), np.array(total, np.int64).reshape(len(count), -1)
+        table = merge([Table(*columns, fields["rounded"], fields["wide"])])
         names = {float.fromhex(level): str(name) for level, name in fields["names"].items()}
         identities = frozenset(map(str, fields["identities"]))
         if not identities or not isinstance(fields["identities"], list):
             raise InputError("this tally does not say which reading it comes from; make it again")
-        return cls(table, Interval.of(fields["bounds"]), names, tuple(map(str, fields["notes"])), identities)
+        return cls(table, statistic, names, tuple(map(str, fields["notes"])), identities)
+
+
+def _refuse_odd(table: Table, statistic: Statistic) -> None:
+    """Raise unless people of this statistic can have these sums.
+
+    Where everybody hands over one unit, what they hand over adds up to a unit each; where a cell is chosen, a whole one
+    is in one cell. The noise is right for that alone. Sums that were read always are so, which tells nothing.
+    """
+    ascending = bool((table.epsilon[1:] > table.epsilon[:-1]).all())
+    fits = ascending and table.total.shape == (table.epsilon.size, statistic.width)
+    if fits and isinstance(statistic.geometry, (Mass, Choice)):
+        whole = np.where(table.epsilon > 0, table.count, 0) * GRID
+        fits = bool((table.total.sum(axis=1) == whole).all() and (table.total >= 0).all())
+        fits &= isinstance(statistic.geometry, Mass) or not (table.total % GRID).any()
+    if not fits:
+        raise InputError(_ODD)
+
+
+_ODD = "this tally has sums that no values can give"
 
 
 def _body(path: str | os.PathLike[str]) -> dict[str, Any]:
@@ -221,11 +274,16 @@ def _body(path: str | os.PathLike[str]) -> dict[str, Any]:
     return fields
 
 
-def _as_version_4(fields: dict[str, Any]) -> dict[str, Any]:
-    """Return the fields of a version 3 file, which knew means alone and had one sum a level, as version 4 has them."""
-    if fields.get("format") != "hetdp-tally-3":
+def _as_version_5(fields: dict[str, Any]) -> dict[str, Any]:
+    """Return the fields of an older file as version 5 has them: versions 3 and 4 knew means alone."""
+    if fields.get("format") == "hetdp-tally-3":
+        total = [[total] for total in fields["total"]]
+        old = {"format": "hetdp-tally", "version": 4, "statistic": "mean", "measure": "pure-epsilon", "width": 1}
+        fields = {**old, **fields, "format": "hetdp-tally", "total": total}
+    if fields.get("version") != 4 or fields.get("statistic") != "mean" or fields.get("width") != 1:
         return fields
-    return {**_KIND, **fields, "format": _KIND["format"], "total": [[total] for total in fields["total"]]}
+    kept = {name: field for name, field in fields.items() if name not in ("bounds", "width")}
+    return {**kept, "version": 5, "parameters": {"bounds": fields["bounds"]}, "wide": False}
 
 
 def is_tally(path: str | os.PathLike[str]) -> bool:

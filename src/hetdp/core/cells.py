@@ -1,0 +1,256 @@
+"""Public cells into which people are sorted by a private value: categories, bins, and whether they answered at all.
+
+Cells are public and never come from the data. Claim: every cell of a table, whatever it holds, falls into exactly one
+of them, which depends on that cell alone, and nothing raises. What is missing, unknown or unreadable falls into the
+last one. Texts are compared exactly, letter by letter, and numbers as doubles, in every engine alike.
+"""
+
+from __future__ import annotations
+
+import math
+import numbers
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hetdp.errors import InputError
+
+from .domain import GRID, Interval, loose_value_of
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+OTHER = "other"
+NOT_LISTED = "not listed"
+"""The last cell, if one of the categories is itself called `other`."""
+
+MOST_CELLS = 1024
+MOST_BINS = 2**14
+
+
+@dataclass(frozen=True)
+class Categories:
+    """Public categories, and a last cell for everything else.
+
+    A cell belongs to the category that is written like it, letter by letter, or else to the one that is the same
+    number: "1", 1, 1.0 and "1.0" are all the category "1", and True, "True" and "true" the category "true". It has to
+    be so, because the type of a column in memory can come from its cells: one word turns all numbers of a column into
+    texts, and nobody's cell may change what another one means. Only engines compare texts as texts alone: there the
+    type of a column is declared.
+
+    >>> Categories.of(["nurse", "teacher"]).labels
+    ('nurse', 'teacher', 'other')
+    >>> [Categories.of([1, 2]).index(cell) for cell in (2, "2.0", "two", None)]
+    [1, 1, 2, 2]
+    >>> [Categories.of(["1", "none"]).index(cell) for cell in (1, "1.0", "none", "None")]
+    [0, 0, 1, 2]
+
+    Attributes
+    ----------
+    names
+        How the categories are written.
+    numbers
+        The categories as numbers, NaN where one is none.
+    textual
+        Whether they were given as texts.
+    """
+
+    names: tuple[str, ...]
+    numbers: tuple[float, ...]
+    textual: bool
+
+    @classmethod
+    def of(cls, given: Any) -> Categories:
+        """Return the categories that a caller lists, in their order."""
+        if isinstance(given, (str, bytes, Mapping)) or not isinstance(given, (Sequence, np.ndarray)):
+            raise InputError(f"categories are a list, such as ['yes', 'no'] (got {type(given).__name__})")
+        cells = given.tolist() if isinstance(given, np.ndarray) else list(given)
+        textual = all(isinstance(cell, str) for cell in cells)
+        if not textual and not all(isinstance(cell, (numbers.Real, np.bool_)) for cell in cells):
+            raise InputError("categories are all texts, or all numbers; write numbers as text to mix them")
+        if not 1 <= len(cells) < MOST_CELLS:
+            raise InputError(f"give 1 to {MOST_CELLS - 1:,} categories (got {len(cells):,})")
+        names = tuple(str(cell) if isinstance(cell, str) else _name(cell) for cell in cells)
+        if not all(name.isascii() or name.encode("utf-8", "replace").decode() == name for name in names):
+            raise InputError("a category is no valid text (it has half a surrogate pair); no table could hold it")
+        read = tuple(loose_value_of(cell) for cell in cells)
+        known = [number for number in read if not math.isnan(number)]
+        if len(set(names)) < len(names) or len(set(known)) < len(known) or (not textual and len(known) < len(read)):
+            raise InputError("a category is listed twice, or two are the same number; list each of them once")
+        return cls(names, read, textual)
+
+    @property
+    def size(self) -> int:
+        """The number of cells, the last one included."""
+        return len(self.names) + 1
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """What each cell is called."""
+        return (*self.names, NOT_LISTED if OTHER in self.names else OTHER)
+
+    @property
+    def plain(self) -> list[Any]:
+        """The categories as plain data, from which `of` makes them again."""
+        return list(self.names if self.textual else self.numbers)
+
+    @property
+    def numeric(self) -> bool:
+        """Whether at least one category is a number."""
+        return not all(map(math.isnan, self.numbers))
+
+    @cached_property
+    def _by_text(self) -> dict[str, int]:
+        return {name: i for i, name in enumerate(self.names)}
+
+    @cached_property
+    def _by_number(self) -> dict[float, int]:
+        return {number: i for i, number in enumerate(self.numbers) if not math.isnan(number)}
+
+    def index(self, cell: Any) -> int:
+        """Return the place of one cell of a list. Of an object of a foreign class no more is asked than for a value."""
+        if self.textual and issubclass(type(cell), str):
+            place = self._by_text.get(str.__str__(cell))
+            if place is not None or not self.numeric:
+                return len(self.names) if place is None else place
+        return self._by_number.get(loose_value_of(cell), len(self.names))
+
+    def of_numbers(self, values: Floats) -> Ints:
+        """Return the places of numbers; NaN is in the last cell."""
+        if not self.numeric:
+            return np.full(values.size, len(self.names), np.int64)
+        order = np.argsort(np.array(self.numbers))[: len(self._by_number)]  # NaN comes last
+        known = np.array(self.numbers)[order]
+        near = np.minimum(np.searchsorted(known, values), known.size - 1)
+        return np.where(known[near] == values, order[near], len(self.names)).astype(np.int64)
+
+
+def _name(cell: Any) -> str:
+    """Return how a category that is no text is written: whole numbers without a point."""
+    if isinstance(cell, (bool, np.bool_)):
+        return str(bool(cell)).lower()
+    number = float(cell)
+    return str(int(number)) if number.is_integer() and abs(number) < 2**53 else repr(number)
+
+
+@dataclass(frozen=True)
+class Edges:
+    """Bins between public edges, closed to the left, the last one to both sides; what lies outside is in a last cell.
+
+    >>> Edges.of([0, 18, 65]).labels
+    ('[0, 18)', '[18, 65]', 'other')
+    """
+
+    edges: tuple[float, ...]
+
+    @classmethod
+    def of(cls, given: Any) -> Edges:
+        """Return the bins between edges that a caller lists."""
+        if isinstance(given, (str, bytes, Mapping)) or not isinstance(given, Iterable):
+            raise InputError(f"edges are a list of numbers, such as [0, 18, 65] (got {type(given).__name__})")
+        edges = tuple(map(loose_value_of, given))
+        if not 2 <= len(edges) <= MOST_CELLS or not all(map(math.isfinite, edges)):
+            raise InputError(f"give 2 to {MOST_CELLS:,} edges, all of them numbers (got {len(edges):,})")
+        if any(one >= other for one, other in pairwise(edges)):
+            raise InputError("edges must rise from each to the next")
+        return cls(tuple(edge + 0.0 for edge in edges))
+
+    @classmethod
+    def even(cls, bounds: Any, bins: Any) -> Edges:
+        """Return so many bins of one width between two bounds."""
+        interval = Interval.of(bounds)
+        if not isinstance(bins, int) or isinstance(bins, bool) or not 1 <= bins < MOST_CELLS:
+            raise InputError(f"the number of bins is a whole number from 1 to {MOST_CELLS - 1:,} (got {bins!r})")
+        step = interval.width / bins
+        return cls.of([interval.lo, *(interval.lo + i * step for i in range(1, bins)), interval.hi])
+
+    @property
+    def size(self) -> int:
+        """The number of cells, the last one included."""
+        return len(self.edges)
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """What each cell is called."""
+        ends = [f"{edge:,.10g}" for edge in self.edges]
+        bins = [f"[{low}, {high})" for low, high in pairwise(ends)]
+        return (*bins[:-1], f"[{ends[-2]}, {ends[-1]}]", OTHER)
+
+    def of_numbers(self, values: Floats) -> Ints:
+        """Return the places of numbers: comparisons alone decide, so every engine agrees."""
+        edges = np.array(self.edges)
+        place = np.searchsorted(edges, values, side="right") - 1
+        place[values == edges[-1]] = edges.size - 2
+        return np.where((values >= edges[0]) & (values <= edges[-1]), place, edges.size - 1).astype(np.int64)
+
+
+@dataclass(frozen=True)
+class Bins:
+    """Many bins of one width over an interval, for ranks. Values outside count in the nearest bin, missing ones midway.
+
+    The bin of a value is that of its grid code q: ⌊q·bins/(Q + 1)⌋.
+    """
+
+    interval: Interval
+    bins: int
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.bins, int) or isinstance(self.bins, bool) or not 2 <= self.bins <= MOST_BINS:
+            raise InputError(f"the number of bins is a whole number from 2 to {MOST_BINS:,} (got {self.bins!r})")
+
+    @property
+    def size(self) -> int:
+        """The number of cells."""
+        return self.bins
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """What each cell is called."""
+        return tuple(f"{self.middle(i):,.6g}" for i in range(self.bins))
+
+    def of_codes(self, codes: Any) -> Any:
+        """Return the bin of codes, in integers."""
+        return codes * self.bins // (GRID + 1)
+
+    def of_numbers(self, values: Floats) -> Ints:
+        """Return the bin of values."""
+        return np.asarray(self.of_codes(self.interval.codes(values, np.empty(values.size)).astype(np.int64)))
+
+    def ends(self, index: int) -> tuple[float, float]:
+        """Return the least and the greatest value of a bin."""
+        first, beyond = (-(-i * (GRID + 1) // self.bins) for i in (index, index + 1))
+        low, high = (self.interval.lo + self.interval.width * ((code - 0.5) / GRID) for code in (first, beyond))
+        return self.interval.clamp(low), self.interval.clamp(high)
+
+    def middle(self, index: int) -> float:
+        """Return the value that stands for a bin."""
+        low, high = self.ends(index)
+        return low + (high - low) / 2
+
+
+@dataclass(frozen=True)
+class Answered:
+    """Whether there is a number at all: a first cell for those who answered, a second one for the others."""
+
+    @property
+    def size(self) -> int:
+        """The number of cells."""
+        return 2
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """What each cell is called."""
+        return "answered", "missing"
+
+    def of_numbers(self, values: Floats) -> Ints:
+        """Return 0 for a number, 1 for NaN."""
+        return np.isnan(values).astype(np.int64)
+
+
+Sorting = Categories | Edges | Bins | Answered
+"""A way to sort people into cells."""

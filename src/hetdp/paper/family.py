@@ -1,0 +1,202 @@
+"""Simulate the statistics of several numbers: histograms, means of columns, mean and variance, quantiles.
+
+As in `paper.simulate` this is floating point with continuous noise from a seeded generator. It is not a release and
+shares no code with the release's randomness. People are drawn from a law on finitely many points, so that how many of a
+level have each is one multinomial draw, whatever n is, and every moment is an exact sum.
+
+Noise in the limit of a fine lattice: with mass it is uniform on Σz = 0 at the rate exp(−‖z‖₁/2s), with a box uniform on
+a cube whose half-width is a Gamma variable. Permute-and-flip is the largest of scores with exponential noise
+(Ding, Kifer, Saghaian, Steinke, Wang, Xiao and Zhang 2021, "The Permute-and-Flip Mechanism is Identical to
+Report-Noisy-Max with Exponential Noise").
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hetdp.core.cells import Categories
+from hetdp.core.domain import GRID, loose_value_of
+from hetdp.core.geometry import Box, Choice, Geometry, Mass
+from hetdp.core.levels import Levels
+from hetdp.core.plan import FAMILY, Plan, plan
+from hetdp.errors import InputError
+from hetdp.statistics import Statistic
+from hetdp.statistics.answered import MeanAnswered
+from hetdp.statistics.histogram import Celled
+from hetdp.statistics.quantile import Ranks
+from hetdp.tally.groupby import coded
+
+Floats = NDArray[np.float64]
+Generator = np.random.Generator
+
+
+@dataclass(frozen=True, eq=False)
+class Law:
+    """A law on finitely many points: what a person of each hands over, in [0, 1], and its probability.
+
+    Without points a person is in one of so many cells.
+    """
+
+    chance: Floats
+    points: Floats | None = None
+
+    @property
+    def mean(self) -> Floats:
+        """The expected numbers."""
+        return self.chance if self.points is None else self.chance @ self.points
+
+    @property
+    def variance(self) -> float:
+        """The variance of what one person hands over, all numbers together."""
+        squares = 1.0 if self.points is None else float(self.chance @ (self.points**2).sum(axis=1))
+        return squares - float(self.mean @ self.mean)
+
+    def totals(self, rng: Generator, count: NDArray[np.int64], runs: int) -> Floats:
+        """Return the sums of the people of each level, of shape (runs, levels, width)."""
+        people = rng.multinomial(count, self.chance, (runs, count.size))
+        return people.astype(np.float64) if self.points is None else people @ self.points
+
+
+def law_of(statistic: Statistic, distribution: Any) -> Law:
+    """Return the law of what a person hands over, by the statistic's own codes.
+
+    `distribution` is {value: probability}; of several columns a value is a tuple; None is a missing one. Without
+    probabilities, a sequence of values, all are alike. Of a histogram it may be the probabilities of its cells.
+    """
+    reads, alone = statistic.reads, isinstance(statistic, (Celled, Ranks))
+    if isinstance(distribution, Mapping):
+        cells, chance = list(distribution), np.array([*map(float, distribution.values())])
+    elif isinstance(statistic, Celled):
+        return Law(_chances(np.asarray(distribution, np.float64), statistic.cells))
+    else:
+        cells = np.asarray(distribution).tolist()
+        chance = np.full(len(cells), 1 / max(len(cells), 1))
+    rows = [cell if isinstance(cell, (tuple, list)) else (cell,) for cell in cells]
+    if not rows or any(len(row) != len(reads) for row in rows):
+        raise InputError(f"a person of this distribution has {len(reads)} values: {{value: probability}}")
+    chance = _chances(chance, len(rows))
+    columns = [_column(column, kind) for column, kind in zip(zip(*rows, strict=True), reads, strict=True)]
+    cell, codes = coded(statistic, columns)
+    if alone:
+        return Law(np.bincount(cell, chance, statistic.cells).astype(np.float64))
+    sums = np.stack(codes, axis=1).astype(np.int64) if codes else np.zeros((cell.size, 0), np.int64)
+    return Law(chance, statistic.totals(cell, np.ones(cell.size, np.int64), sums) / GRID)
+
+
+def _column(cells: Sequence[Any], kind: Categories | None) -> NDArray[Any]:
+    read = loose_value_of if kind is None else kind.index
+    return np.array([read(cell) for cell in cells])
+
+
+def _chances(chance: Floats, size: int) -> Floats:
+    if chance.shape != (size,) or not (chance >= 0).all() or not math.isclose(chance.sum(), 1, abs_tol=1e-9):
+        raise InputError(f"a distribution needs {size} probabilities that add up to 1")
+    return np.asarray(chance / chance.sum())
+
+
+# The noise ----------------------------------------------------------------------------------------------------------
+
+
+def noise_of(geometry: Geometry, rng: Generator, scale: float, runs: int) -> Floats:
+    """Return noise of this shape and scale, of shape (runs, numbers)."""
+    if isinstance(geometry, Mass):
+        return zero_sum(rng, geometry.cells, runs) * scale
+    d = geometry.numbers if isinstance(geometry, Box) else 1  # in one dimension a cube is Laplace noise
+    half = rng.gamma(d + 1, scale, (runs, 1))
+    return half * rng.uniform(-1, 1, (runs, d))
+
+
+def zero_sum(rng: Generator, cells: int, runs: int) -> Floats:
+    """Return vectors of sum 0 with density ∝ exp(−‖z‖₁/2).
+
+    All but the last number are Laplace noise of scale 2, the last one makes the sum 0 and is kept with probability
+    exp(−|last|/2).
+    """
+    found, left = [np.zeros((0, cells))], runs
+    while left > 0:
+        some = rng.laplace(0, 2, (int(left * 2 * math.sqrt(cells)) + 16, cells - 1))
+        last = -some.sum(axis=1)
+        kept = rng.random(last.size) < np.exp(-np.abs(last) / 2)
+        found.append(np.column_stack([some[kept], last[kept]])[:left])
+        left -= found[-1].shape[0]
+    return np.concatenate(found)
+
+
+# What a release would publish, and how far that is from the truth ---------------------------------------------------
+
+
+def squared_errors(planned: Plan, law: Law, sums: Floats, rng: Generator) -> Floats:
+    """Return the squared error of every run, all numbers together, from the sums of the people of each level."""
+    statistic, runs = planned.statistic, sums.shape[0]
+    truth = sums.sum(axis=1) / planned.n if statistic.whole else law.mean
+    scale = planned.noise[0].scale / planned.total if planned.noise else 0.0
+    if isinstance(statistic.geometry, Choice):
+        return _rank_errors(planned, law, sums, scale, rng)
+    if planned.abstains:
+        numbers = np.broadcast_to(_unit_nothing(statistic), (runs, law.mean.size))
+    else:
+        numbers = np.einsum("ijk,j->ik", sums, planned.person_weight)
+        if scale:
+            numbers = numbers + noise_of(statistic.geometry, rng, scale, runs)
+    if isinstance(statistic, MeanAnswered):
+        there = numbers[:, 0] + numbers[:, 1]
+        ratio = np.where(there > 0, numbers[:, 0] / np.where(there > 0, there, 1), 0.5).clip(0, 1)
+        return np.asarray((ratio - law.mean[0] / law.mean[:2].sum()) ** 2)
+    return np.asarray(((numbers - truth) ** 2).sum(axis=1))
+
+
+def _unit_nothing(statistic: Statistic) -> Floats:
+    """Return the answer without data on intervals of length 1; a single number is the middle of its interval."""
+    return np.array(statistic.nothing if statistic.geometry.numbers > 1 else (0.5,))
+
+
+def _rank_errors(planned: Plan, law: Law, sums: Floats, scale: float, rng: Generator) -> Floats:
+    """Return by how much the chosen bins miss the wanted ranks of the distribution, squared and added up."""
+    asked, upto = planned.statistic, np.cumsum(law.mean)
+    wanted: Sequence[float] = asked.q  # type: ignore[attr-defined]  # quantiles alone are chosen
+    weights = np.einsum("ijk,j->ik", sums, planned.person_weight)
+    above, total = np.cumsum(weights, axis=1), np.zeros(sums.shape[0])
+    for q, idle in zip(wanted, asked.nothing, strict=False):
+        score = -np.maximum(0, np.maximum(above - weights - q, q - above))
+        score += rng.exponential(scale, score.shape) if scale else 0
+        bins = np.full(total.size, int(idle)) if planned.abstains else score.argmax(axis=1)
+        total += np.maximum(0, np.maximum(upto[bins] - law.mean[bins] - q, q - upto[bins])) ** 2
+    return total
+
+
+def exact_error(planned: Plan, law: Law) -> float:
+    """Return the mean squared error by the formula; of quantiles and of a mean of those who answered about so much.
+
+    Σw²·(variance of what one person hands over) + the variance of the noise, all numbers together. A quantile has
+    Σw²·q(1 − q) + 8η² in rank, η = max w/ε. A mean of those who answered is a ratio: with m the mean, r the share, it
+    has the variance of (1 − m)·upper − m·lower, over r².
+    """
+    statistic, errors = planned.statistic, planned.errors
+    if isinstance(statistic.geometry, Choice):
+        if planned.abstains:
+            return float(squared_errors(planned, law, np.zeros((1, 1, law.mean.size)), np.random.default_rng())[0])
+        return errors.spread * statistic.variance + errors.noise
+    if isinstance(statistic, MeanAnswered):
+        upper, lower, _ = law.mean
+        share, m = float(upper + lower), float(upper / (upper + lower))
+        if planned.abstains:
+            return (0.5 - m) ** 2
+        ratio = Law(law.chance, law.points @ np.array([[1 - m], [-m], [0.0]]))
+        return (errors.spread * ratio.variance + errors.noise / 3 * (1 - m + m * m)) / share**2
+    if planned.abstains:
+        own = law.variance / planned.n if statistic.whole else 0.0
+        return float(((_unit_nothing(statistic) - law.mean) ** 2).sum()) + own
+    return errors.spread * law.variance + errors.noise
+
+
+def plans_of(levels: Levels, statistic: Statistic, names: Sequence[str]) -> list[Plan]:
+    """Return the plan of each method."""
+    if unknown := [name for name in names if name not in FAMILY]:
+        raise InputError(f"a statistic is simulated with the methods {', '.join(FAMILY)} (got {unknown[0]!r})")
+    return [plan(levels, statistic=statistic, method=name) for name in names]

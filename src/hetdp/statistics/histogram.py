@@ -1,0 +1,175 @@
+"""The histogram: which share of people falls into each of several public cells."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+
+from hetdp.core.accuracy import IntervalKind
+from hetdp.core.cells import Categories, Edges
+from hetdp.core.domain import GRID
+from hetdp.core.geometry import Mass
+from hetdp.errors import InputError
+
+from .statistic import Answer, Figure, Ints, Statistic, one_hot
+
+if TYPE_CHECKING:
+    from hetdp.core.plan import Plan
+
+LISTED = {"help": "The public categories; all else is 'other'.", "metavar": "A,B,C"}
+CUT = {"help": "The public edges of bins; what lies outside is 'other'.", "metavar": "X,Y,Z"}
+NUMBER = {"help": "Instead of edges: so many bins of one width within the bounds.", "metavar": "N"}
+ENDS = {"help": "The public interval of the values."}
+
+
+@dataclass(frozen=True)
+class Celled(Statistic):
+    """A statistic of one column that is sorted into public categories, or into bins between public edges."""
+
+    categories: Any = field(default=None, metadata=LISTED)
+    edges: Any = field(default=None, metadata=CUT)
+    bins: int | None = field(default=None, metadata=NUMBER)
+    bounds: Any = field(default=None, metadata=ENDS)
+
+    def __post_init__(self) -> None:
+        given = [self.categories is not None, self.edges is not None, self.bins is not None or self.bounds is not None]
+        if sum(given) != 1 or (self.bins is None) != (self.bounds is None):
+            raise InputError(f"a {self.name} needs categories=[…], edges=[…], or bins=… with bounds=(lo, hi)")
+        kept = self.sorting
+        plain: tuple[Any, ...] = tuple(kept.plain) if isinstance(kept, Categories) else kept.edges
+        for name in ("categories", "edges", "bins", "bounds"):
+            object.__setattr__(self, name, None)
+        object.__setattr__(self, "categories" if isinstance(kept, Categories) else "edges", plain)
+
+    @cached_property
+    def sorting(self) -> Categories | Edges:
+        """The cells."""
+        if self.categories is not None:
+            return Categories.of(self.categories)
+        return Edges.of(self.edges) if self.edges is not None else Edges.even(self.bounds, self.bins)
+
+    @property
+    def width(self) -> int:
+        """One number for each cell."""
+        return self.cells
+
+    def totals(self, cell: Ints, people: Ints, sums: Ints) -> Ints:  # noqa: ARG002  nothing is added up
+        """Return Q for everybody in the column of their cell."""
+        return one_hot(cell, people, self.cells)
+
+    def add_to(self, total: Ints, level: Ints, cell: Ints, people: Ints, sums: Ints) -> None:  # noqa: ARG002  see there
+        """Add the same to their cells alone."""
+        np.add.at(total, (level, cell), GRID * people)
+
+    @property
+    def setting(self) -> str:
+        """How many cells there are."""
+        what = "categories" if isinstance(self.sorting, Categories) else "bins"
+        return f"{self.cells - 1:,} {what} and '{self.sorting.labels[-1]}'"
+
+
+@dataclass(frozen=True)
+class Shares(Celled):
+    """The share of people in each cell. A person is in one cell, so they move a weight of W from one to another.
+
+    For one person the shares have at most the variance 1 − 1/k together.
+    """
+
+    name: ClassVar[str] = "histogram"
+    title: ClassVar[str] = "A private histogram"
+
+    @property
+    def geometry(self) -> Mass:
+        """A weight that is moved between cells."""
+        return Mass(self.cells)
+
+    @property
+    def variance(self) -> float:
+        """The largest total variance, at even shares."""
+        return 1 - 1 / self.cells
+
+    @property
+    def nothing(self) -> tuple[float, ...]:
+        """Even shares."""
+        return (1 / self.cells,) * self.cells
+
+    def answer(self, plan: Plan, numbers: Sequence[float], notes: Sequence[str] = ()) -> Histogram:
+        """Return the shares."""
+        return Histogram(plan, tuple(numbers), tuple(notes))
+
+    @property
+    def target(self) -> str:
+        """What is estimated."""
+        return (
+            "The shares are those in the distribution from which these people are drawn independently, and a count is "
+            f"n times a share. What is missing, unknown or unreadable is in the cell '{self.sorting.labels[-1]}'. "
+            "Noise can carry a small share below 0; the shares add up to 1."
+        )
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Histogram(Answer):
+    """Shares of people by cell, and the same as numbers of people."""
+
+    heading: ClassVar[str] = "Cell"
+
+    @property
+    def frequencies(self) -> dict[str, float]:
+        """The share of each cell; unbiased, they add up to 1, and noise can carry one below 0."""
+        return dict(zip(self.plan.statistic.sorting.labels, self.numbers, strict=True))  # type: ignore[union-attr]
+
+    @property
+    def counts(self) -> dict[str, float]:
+        """The same times the number of people, which is public."""
+        return {name: share * self.plan.n for name, share in self.frequencies.items()}
+
+    def confidence_interval(
+        self, level: float = 0.95, kind: IntervalKind = "guaranteed", *, simultaneous: bool = True
+    ) -> dict[str, tuple[float, float]]:
+        """Return an interval for the share of each cell; `simultaneous` ones all hold at once with this probability."""
+        radius = self.plan.radius(level, kind, together=len(self.numbers) if simultaneous else 1)
+        clamp = self.plan.span.clamp
+        return {name: (clamp(share - radius), clamp(share + radius)) for name, share in self.frequencies.items()}
+
+    def simplex(self) -> Histogram:
+        """Return the same with shares that are not below 0: the nearest such shares that add up to 1.
+
+        It costs no privacy. Small shares are then biased upwards, and their total squared error is smaller.
+        """
+        return replace(self, numbers=tuple(nearest_shares(np.array(self.numbers)).tolist()))
+
+    def to_frame(self) -> Any:
+        """Return a Polars frame with a row for each cell: cell, share, low, high, people."""
+        import polars as pl
+
+        return pl.DataFrame(
+            [(f.label, f.estimate, f.low, f.high, f.about["people"]) for f in self.figures()],
+            schema=["cell", "share", "low", "high", "people"],
+            orient="row",
+        )
+
+    def figures(self, level: float = 0.95) -> list[Figure]:
+        """Return the shares; all intervals hold at once."""
+        ends, n = self.confidence_interval(level), self.plan.n
+        error = self.plan.error_each
+        return [
+            Figure(name, share, *ends[name], error, {"people": share * n}) for name, share in self.frequencies.items()
+        ]
+
+    def __getitem__(self, cell: str) -> float:
+        return self.frequencies[cell]
+
+
+def nearest_shares(numbers: Any) -> Any:
+    """Return the point of the simplex that is nearest to some numbers.
+
+    >>> nearest_shares(np.array([0.7, 0.5, -0.2])).round(3).tolist()
+    [0.6, 0.4, 0.0]
+    """
+    falling = np.sort(numbers)[::-1]
+    over = (np.cumsum(falling) - 1) / np.arange(1, falling.size + 1)
+    return np.maximum(numbers - over[np.flatnonzero(falling > over)[-1]], 0)

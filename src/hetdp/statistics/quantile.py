@@ -1,0 +1,245 @@
+"""Quantiles: the value below which a given share of people lies, chosen among many bins by weighted ranks."""
+
+from __future__ import annotations
+
+import math
+import numbers
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import accumulate
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+
+from hetdp.core.cells import Bins
+from hetdp.core.domain import GRID, Interval
+from hetdp.core.geometry import Choice
+from hetdp.errors import InputError
+
+from .statistic import Answer, Figure, Ints, Statistic, one_hot
+
+if TYPE_CHECKING:
+    from hetdp.core.plan import Plan
+
+_MOST = 64
+CLAMPED = "The public interval of the values; others are clamped."
+WITHIN = "Also give intervals in units of the values at this level; they are two more quantiles each and share the ε."
+
+
+@dataclass(frozen=True)
+class Ranks(Statistic):
+    """One or several quantiles. A person is in one bin, so they move every score by at most W.
+
+    The score of a bin is minus the weight by which the wanted rank misses it: with L the weight below the bin and E the
+    weight in it, −max(0, L − τ, τ − L − E), τ = ⌊q·ΣW⌋. Moving one person changes L and L + E by at most W each. A bin
+    that holds the wanted rank has score 0, so one value that many people share is found.
+    """
+
+    q: Any = field(default=0.5, metadata={"help": "Which quantiles, as 0.1,0.5,0.9.", "metavar": "Q"})
+    bounds: Any = field(default=None, metadata={"help": CLAMPED, "needed": True})
+    bins: int = field(default=4096, metadata={"help": "How many bins of one width.", "metavar": "N"})
+    within: float | None = field(default=None, metadata={"help": WITHIN, "metavar": "LEVEL"})
+
+    name: ClassVar[str] = "quantile"
+    title: ClassVar[str] = "Private quantiles"
+
+    def __post_init__(self) -> None:
+        if self.bounds is None:
+            raise InputError("quantiles need the public interval of the values: bounds=(lo, hi)")
+        listed = self.q if isinstance(self.q, Iterable) else [self.q]
+        if isinstance(self.q, str) or not all(isinstance(q, numbers.Real) and 0 < float(q) < 1 for q in listed):
+            raise InputError(f"a quantile is a number between 0 and 1, or a list of such numbers (got {self.q!r})")
+        asked = tuple(map(float, self.q if isinstance(self.q, Iterable) else [self.q]))
+        if not 0 < len(asked) <= _MOST or len(set(asked)) < len(asked):
+            raise InputError(f"ask for 1 to {_MOST} different quantiles (got {len(asked)})")
+        object.__setattr__(self, "q", asked)
+        object.__setattr__(self, "bounds", Interval.of(self.bounds))
+        _ = self.sorting  # refuses a wrong number of bins
+        if self.within is not None and not (isinstance(self.within, numbers.Real) and 0 < self.within < 1):
+            raise InputError(f"the level of the intervals must be between 0 and 1 (got {self.within!r}); 0.95 is usual")
+
+    @property
+    def interval(self) -> Interval:
+        """The public interval of the values."""
+        return self.bounds  # type: ignore[no-any-return]  # since __post_init__
+
+    @cached_property
+    def sorting(self) -> Bins:
+        """The bins."""
+        return Bins(self.interval, self.bins)
+
+    @property
+    def width(self) -> int:
+        """One number for each bin."""
+        return self.bins
+
+    def totals(self, cell: Ints, people: Ints, sums: Ints) -> Ints:  # noqa: ARG002  nothing is added up
+        """Return Q for everybody in the column of their bin."""
+        return one_hot(cell, people, self.bins)
+
+    def add_to(self, total: Ints, level: Ints, cell: Ints, people: Ints, sums: Ints) -> None:  # noqa: ARG002  see there
+        """Add the same to their cells alone."""
+        np.add.at(total, (level, cell), GRID * people)
+
+    @property
+    def geometry(self) -> Choice:
+        """A choice for every quantile, and two more for its interval if that is asked for."""
+        return Choice(len(self.q) * (1 if self.within is None else 3), len(self.q))
+
+    @property
+    def variance(self) -> float:
+        """The variance of one person's being below the quantile, added up over the quantiles."""
+        return float(sum(q * (1 - q) for q in self.q))
+
+    @property
+    def rho(self) -> float:
+        """ρ: every choice costs 2W, those that make intervals too."""
+        return self.geometry.noise * (2.0 * self.geometry.picks) ** 2 / self.variance
+
+    @property
+    def idle(self) -> float:
+        """An answer without data can be off by the whole rank above or below."""
+        return float(sum(max(q, 1 - q) ** 2 for q in self.q))
+
+    def ranks(self, plan: Plan) -> list[float]:
+        """Return the rank of every choice: the quantiles, then the lower and the upper ends of their intervals."""
+        if self.within is None:
+            return list(self.q)
+        away = rank_radius(plan, self.within)
+        return [*self.q, *(max(q - away, 0.0) for q in self.q), *(min(q + away, 1.0) for q in self.q)]
+
+    def scores(self, weights: Sequence[int], pick: int, plan: Plan) -> list[int]:
+        """Return minus the weight by which each bin misses the rank."""
+        above = list(accumulate(weights))
+        up, down = self.ranks(plan)[pick].as_integer_ratio()
+        wanted = up * above[-1] // down
+        pairs = zip(above, weights, strict=True)
+        return [-max(0, upto - weight - wanted, wanted - upto) for upto, weight in pairs]
+
+    @property
+    def nothing(self) -> tuple[float, ...]:
+        """The bins at the quantiles of evenly spread values, and the whole interval."""
+        middle = tuple(float(math.floor(q * self.bins)) for q in self.q)
+        ends = () if self.within is None else (*[0.0] * len(self.q), *[self.bins - 1.0] * len(self.q))
+        return *middle, *ends
+
+    def answer(self, plan: Plan, numbers: Sequence[float], notes: Sequence[str] = ()) -> Quantiles:
+        """Return the values of the bins."""
+        return Quantiles(plan, tuple(numbers), tuple(notes))
+
+    @property
+    def setting(self) -> str:
+        """The interval and the bins."""
+        return f"values in [{self.interval.lo:,.10g}, {self.interval.hi:,.10g}], {self.bins:,} bins"
+
+    @property
+    def target(self) -> str:
+        """What is estimated."""
+        return (
+            "The quantiles are those of the distribution from which these people are drawn independently, to within "
+            "one bin. Values are clamped to the bounds; a missing one counts as the midpoint."
+        )
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Quantiles(Answer):
+    """Quantiles by their share. Of a single one `float()` and `estimate` give the value."""
+
+    heading: ClassVar[str] = "Quantile"
+
+    @property
+    def between(self) -> str:  # type: ignore[override]  # it depends on what was asked
+        """What stands beside an estimate: its interval if that was asked for, else the bin that was chosen."""
+        return "Bin" if self.statistic.within is None else f"{100 * self.statistic.within:.4g}% interval"
+
+    @property
+    def holds(self) -> str:  # type: ignore[override]  # it depends on what was asked
+        """What is guaranteed."""
+        if self.statistic.within is None:
+            return "all hold at once, in rank; in units of the values only if asked for (within=0.95)"
+        return "the ranks hold all at once, and so do the intervals"
+
+    @property
+    def statistic(self) -> Ranks:
+        """What was asked."""
+        return self.plan.statistic  # type: ignore[return-value]  # it answers no other
+
+    @property
+    def values(self) -> dict[float, float]:
+        """{q: value}."""
+        asked = self.statistic
+        return {q: asked.sorting.middle(int(at)) for q, at in zip(asked.q, self.numbers, strict=False)}
+
+    @property
+    def estimate(self) -> float:
+        """The value, where one quantile was asked for."""
+        if len(self.statistic.q) != 1:
+            raise InputError("several quantiles were asked for; take them from `.values`")
+        return self.values[self.statistic.q[0]]
+
+    def ranks(self, level: float = 0.95) -> dict[float, tuple[float, float]]:
+        """Return between which ranks each value lies, with this probability for all of them at once."""
+        away = rank_radius(self.plan, level)
+        return {q: (max(q - away, 0.0), min(q + away, 1.0)) for q in self.statistic.q}
+
+    def confidence_interval(self, level: float | None = None) -> dict[float, tuple[float, float]]:
+        """Return an interval for each quantile, in units of the values; all hold at once.
+
+        It is there only if it was asked for, with `within=0.95`: it is made of two more private quantiles, and so it
+        has that level and no other. `ranks` costs nothing more.
+        """
+        asked, m = self.statistic, len(self.statistic.q)
+        if asked.within is None or (level is not None and level != asked.within):
+            raise InputError(
+                "an interval in units of the values is made of two more private quantiles; ask for it with the "
+                "release: within=0.95 (`ranks(level)` says between which ranks the values lie, for any level)"
+            )
+        ends, radius = asked.sorting.ends, rank_radius(self.plan, asked.within)
+        found = {}
+        for i, q in enumerate(asked.q):
+            low = asked.interval.lo if q <= radius else ends(int(self.numbers[m + i]))[0]
+            high = asked.interval.hi if q + radius >= 1 else ends(int(self.numbers[2 * m + i]))[1]
+            found[q] = min(low, self.values[q]), max(high, self.values[q])
+        return found
+
+    def figures(self, level: float = 0.95) -> list[Figure]:
+        """Return the values, with their ranks; the interval is that of the units if there is one, else the bin."""
+        asked, found = self.statistic, []
+        between = None if asked.within is None else self.confidence_interval()
+        for (q, rank), at in zip(self.ranks(level).items(), self.numbers, strict=False):
+            bin_ends = asked.sorting.ends(int(at))
+            ends = bin_ends if between is None else between[q]
+            about = {"q": q, "rank": list(rank), "within": asked.within}
+            found.append(Figure(f"{q:g}", self.values[q], *ends, bin_ends[1] - bin_ends[0], about))
+        return found
+
+    def facts(self, level: float) -> dict[str, Any]:
+        """Return what the JSON says first; the bin of a value is not its interval."""
+        found = super().facts(level)
+        for row in found["results"] if self.statistic.within is None else ():
+            row["bin"] = row.pop("interval")
+        return found
+
+    def __float__(self) -> float:
+        return self.estimate
+
+    def __getitem__(self, q: float) -> float:
+        return self.values[q]
+
+
+def rank_radius(plan: Plan, level: float) -> float:
+    """Return r: with this probability every chosen bin holds values of ranks within r of what was asked for.
+
+    Claim: F(least value of the bin) ≤ q + r and F(greatest) ≥ q − r, for every distribution and every n.
+
+    Argument. Say m choices and α = (1 − level)/m for each. A chosen bin misses the rank τ by at most
+    s·ln(2K/α) in weight with probability 1 − α/2 (`core.geometry.Choice`). If F at the upper end of the bin were below
+    q − r, that end would not be above the last end x with F(x) < q − r, which the data do not choose; there the
+    weighted share is at most F(x) + √(A·ln(4/α)/2) but for a probability of α/4 (Hoeffding). The other side alike.
+    """
+    asked = plan.statistic
+    alpha = (1 - level) / asked.geometry.numbers
+    scale = plan.errors.scales[0] if plan.errors.scales else 0.0
+    sampling = math.sqrt(plan.errors.ranges * math.log(4 / alpha) / 2)
+    return 1.0 if plan.abstains else sampling + scale * math.log(2 * asked.cells / alpha) + 2 / max(plan.total, 1)

@@ -1,0 +1,136 @@
+"""The commands of the statistics: what they print, what they refuse, in one line each."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+import hetdp
+
+TABLE = "id,age,job,eps\n" + "".join(
+    f"p{i},{20 + i % 60},{('nurse', 'cook', 'pilot')[i % 3]},{(0.5, 1, 'inf')[i % 3]}\n" for i in range(900)
+)
+COMMANDS = {
+    "mean": ["--value", "age", "--bounds", "0", "100"],
+    "sum": ["--value", "age", "--bounds", "0", "100"],
+    "proportion": ["--value", "job", "--equals", "cook"],
+    "count": ["--value", "job", "--equals", "cook"],
+    "histogram": ["--value", "job", "--categories", "nurse,cook"],
+    "quantile": ["--value", "age", "--bounds", "0", "100", "--q", "0.25,0.5"],
+    "median": ["--value", "age", "--bounds", "0", "100", "--within", "0.9"],
+    "mode": ["--value", "age", "--edges", "0,30,60,100"],
+    "variance": ["--value", "age", "--bounds", "0", "100"],
+    "std": ["--value", "age", "--bounds", "0", "100"],
+}
+
+
+@pytest.fixture
+def table(tmp_path):
+    path = tmp_path / "people.csv"
+    path.write_text(TABLE, encoding="utf-8")
+    return path
+
+
+def test_every_statistic_has_a_command(hetdp_command):
+    out = hetdp_command("--help")[1]
+    assert all(f"  {name}" in out for name in COMMANDS)
+    forms = {"means", "mean_answered", "mean_by_group"}
+    assert set(hetdp.statistics.STATISTICS) - forms <= set(COMMANDS)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_command_prints_a_report_json_and_html(hetdp_command, table, tmp_path, name):
+    words = [name, table, *COMMANDS[name], "--epsilon", "eps"]
+    code, out, err = hetdp_command(*words)
+    assert (code, err) == (0, "")
+    assert "People      900" in out
+    code, out, err = hetdp_command(*words, "--json")
+    facts = json.loads(out)
+    assert (code, err, facts["n"]) == (0, "", 900)
+    assert "estimate" in facts or facts["results"]
+    assert hetdp_command(*words, "-o", tmp_path / "report.html")[0] == 0
+    assert "<table" in (tmp_path / "report.html").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("name", ["histogram", "quantile", "mode", "variance", "mean"])
+def test_a_command_draws_a_picture(hetdp_command, table, tmp_path, name):
+    code = hetdp_command(name, table, *COMMANDS[name], "--epsilon", "eps", "--plot", tmp_path / "p.png")[0]
+    assert (code, (tmp_path / "p.png").read_bytes()[:4]) == (0, b"\x89PNG")
+
+
+@pytest.mark.parametrize("name", ["histogram", "median", "std", "count"])
+def test_groups_of_a_public_column_have_an_answer_each(hetdp_command, table, name):
+    words = [name, table, *COMMANDS[name], "--epsilon", "eps", "--by", "eps", "--public-column", "eps", "--json"]
+    assert set(json.loads(hetdp_command(*words)[1])["groups"]) == {"0.5", "1", "inf"}
+
+
+def test_a_tally_of_a_histogram_is_released_as_one_and_as_nothing_else(hetdp_command, table, tmp_path):
+    words = ["tally", table, "--statistic", "histogram", *COMMANDS["histogram"], "--epsilon", "eps"]
+    assert hetdp_command(*words, "-o", tmp_path / "a.tally")[0] == 0
+    facts = json.loads(hetdp_command("histogram", tmp_path / "a.tally", "--json")[1])
+    assert [row["name"] for row in facts["results"]] == ["nurse", "cook", "other"]
+    code, _, err = hetdp_command("mean", tmp_path / "a.tally")
+    assert (code, err) == (2, "hetdp: this is a tally for a histogram; use hetdp histogram\n")
+
+
+def test_shares_on_the_simplex_are_not_below_0_and_add_up_to_1(hetdp_command, table):
+    words = ["histogram", table, "--value", "job", "--categories", "nurse,cook,pilot,vet,poet", "--epsilon", "eps"]
+    shares = [row["estimate"] for row in json.loads(hetdp_command(*words, "--simplex", "--json")[1])["results"]]
+    assert min(shares) >= 0
+    assert sum(shares) == pytest.approx(1, abs=1e-12)
+
+
+def test_several_questions_share_everybodys_epsilon(hetdp_command, table, tmp_path):
+    (tmp_path / "q.toml").write_text(
+        '[age]\nstatistic = "mean"\nbounds = [0, 100]\nshare = 2\n'
+        '[job]\nstatistic = "histogram"\ncategories = ["nurse", "cook"]\n'
+        '[old]\nstatistic = "quantile"\nvalue = "age"\nbounds = [0, 100]\nq = 0.9\n',
+        encoding="utf-8",
+    )
+    code, out, err = hetdp_command("ask", table, tmp_path / "q.toml", "--epsilon", "eps", "--json")
+    facts = json.loads(out)
+    assert (code, err) == (0, "")
+    assert facts["shares"] == {"age": 0.5, "job": 0.25, "old": 0.25}
+    for row in facts["spent_together"]:
+        assert row["epsilon"] == "inf" or row["spent"] <= row["epsilon"]
+    assert "Question    old" in hetdp_command("ask", table, tmp_path / "q.toml", "--epsilon", "eps")[1]
+
+
+WRONG = {
+    "no categories": (["histogram", "--value", "job"], "needs categories"),
+    "both": (["histogram", "--value", "age", "--categories", "a", "--edges", "0,1"], "needs categories"),
+    "no bounds": (["median", "--value", "age"], "a table needs --bounds"),
+    "no value": (["histogram", "--categories", "a"], "a table needs --value"),
+    "bins that are none": (["mode", "--value", "age", "--bins", "ten", "--bounds", "0", "1"], "a whole number"),
+    "edges that fall": (["mode", "--value", "age", "--edges", "3,2"], "must rise"),
+    "a quantile above 1": (["quantile", "--value", "age", "--bounds", "0", "1", "--q", "1.5"], "between 0 and 1"),
+    "a category twice": (["mode", "--value", "job", "--categories", "a,a"], "listed twice"),
+    "a method of means": (["histogram", "--value", "job", "--categories", "a", "--method", "ldpe"], "is for means"),
+    "a variance": (["histogram", "--value", "job", "--categories", "a", "--variance", "1"], "is for means"),
+    "a column that is missing": (["mode", "--value", "work", "--categories", "a"], "has no column 'work'"),
+    "ε as the value": (["mode", "--value", "eps", "--categories", "1"], "cannot be the same column"),
+}
+
+
+@pytest.mark.parametrize(("words", "says"), WRONG.values(), ids=WRONG)
+def test_what_is_wrong_is_said_in_one_line(hetdp_command, table, words, says):
+    code, out, err = hetdp_command(words[0], table, *words[1:], "--epsilon", "eps")
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert says in err
+
+
+def test_a_plan_and_a_comparison_know_the_statistics(hetdp_command):
+    tiers = ["--tier", "strict=0.05:5400", "--tier", "open=2:4600"]
+    words = [*tiers, "--statistic", "histogram", "--categories", "a,b,c"]
+    assert "3 categories and 'other'" in hetdp_command("plan", *words)[1]
+    found = json.loads(hetdp_command("compare", *words, "--json")[1])
+    assert {entry["method"] for entry in found["methods"]} >= {
+        "adpm",
+        "uniform",
+        "proportional",
+        "threshold",
+        "splitting",
+    }
+    assert found["certificate"] is None
+    assert "no certificate for this statistic" in hetdp_command("plan", *words)[1].replace("\n            ", " ")

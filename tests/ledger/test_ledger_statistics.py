@@ -1,0 +1,130 @@
+"""Every statistic through a ledger: charged exactly, stored once, and handed out again without a charge."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import numpy as np
+import polars as pl
+import pytest
+
+import hetdp
+from hetdp import InputError
+from hetdp.core.domain import GRID
+from hetdp.ledger import Ledger, OtherRequestError, _source_of, _tally_of
+from hetdp.ledger.books import UNIT, charges
+
+PEOPLE = [f"p{i:03d}" for i in range(240)]
+RNG = np.random.default_rng(4)
+ROWS = pl.DataFrame(
+    {
+        "id": PEOPLE,
+        "age": RNG.integers(0, 100, 240).astype(float),
+        "pay": RNG.uniform(0, 9, 240),
+        "job": RNG.choice(["nurse", "cook", "pilot"], 240),
+    }
+)
+ASK = hetdp.ask
+QUESTIONS = {
+    "mean": ASK.mean(value="age", bounds=(0, 100)),
+    "sum": ASK.sum(value="age", bounds=(0, 100)),
+    "proportion": ASK.proportion(value="job", equals="cook"),
+    "count": ASK.count(value="job", equals="cook"),
+    "histogram": ASK.histogram(value="job", categories=["nurse", "cook"]),
+    "histogram of bins": ASK.histogram(value="age", bins=5, bounds=(0, 100)),
+    "quantile": ASK.quantile([0.25, 0.5], value="age", bounds=(0, 100), bins=128),
+    "quantile with intervals": ASK.quantile(value="age", bounds=(0, 100), within=0.9),
+    "mode": ASK.mode(value="job", categories=["nurse", "cook"]),
+    "variance": ASK.variance(value="age", bounds=(0, 100)),
+    "means": ASK.means({"age": (0, 100), "pay": (0, 9)}),
+    "mean of those who answered": ASK.mean_answered(value="age", bounds=(0, 100)),
+    "mean by a private group": ASK.mean_by_group((0, 9), ["nurse", "cook"], "job", value="pay"),
+}
+
+
+@pytest.fixture
+def ledger(tmp_path):
+    with Ledger.create(tmp_path / "budgets.db") as made:
+        budgets = {person: (0.5, 1, 4, "public")[i % 4] for i, person in enumerate(PEOPLE)}
+        made.enroll(budgets)
+        yield made
+
+
+def test_every_statistic_is_asked():
+    assert {question.name for question in QUESTIONS.values()} == set(hetdp.statistics.STATISTICS)
+
+
+@pytest.mark.parametrize("name", QUESTIONS)
+def test_a_release_is_charged_what_it_spends_and_the_same_id_gives_it_again(ledger, name):
+    ask = {"person": "id", "spend": 0.25, "release_id": name}
+    first = ledger.ask(ROWS, QUESTIONS[name], **ask)
+    left = [ledger.balance(person) for person in PEOPLE[:3]]
+    for balance, level in zip(left, (0.5, 1, 4), strict=True):
+        spent = (round(level * UNIT) - round(balance.left * UNIT)) / UNIT
+        assert 0 < spent <= 0.25
+    most = charges(first.plan).max()
+    assert max(round((1 - left[1].left) * UNIT), 0) <= most
+    again = ledger.ask(ROWS, QUESTIONS[name], **ask)
+    assert again.numbers == first.numbers
+    assert json.loads(again.to_json()) == json.loads(first.to_json())
+    assert [ledger.balance(person) for person in PEOPLE[:3]] == left
+    assert first.to_dict()["ledger"]["release_id"] == name
+    assert ledger.verify().events == 4  # opened, enrolled, charged, stored
+    assert len(ledger.history()) == 4
+
+
+@pytest.mark.parametrize("name", QUESTIONS)
+def test_an_id_stands_for_one_question(ledger, name):
+    ask = {"person": "id", "spend": 0.1, "release_id": "may"}
+    ledger.ask(ROWS, QUESTIONS[name], **ask)
+    other = QUESTIONS["count" if name != "count" else "sum"]
+    with pytest.raises(OtherRequestError, match="the statistic"):
+        ledger.ask(ROWS, other, **ask)
+
+
+@pytest.mark.parametrize("name", QUESTIONS)
+def test_everybody_hands_over_one_row_whatever_the_source_has(name):
+    """Against a tally of a table with one row each: strangers are ignored, the absent count as missing."""
+    question = QUESTIONS[name]
+    plan = hetdp.plan({0.5: 4, 1.0: 2}, statistic=question)
+    places = {"p000": 0, "p001": 1, "p002": 0, "absent": 1, "p004": 0, "also absent": 0}
+    nobody = pl.DataFrame({"id": ["x", None], "age": [5.0, 7.0], "pay": [1.0, 1.0], "job": ["cook", "cook"]})
+    found = _tally_of(_source_of(pl.concat([ROWS, nobody]), question, "id"), places, plan)
+    there = ROWS.filter(pl.col("id").is_in(list(places)))
+    empty = pl.DataFrame(
+        {"id": ["absent", "also absent"], "age": [None, None], "pay": [None, None], "job": [None, None]}
+    )
+    rows = pl.concat([there, empty.cast(dict(ROWS.schema))])
+    epsilon = pl.Series("eps", [(0.5, 1.0)[places[person]] for person in rows["id"]])
+    want = hetdp.read(rows.with_columns(epsilon), epsilon="eps", statistic=question)
+    assert found.table.total.tolist() == want.table.total.tolist()
+    assert found.levels == want.levels
+
+
+def test_where_people_are_sorted_the_first_row_counts_and_numbers_are_averaged_elsewhere():
+    rows = pl.DataFrame({"id": ["a", "a", "b"], "age": [10.0, 30.0, 50.0], "job": ["cook", "nurse", "nurse"]})
+    places, question = {"a": 0, "b": 0}, ASK.histogram(value="job", categories=["cook", "nurse"])
+    plan = hetdp.plan({1.0: 2}, statistic=question)
+    found = _tally_of(_source_of(rows, question, "id"), places, plan)
+    assert found.table.total.tolist() == [[GRID, GRID, 0]]
+    question = ASK.variance(value="age", bounds=(0, 100))
+    plan = hetdp.plan({1.0: 2}, statistic=question)
+    found = _tally_of(_source_of(rows, question, "id"), places, plan)
+    ten, thirty = (math.floor(x * GRID + 0.5) for x in (0.1, 0.3))
+    codes = [(2 * (ten + thirty) + 2) // 4, GRID // 2]  # the average of both codes, then its square
+    assert found.table.total.tolist() == [[sum(codes), sum((2 * q - GRID) ** 2 // GRID for q in codes)]]
+
+
+def test_with_nothing_left_the_answer_uses_no_data_and_says_so(ledger):
+    ledger.enroll(dict.fromkeys(PEOPLE, 0))
+    found = ledger.ask(ROWS, QUESTIONS["histogram"], person="id", share=1, release_id="none")
+    assert found.plan.abstains
+    assert found.frequencies == {"nurse": 1 / 3, "cook": 1 / 3, "other": 1 / 3}
+    assert "NOT from the data" in found.report()
+
+
+def test_a_column_that_is_not_there_is_refused_before_the_charge(ledger):
+    with pytest.raises(InputError, match="has no column 'work'"):
+        ledger.ask(ROWS, ASK.mode(value="work", categories=["a"]), person="id", spend=0.1, release_id="x")
+    assert not ledger.charged("x")

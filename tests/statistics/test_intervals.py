@@ -1,0 +1,225 @@
+"""Guaranteed intervals of the family hold at their level, in units of the values, whatever the bounds are.
+
+Data are drawn anew for each release, mostly from two ends of the interval, where the bounds are nearly reached. A right
+interval fails with odds of 1e-9; the controls make it narrower and must be found out.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+from scipy.stats import binom
+
+import hetdp
+from hetdp.core import accuracy
+from hetdp.core.levels import Levels
+from hetdp.statistics import quantile as _quantile
+from hetdp.statistics.answered import MeanAnswered, MeanByGroup, ratio_interval
+from hetdp.statistics.histogram import Shares
+from hetdp.statistics.mode import Commonest, Mode
+from hetdp.statistics.moments import Columns, Spread
+from hetdp.statistics.quantile import Ranks
+from hetdp.tally.tally import Table, Tally
+
+RUNS, LEVEL, FALSE_ALARM = 250, 0.8, 1e-9
+EPSILON = [0.5] * 200 + [2.0] * 100
+N = len(EPSILON)
+INF = math.inf
+
+
+@dataclass(frozen=True)
+class Case:
+    """A statistic, how data are drawn, which intervals must hold, and how much narrower is noticed."""
+
+    statistic: Any
+    draw: Any
+    held: Any
+    narrow: float = 0.2
+
+
+def ends(rng, lo, hi, share):
+    return np.where(rng.random(N) < share, hi, lo)
+
+
+def within(interval, truth):
+    return interval[0] <= truth <= interval[1]
+
+
+def of_histogram(answer):
+    found = answer.confidence_interval(LEVEL)
+    return all(within(found[name], share) for name, share in {"a": 0.5, "b": 0.3, "c": 0.15, "other": 0.05}.items())
+
+
+def of_moments(mean, variance):
+    def held(answer):
+        truths = {"mean": mean, "variance": variance, "std": math.sqrt(variance)}
+        return all(within(answer.confidence_interval(LEVEL, of), truth) for of, truth in truths.items())
+
+    return held
+
+
+def of_means(answer):
+    found = answer.confidence_interval(LEVEL)
+    return within(found["x"], 50) and within(found["y"], -0.5) and within(found["z"], 2.6)
+
+
+def of_group(label, truth):
+    return lambda answer: within(answer.confidence_interval(LEVEL)[label], truth)
+
+
+def of_ranks(cdf):
+    """P(X below the bin) ≤ q + r and P(X not above it) ≥ q − r, for all quantiles at once."""
+
+    def held(answer):
+        asked = answer.statistic
+        for (q, (low, high)), at in zip(answer.ranks(LEVEL).items(), answer.numbers, strict=False):
+            least, greatest = asked.sorting.ends(int(at))
+            assert low <= q <= high
+            if cdf(least, below=True) > high or cdf(greatest) < low:
+                return False
+        return True
+
+    return held
+
+
+def uniform(x, *, below=False):
+    return min(max(x / 40, 0), 1)
+
+
+def lumpy(x, *, below=False):
+    """Six tenths of all people have the value 10, the others are spread evenly over [0, 40]."""
+    return 0.4 * uniform(x) + 0.6 * (x > 10 if below else x >= 10)
+
+
+def of_values(answer):
+    found = answer.confidence_interval()
+    return all(within(found[q], 40 * q) for q in answer.statistic.q)
+
+
+GROUPED = MeanByGroup((-3, 5), ["a", "b"], "group", value="x")
+
+
+def grouped(rng):
+    group = rng.choice(["a", "b", "z"], N, p=[0.5, 0.3, 0.2])
+    share = np.array([{"a": 0.5, "b": 0.8, "z": 0.1}[name] for name in group])
+    return pl.DataFrame({"x": np.where(rng.random(N) < share, 5.0, -3.0), "group": group, "e": EPSILON})
+
+
+def frame_of_three(rng):
+    columns = {"x": ends(rng, 0, 100, 0.5), "y": ends(rng, -1, 0, 0.5), "z": ends(rng, 2, 4, 0.3)}
+    return pl.DataFrame({**columns, "e": EPSILON})
+
+
+CASES = {
+    "histogram": Case(
+        Shares(["a", "b", "c"]), lambda rng: rng.choice([*"abcd"], N, p=[0.5, 0.3, 0.15, 0.05]).tolist(), of_histogram
+    ),
+    "moments on [-3, 5]": Case(Spread((-3, 5)), lambda rng: ends(rng, -3, 5, 0.3), of_moments(-0.6, 13.44)),
+    "moments on [0, 0.01]": Case(Spread((0, 0.01)), lambda rng: 0.01 * rng.random(N), of_moments(5e-3, 1e-4 / 12), 0.2),
+    "means": Case(Columns({"x": (0, 100), "y": (-1, 0), "z": (2, 4)}), frame_of_three, of_means),
+    "answered, on [0, 100]": Case(
+        MeanAnswered((0, 100)),
+        lambda rng: np.where(rng.random(N) < 0.3, np.nan, ends(rng, 0, 100, 0.5)),
+        lambda answer: within(answer.confidence_interval(LEVEL), 50),
+    ),
+    "answered, on [0, 0.01]": Case(
+        MeanAnswered((0, 0.01)),
+        lambda rng: np.where(rng.random(N) < 0.3, np.nan, ends(rng, 0, 0.01, 0.5)),
+        lambda answer: within(answer.confidence_interval(LEVEL), 0.005),
+    ),
+    "the share that answered": Case(
+        MeanAnswered((0, 100)),
+        lambda rng: np.where(rng.random(N) < 0.5, np.nan, 7.0),
+        lambda answer: within((answer.figures(LEVEL)[1].low, answer.figures(LEVEL)[1].high), 0.5),
+    ),
+    "group a": Case(GROUPED, grouped, of_group("a", 1.0), 0.12),
+    "group b": Case(GROUPED, grouped, of_group("b", 3.4), 0.1),
+    "all other groups": Case(GROUPED, grouped, of_group("other", -2.2), 0.08),
+    "ranks": Case(Ranks((0.25, 0.5, 0.9), (0, 40), 64), lambda rng: 40 * rng.random(N), of_ranks(uniform), 0.05),
+    "ranks with a lump": Case(
+        Ranks((0.2, 0.85), (0, 40), 64),
+        lambda rng: np.where(rng.random(N) < 0.6, 10.0, 40 * rng.random(N)),
+        of_ranks(lumpy),
+        0.05,
+    ),
+    "mode": Case(
+        Commonest(["a", "b", "c"]),
+        lambda rng: rng.choice([*"abcd"], N, p=[0.26, 0.25, 0.25, 0.24]).tolist(),
+        lambda answer: {"a": 0, "b": 0.01, "c": 0.01, "other": 0.02}[answer.estimate] <= answer.shortfall(LEVEL),
+        0.0,
+    ),
+    "quantiles in units of the values": Case(
+        Ranks((0.3, 0.7), (0, 40), 256, LEVEL), lambda rng: 40 * rng.random(N), of_values, 0.02
+    ),
+}
+
+
+def misses(case, runs=RUNS):
+    rng, plan, count = np.random.default_rng(7), None, 0
+    for _ in range(runs):
+        drawn = case.draw(rng)
+        columns = isinstance(drawn, pl.DataFrame)
+        tally = hetdp.read(drawn, epsilon="e" if columns else EPSILON, statistic=case.statistic)
+        plan = plan or hetdp.plan(tally.levels, statistic=case.statistic)
+        assert not plan.abstains
+        count += not case.held(hetdp.release(tally, plan))
+    return count
+
+
+def too_many(count, runs=RUNS):
+    return binom.sf(count - 1, runs, 1 - LEVEL) < FALSE_ALARM
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", CASES)
+def test_a_guaranteed_interval_holds_at_least_at_its_level(name):
+    assert not too_many(misses(CASES[name]))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", CASES)
+def test_control_a_narrower_interval_misses_too_often(name, monkeypatch):
+    case, radius, rank_radius, shortfall = CASES[name], accuracy.radius, _quantile.rank_radius, Mode.shortfall
+    monkeypatch.setattr(Mode, "shortfall", lambda *args: case.narrow * shortfall(*args))
+    monkeypatch.setattr("hetdp.core.plan.radius", lambda *args: case.narrow * radius(*args))
+    monkeypatch.setattr(_quantile, "rank_radius", lambda *args: case.narrow * rank_radius(*args))
+    assert too_many(misses(case))
+
+
+@pytest.mark.parametrize(
+    "kind", [Spread, MeanAnswered, lambda bounds: MeanByGroup(bounds, ["a"]), lambda b: Ranks(0.5, b)]
+)
+def test_errors_and_radii_of_several_numbers_do_not_depend_on_the_bounds(kind):
+    """The numbers are shares, ranks and values of length 1; the answer alone turns them into units of the values."""
+    plans = [hetdp.plan({0.5: 1000, 2.0: 500}, statistic=kind(bounds)) for bounds in ((0, 1), (-40, 60), (0, 0.01))]
+    for what in ("worst_case_error", "noise_scale", "error_each"):
+        assert len({getattr(plan, what) for plan in plans}) == 1
+    if not isinstance(plans[0].statistic, Ranks):
+        assert len({plan.radius(0.9) for plan in plans}) == 1
+
+
+def test_an_interval_of_the_variance_holds_also_where_only_the_grid_errs():
+    """Trillions of public people, half near each end: codes are half a step off, and their squares four times that."""
+    q, n = 2**20, 2**42
+    truth = (1 - 0.98 / q) ** 2 / 4  # values at 0.49 steps from either end, whose codes are 0 and Q
+    total = np.array([[n // 2 * q, n * q]])
+    statistic = Spread((0, 1))
+    plan = hetdp.plan(Levels({INF: n}), statistic=statistic)
+    answer = hetdp.release(Tally(Table(np.array([INF]), np.array([n]), total), statistic), plan)
+    assert plan.radius(0.5, together=2) < 1.96 / q  # what the squares are off by
+    assert within(answer.confidence_interval(0.5, "variance"), truth)
+
+
+def test_a_ratio_interval_is_every_mean_that_the_halves_allow():
+    """By brute force over the means m with |upper − m·(upper + lower)| ≤ r."""
+    interval = hetdp.Interval(-3, 5)
+    for upper, lower, r in ((0.3, 0.4, 0.05), (0.01, 0.9, 0.05), (0.6, -0.02, 0.1)):
+        allowed = [m for m in np.linspace(0, 1, 4001) if abs(upper - m * (upper + lower)) <= r]
+        found = ratio_interval(upper, lower, r, interval)
+        assert found == pytest.approx((8 * allowed[0] - 3, 8 * allowed[-1] - 3), abs=5e-3)
+    assert ratio_interval(0.01, -0.02, 0.1, interval) == (-3, 5)
