@@ -77,7 +77,7 @@ def between(cell, edges):
 
 
 def binned(cell, bins):
-    return oracle.code(cell, BOUNDS) * bins // (GRID + 1)
+    return min((2 * oracle.code(cell, BOUNDS) + 1) * bins // (2 * GRID), bins - 1)
 
 
 def spread(cell):

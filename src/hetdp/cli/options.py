@@ -306,7 +306,10 @@ def questions_of(path: Path) -> tuple[dict[str, Statistic], dict[str, Any]]:
         if not isinstance(table, dict) or not isinstance(table.get("statistic"), str):
             raise InputError(f'a question of {path} is a table: [{name}], and below it statistic = "mean" and so on')
         rest = {key: value for key, value in table.items() if key not in ("statistic", "share")}
-        asked[name] = statistic_of(kind_of(table["statistic"]).name, rest)
+        try:
+            asked[name] = statistic_of(kind_of(table["statistic"]).name, rest)
+        except InputError as error:
+            raise InputError(f"the question [{name}] of {path}: {error}") from None
         split[name] = table.get("share", 1)
     if not asked:
         raise InputError(f'{path} has no questions; write [income] and below it statistic = "mean" and so on')

@@ -75,7 +75,7 @@ class Categories:
             raise InputError("categories are all texts, or all numbers; write numbers as text to mix them")
         if not 1 <= len(cells) < MOST_CELLS:
             raise InputError(f"give 1 to {MOST_CELLS - 1:,} categories (got {len(cells):,})")
-        names = tuple(str(cell) if isinstance(cell, str) else _name(cell) for cell in cells)
+        names = tuple(str(cell) if isinstance(cell, str) else name_of(cell) for cell in cells)
         if not all(name.isascii() or name.encode("utf-8", "replace").decode() == name for name in names):
             raise InputError("a category is no valid text (it has half a surrogate pair); no table could hold it")
         read = tuple(loose_value_of(cell) for cell in cells)
@@ -130,7 +130,7 @@ class Categories:
         return np.where(known[near] == values, order[near], len(self.names)).astype(np.int64)
 
 
-def _name(cell: Any) -> str:
+def name_of(cell: Any) -> str:
     """Return how a category that is no text is written: whole numbers without a point."""
     if isinstance(cell, (bool, np.bool_)):
         return str(bool(cell)).lower()
@@ -193,7 +193,12 @@ class Edges:
 class Bins:
     """Many bins of one width over an interval, for ranks. Values outside count in the nearest bin, missing ones midway.
 
-    The bin of a value is that of its grid code q: ⌊q·bins/(Q + 1)⌋.
+    The bin of a value is that of its grid code q: ⌊(2q + 1)·bins/2Q⌋, the last one at the upper end. Half a step is
+    added because a code is a rounded value: one that stands on the border of two bins is in the upper one, as in a
+    histogram, also if it was rounded down.
+
+    >>> [Bins(Interval(15, 70), 55).of_numbers(np.array([27.0])).tolist(), Bins(Interval(0, 64), 64).ends(27)[0] < 27.0]
+    [[12], True]
     """
 
     interval: Interval
@@ -215,7 +220,7 @@ class Bins:
 
     def of_codes(self, codes: Any) -> Any:
         """Return the bin of codes, in integers."""
-        return codes * self.bins // (GRID + 1)
+        return np.minimum((2 * codes + 1) * self.bins // (2 * GRID), self.bins - 1)
 
     def of_numbers(self, values: Floats) -> Ints:
         """Return the bin of values."""
@@ -223,7 +228,8 @@ class Bins:
 
     def ends(self, index: int) -> tuple[float, float]:
         """Return the least and the greatest value of a bin."""
-        first, beyond = (-(-i * (GRID + 1) // self.bins) for i in (index, index + 1))
+        first, beyond = (-((self.bins - 2 * GRID * i) // (2 * self.bins)) for i in (index, index + 1))
+        beyond = GRID + 1 if index == self.bins - 1 else beyond
         low, high = (self.interval.lo + self.interval.width * ((code - 0.5) / GRID) for code in (first, beyond))
         return self.interval.clamp(low), self.interval.clamp(high)
 

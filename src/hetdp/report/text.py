@@ -210,7 +210,7 @@ def _error(p: Plan) -> str:
     """Errors are root mean squares. Under a stated bound on the variance the worst case is over fewer distributions."""
     width, worst = p.span.width, p.worst_case_error
     if isinstance(p.statistic.geometry, Choice):
-        return f"about ± {percent(worst)} of all people in rank, root mean square, for any distribution"
+        return f"about ± {percent(worst)} of all people {p.statistic.missed}, root mean square, for any distribution"
     if not _is_one(p):
         each = f"root mean square ± {percent(p.error_each)} of {_whole(p)} at most for one number"
         return f"{each}, ± {percent(worst)} for all together in the worst case"

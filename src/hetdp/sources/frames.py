@@ -16,8 +16,8 @@ lo < x < hi only, with the operations of `Interval.codes` in their order. What c
 number in {0 … Q}, so turning it into a 64-bit integer cannot raise or wrap, and no sum passes 63 bits with at most
 `MOST_PEOPLE` people.
 
-A cell (`_cell`) is made by comparisons with public constants alone, or from a code in doubles up to 2³⁴, where the one
-division is of whole numbers and so the floor is right: q·bins/(Q + 1) is whole, or at least 1/(Q + 1) away from it.
+A cell (`_cell`) is made by comparisons with public constants alone, or from a code in doubles: (2q + 1)·bins is a whole
+number up to 2³⁶, and dividing it by 2Q, a power of two, is exact.
 Numbers and edges are compared as doubles, texts as texts; no text is read as a number, because an engine may raise for
 one. NaN and what is missing equal no category and are not between the first edge and the last, whether an engine says
 false or null: they fall into the last cell.
@@ -292,8 +292,10 @@ class _Query:
     def _cell(self, sorting: Any, column: str) -> nw.Expr:
         """Return the cell of a row, a whole number; what is null or NaN fails every comparison below, or is caught."""
         if isinstance(sorting, Bins):
-            bins = self._code(sorting.interval, column).cast(nw.Float64) * self._number(sorting.bins)
-            return (bins / self._number(GRID + 1)).floor().cast(nw.Int64)
+            twice = 2 * self._code(sorting.interval, column) + 1
+            found = (twice.cast(nw.Float64) * self._number(sorting.bins) / self._number(2 * GRID)).floor()
+            last = self._number(sorting.bins - 1)
+            return nw.when(found < last).then(found).otherwise(last).cast(nw.Int64)
         kind = self.frame.collect_schema()[column]
         if isinstance(sorting, Categories) and sorting.textual and not (kind.is_numeric() or kind == nw.Boolean):
             texts = self._column(column).cast(nw.String)

@@ -253,7 +253,8 @@ def _cell(column: str, kind: str, sorting: Any) -> str:
     """Return the cell of a row. No comparison can raise, and what is null or NaN fails them all, or is caught."""
     name = quoted(column)
     if isinstance(sorting, Bins):
-        return f"({_code(column, kind, sorting.interval)})::int8 * {sorting.bins} / {GRID + 1}"
+        twice = f"(2 * ({_code(column, kind, sorting.interval)})::int8 + 1)"
+        return f"least({twice} * {sorting.bins} / {2 * GRID}, {sorting.bins - 1})"
     if isinstance(sorting, Categories) and kind in {*_TEXTS, "uuid"}:
         if sorting.textual:
             text = f'{name}::text collate "C"'

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from hetdp.core.accuracy import IntervalKind
-from hetdp.core.cells import Categories, Edges
+from hetdp.core.cells import Categories, Edges, name_of
 from hetdp.core.domain import GRID
 from hetdp.core.geometry import Mass
 from hetdp.errors import InputError
@@ -160,8 +160,8 @@ class Histogram(Answer):
             Figure(name, share, *ends[name], error, {"people": share * n}) for name, share in self.frequencies.items()
         ]
 
-    def __getitem__(self, cell: str) -> float:
-        return self.frequencies[cell]
+    def __getitem__(self, cell: Any) -> float:
+        return self.frequencies[cell if isinstance(cell, str) else name_of(cell)]
 
 
 def nearest_shares(numbers: Any) -> Any:

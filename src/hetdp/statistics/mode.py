@@ -25,6 +25,7 @@ class Commonest(Celled):
 
     name: ClassVar[str] = "mode"
     title: ClassVar[str] = "A private mode"
+    missed: ClassVar[str] = "below the largest share"
 
     @property
     def geometry(self) -> Choice:
@@ -63,6 +64,7 @@ class Mode(Answer):
     """The cell in which most people are."""
 
     between: ClassVar[str] = "Below the largest share"
+    holds: ClassVar[str] = "how far the share of this cell can be below the largest one"
 
     @property
     def estimate(self) -> str:

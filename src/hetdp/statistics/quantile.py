@@ -190,7 +190,9 @@ class Quantiles(Answer):
         has that level and no other. `ranks` costs nothing more.
         """
         asked, m = self.statistic, len(self.statistic.q)
-        if asked.within is None or (level is not None and level != asked.within):
+        if asked.within is not None and level not in (None, asked.within):
+            raise InputError(f"these intervals were released at the level {asked.within:g} and have no other")
+        if asked.within is None:
             raise InputError(
                 "an interval in units of the values is made of two more private quantiles; ask for it with the "
                 "release: within=0.95 (`ranks(level)` says between which ranks the values lie, for any level)"

@@ -48,6 +48,8 @@ class Statistic:
         Whether (2x − 1)² is added up beside the first x.
     takes_variance
         Whether a bound on the variance of a value can be stated.
+    missed
+        Of a choice: what it misses by.
     """
 
     value: str | None = field(default=None, kw_only=True, compare=False, repr=False)
@@ -57,6 +59,7 @@ class Statistic:
     whole: ClassVar[bool] = False
     square: ClassVar[bool] = False
     takes_variance: ClassVar[bool] = False
+    missed: ClassVar[str] = "in rank"
 
     # --- What is read
 
