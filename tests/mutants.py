@@ -551,7 +551,7 @@ MUTANTS = [
     Mutant("weights whose cost wraps around are taken", "core/plan.py",
            "tests/privacy/test_cells.py::test_a_weight_whose_cost_would_wrap_around_is_refused",
            "        check_units(self.units, self.levels.count)\n",
-           ""),
+           "        len(self.units)\n"),
     Mutant("a charge is not compared with its plan", "ledger/charge.py",
            "tests/privacy/test_cells.py::"
            "test_an_appended_charge_that_is_not_what_its_plan_spends_is_not_carried_out",

@@ -490,6 +490,9 @@ def forge(settings, world, wave, allowed, changes, monkeypatch):
     def fails(*_):
         raise LedgerError("planted")
 
+    monkeypatch.setattr(
+        ledger_charge, "_covered", lambda *_: None
+    )  # the ledger notices it too: tests/privacy/test_cells
     monkeypatch.setattr(ledger_charge, "_charge_now", fails)
     assert world.site.publish(world.study, wave).json()["error"]["code"] == "ledger"
     monkeypatch.setattr(ledger_charge, "_charge_now", real)
