@@ -27,6 +27,10 @@ KINDS = {
     "test_examples": "slow",
     "test_statistics": "slow",
     "test_optimal": "slow",
+    "test_laws": "slow",
+    "test_intervals": "slow",
+    "test_simulated_family": "slow",
+    "test_contract_statistics": "slow",
 }
 settings.register_profile("quick", max_examples=15)
 # Typer puts all commands together anew for each call; thousands of calls in one process need it once.
