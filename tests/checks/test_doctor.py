@@ -112,6 +112,7 @@ def test_the_statistic_is_the_chi_square_of_a_table_made_by_hand(scale):
 # Noise of several numbers, and choices
 
 
+@pytest.mark.slow
 def test_the_noise_of_several_numbers_and_the_choice_that_releases_use_pass():
     fits = family_gate()
     assert len({fit.law for fit in fits}) == 5
@@ -143,6 +144,7 @@ WRONG_FAMILY = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("wrong", WRONG_FAMILY.values(), ids=WRONG_FAMILY)
 def test_a_wrong_law_of_several_numbers_does_not_pass(wrong):
     assert not all(fit.passed for fit in family_gate(**wrong))

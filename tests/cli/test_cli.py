@@ -353,6 +353,7 @@ def test_check_is_private_and_tells_where(hetdp_command, tmp_path):
     assert facts["counts"] == {"missing": 1, "unreadable": 1, "below": 1, "above": 1, "odd": 0}
 
 
+@pytest.mark.slow
 def test_doctor_passes_here_and_fails_for_a_wrong_sampler(hetdp_command, monkeypatch):
     from hetdp.checks import doctor as _doctor
 

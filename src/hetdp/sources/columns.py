@@ -70,7 +70,7 @@ def streamed(scan: pl.LazyFrame, request: Request, *, owner: bool, text: Text | 
     failed = FAILED if path is None else f"{path} cannot be read to its end; the file may be damaged"
     rows = told(lambda: scan.select(pl.len()).collect(engine="streaming").item(), failed)
     alike = not owner and _alike(scan, request)
-    size = 4 * ROWS if alike else ROWS
+    size = 16 * ROWS if alike else ROWS
     parts: Any = told(lambda: scan.collect_batches(chunk_size=size, maintain_order=True), failed)
     try:
         while (part := told(lambda: next(parts, None), failed)) is not None:
