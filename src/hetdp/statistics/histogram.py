@@ -11,11 +11,10 @@ import numpy as np
 
 from hetdp.core.accuracy import IntervalKind
 from hetdp.core.cells import Categories, Edges, name_of
-from hetdp.core.domain import GRID
 from hetdp.core.geometry import Mass
 from hetdp.errors import InputError
 
-from .statistic import Answer, Figure, Ints, Statistic, one_hot
+from .statistic import Answer, Counted, Figure
 
 if TYPE_CHECKING:
     from hetdp.core.plan import Plan
@@ -27,7 +26,7 @@ ENDS = {"help": "The public interval of the values."}
 
 
 @dataclass(frozen=True)
-class Celled(Statistic):
+class Celled(Counted):
     """A statistic of one column that is sorted into public categories, or into bins between public edges."""
 
     categories: Any = field(default=None, metadata=LISTED)
@@ -51,19 +50,6 @@ class Celled(Statistic):
         if self.categories is not None:
             return Categories.of(self.categories)
         return Edges.of(self.edges) if self.edges is not None else Edges.even(self.bounds, self.bins)
-
-    @property
-    def width(self) -> int:
-        """One number for each cell."""
-        return self.cells
-
-    def totals(self, cell: Ints, people: Ints, sums: Ints) -> Ints:  # noqa: ARG002  nothing is added up
-        """Return Q for everybody in the column of their cell."""
-        return one_hot(cell, people, self.cells)
-
-    def add_to(self, total: Ints, level: Ints, cell: Ints, people: Ints, sums: Ints) -> None:  # noqa: ARG002  see there
-        """Add the same to their cells alone."""
-        np.add.at(total, (level, cell), GRID * people)
 
     @property
     def setting(self) -> str:

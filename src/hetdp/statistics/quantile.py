@@ -10,14 +10,12 @@ from functools import cached_property
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any, ClassVar
 
-import numpy as np
-
 from hetdp.core.cells import Bins
-from hetdp.core.domain import GRID, Interval
+from hetdp.core.domain import Interval
 from hetdp.core.geometry import Choice
 from hetdp.errors import InputError
 
-from .statistic import Answer, Figure, Ints, Statistic, one_hot
+from .statistic import Answer, Counted, Figure
 
 if TYPE_CHECKING:
     from hetdp.core.plan import Plan
@@ -28,7 +26,7 @@ WITHIN = "Also give intervals in units of the values at this level; they are two
 
 
 @dataclass(frozen=True)
-class Ranks(Statistic):
+class Ranks(Counted):
     """One or several quantiles. A person is in one bin, so they move every score by at most W.
 
     The score of a bin is minus the weight by which the wanted rank misses it: with L the weight below the bin and E the
@@ -68,19 +66,6 @@ class Ranks(Statistic):
     def sorting(self) -> Bins:
         """The bins."""
         return Bins(self.interval, self.bins)
-
-    @property
-    def width(self) -> int:
-        """One number for each bin."""
-        return self.bins
-
-    def totals(self, cell: Ints, people: Ints, sums: Ints) -> Ints:  # noqa: ARG002  nothing is added up
-        """Return Q for everybody in the column of their bin."""
-        return one_hot(cell, people, self.bins)
-
-    def add_to(self, total: Ints, level: Ints, cell: Ints, people: Ints, sums: Ints) -> None:  # noqa: ARG002  see there
-        """Add the same to their cells alone."""
-        np.add.at(total, (level, cell), GRID * people)
 
     @property
     def geometry(self) -> Choice:

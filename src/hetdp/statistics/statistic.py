@@ -202,6 +202,24 @@ class Bounded(Statistic):
         return (self.interval,)
 
 
+@dataclass(frozen=True)
+class Counted(Statistic):
+    """A statistic that knows of a person only in which of several cells they are."""
+
+    @property
+    def width(self) -> int:
+        """One number for each cell."""
+        return self.cells
+
+    def totals(self, cell: Ints, people: Ints, sums: Ints) -> Ints:  # noqa: ARG002  nothing is added up
+        """Return Q for everybody in the column of their cell."""
+        return one_hot(cell, people, self.cells)
+
+    def add_to(self, total: Ints, level: Ints, cell: Ints, people: Ints, sums: Ints) -> None:  # noqa: ARG002  see there
+        """Add the same to their cells alone."""
+        np.add.at(total, (level, cell), GRID * people)
+
+
 def _plain(kept: Any) -> Any:
     if isinstance(kept, Interval):
         return [kept.lo, kept.hi]
