@@ -230,8 +230,9 @@ def audit(
                 )
             about = (_label(planned), row.name or "", row.epsilon, spent)
             findings.append(Finding(*about, shown, reach(spent, draws, alpha_each), tuple(faults)))
-    # The control has the fewest people whose joint loss these draws show with ease.
-    people = next((k for k in range(2, _READ) if reach(k * CONTROL, draws, alpha_each) > 2 * CONTROL), _READ)
+    # The control has the fewest people whose joint loss these draws show with ease: about 2.5 times what one claims,
+    # which is more than five standard deviations of the bound above the claim (2 times is missed once in 3,000).
+    people = next((k for k in range(2, _READ) if reach(k * CONTROL, draws, alpha_each) > 2.5 * CONTROL), _READ)
     planted = plan({CONTROL: 2 * _READ}, bounds=interval, method="uniform")
     shown = lower_bound(results(planted, 0, 0), results(planted, 0, people), alpha_each)
     missed = () if shown > CONTROL else ("the planted over-spend was not found",)
