@@ -6,7 +6,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 .PHONY: demo serve-demo check test test-lowest lint bench docs clean
 
 demo: .venv/base
-	$(BIN)/hetdp mean examples/people.csv --value income --bounds 0 250000 \
+	$(BIN)/hetdp mean examples/people.csv --value income --bounds 0 250000 --missing estimate \
 		--epsilon tier --tier strict=0.02 --tier standard=0.1 --tier open=1 --tier public=public
 
 serve-demo: .venv/server

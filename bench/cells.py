@@ -31,7 +31,7 @@ CHANCE = [0.25, 0.2, 0.15, 0.1, 0.1, 0.08, 0.05, 0.03, 0.02, 0.01, 0.01]
 GROUPS = "select eps, category, count(*) from people group by eps, category"
 ask: Any = hetdp.ask
 TEN = ask.histogram(categories=NAMES, value="category")
-MEDIAN = ask.quantile(0.5, bounds=(0, 1), value="value")
+MEDIAN = ask.quantile(0.5, bounds=(0, 1), value="value", missing="midpoint")
 
 
 def histogram_parquet(quick: bool) -> Iterator[Row]:  # noqa: FBT001

@@ -173,7 +173,7 @@ def answered(quick: bool) -> Iterator[tuple[str, ...]]:  # noqa: FBT001
         levels = people(mix, 1000)
         missing: dict[float | None, float] = {None: 0.2, **{x: 0.8 * p for x, p in law.items()}}
         mean = sum(x * p for x, p in law.items())
-        kinds = ask.mean_answered(bounds=(0, 1)), ask.means({"x": (0, 1)})
+        kinds = ask.mean(bounds=(0, 1), missing="estimate"), ask.means({"x": (0, 1)})
         ours = Found.of(levels, kinds[0], missing, "adpm", runs)
         fewer = {epsilon: round(0.8 * count) for epsilon, count in levels.items()}
         dropped = Found.of(fewer, kinds[1], law, "adpm", runs)

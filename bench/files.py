@@ -67,6 +67,20 @@ def mean_parquet(quick: bool) -> Iterator[Row]:  # noqa: FBT001
             yield Row("its memory, everything", "", most, "MB", Bar("at most", 1000))
 
 
+def missing_parquet(quick: bool) -> Iterator[Row]:  # noqa: FBT001
+    """Release the mean of those who answered from a Parquet file with a fifth of its values missing."""
+    n = 10**6 if quick else 10**7
+    path = made("parquet", "four tiers", n, missing=True)
+    for choice, bar in (("estimate", 1.5), ("drop", None)):
+        timed = race(*(clock(functools.partial(mean, path, "", missing)) for missing in ("midpoint", choice)))
+        yield Row.of(
+            f"mean, missing={choice}, {n:,} rows",
+            "missing=midpoint",
+            timed,
+            None if bar is None else Bar("at most", bar),
+        )
+
+
 def _against_sums(what: str, path: Path, levels: str, bar: Bar | None) -> Row:
     timed = race(clock(_sums(path, levels).collect), clock(functools.partial(mean, path, levels)))
     return Row.of(what, "Polars' sums", timed, bar)
@@ -83,10 +97,10 @@ def _sums(path: Path, levels: str) -> pl.LazyFrame:
     return scan.select(pl.col("value").sum(), (pl.col("eps").to_physical() if named else pl.col("eps")).sum())
 
 
-def mean(path: Path, levels: str) -> hetdp.Release:
+def mean(path: Path, levels: str, missing: str = "midpoint") -> Any:
     """Release the mean of a file."""
     tiers = NAMES if levels == "named tiers" else None
-    return hetdp.mean(path, value="value", epsilon="eps", bounds=(0, 1), tiers=tiers)
+    return hetdp.mean(path, value="value", missing=missing, epsilon="eps", bounds=(0, 1), tiers=tiers)
 
 
 def memory(path: str) -> float:
@@ -95,41 +109,43 @@ def memory(path: str) -> float:
     return resident(peak=True)
 
 
-def made(kind: str, levels: str, n: int) -> Path:
-    """Return a file of n people, made now if it is not there."""
-    path = DATA / f"{levels.replace(',', '').replace(' ', '-')}-{n}.{kind}"
+def made(kind: str, levels: str, n: int, *, missing: bool = False) -> Path:
+    """Return a file of n people, a fifth of them without a value if `missing`; made now if it is not there."""
+    path = DATA / f"{levels.replace(',', '').replace(' ', '-')}-{n}{'-missing' if missing else ''}.{kind}"
     if not path.exists():
         DATA.mkdir(parents=True, exist_ok=True)
         part = path.with_suffix(".part")
-        (_write_csv if kind == "csv" else _write_parquet)(part, levels, n)
+        (_write_csv if kind == "csv" else _write_parquet)(part, _pieces(levels, n, missing=missing))
         part.rename(path)
     return path
 
 
-def _pieces(levels: str, n: int) -> Iterator[pl.DataFrame]:
+def _pieces(levels: str, n: int, *, missing: bool) -> Iterator[pl.DataFrame]:
     import polars as pl
 
     rng = np.random.default_rng(0)
     for _ in range(n // PIECE):
-        yield pl.DataFrame({"value": rng.random(PIECE), "eps": LEVELS[levels](rng)})
+        frame = pl.DataFrame({"value": rng.random(PIECE), "eps": LEVELS[levels](rng)})
+        gone = pl.Series(rng.random(PIECE) < (0.2 if missing else 0.0))
+        yield frame.with_columns(pl.when(~gone).then("value").alias("value")) if missing else frame
 
 
-def _write_csv(path: Path, levels: str, n: int) -> None:
+def _write_csv(path: Path, pieces: Iterator[pl.DataFrame]) -> None:
     with path.open("wb") as file:
-        for i, frame in enumerate(_pieces(levels, n)):
+        for i, frame in enumerate(pieces):
             frame.write_csv(file, include_header=i == 0)
 
 
-def _write_parquet(path: Path, levels: str, n: int) -> None:
+def _write_parquet(path: Path, pieces: Iterator[pl.DataFrame]) -> None:
     """Write one row group a piece."""
     import pyarrow.parquet as pq  # type: ignore[import-untyped]
 
     writer: Any = None
-    for frame in _pieces(levels, n):
+    for frame in pieces:
         table = frame.to_arrow()
         writer = writer or pq.ParquetWriter(path, table.schema, compression="zstd")
         writer.write_table(table)
     writer.close()
 
 
-CASES = (mean_csv, mean_parquet)
+CASES = (mean_csv, mean_parquet, missing_parquet)

@@ -1,4 +1,4 @@
-"""Make the pictures of `idea.md`, of `statistics/` and of the README, and say in numbers what they show.
+"""Make the pictures of `idea.md`, of `drift.md`, of `statistics/` and of the README, and say in numbers what they show.
 
 Run `python docs/make_pictures.py` to write `docs/images/` again. Every number in a caption is computed here.
 """
@@ -150,6 +150,38 @@ def draw_best(axes: Axes) -> None:
     axes.legend(frameon=False, fontsize=8.5, loc="upper right")
 
 
+def draw_drift(axes: Axes) -> None:
+    """Draw the worst-case error over how far the means of two levels differ, for plans that expect it and others."""
+    apart = np.linspace(0, 0.2, 61)
+    lines: dict[str, Any] = {
+        "as it is": (BLUE, "-", {}),
+        "drift=0.05": (GREEN, "-", {"drift": 0.05}),
+        "drift=0.2": (ORANGE, "-", {"drift": 0.2}),
+        "everybody alike (uniform)": (GREY, "--", {"method": "uniform"}),
+    }
+    for name, (colour, style, how) in lines.items():
+        found = hetdp.plan(MIX, bounds=BOUNDS, **how)
+        axes.plot(apart, [found.error_at(x) for x in apart], color=colour, linestyle=style, label=name)
+    promised = plan().worst_case_error
+    axes.axhline(promised, color=BLUE, linestyle=":", linewidth=1)
+    axes.text(0.2, promised, "promised without drift", color=BLUE, fontsize=8.5, ha="right", va="top")
+    axes.set(xlabel="difference between the means of two tiers, as a share of the range", ylim=(0, 14_000))
+    axes.set_ylabel("worst-case error")
+    axes.yaxis.set_major_formatter("{x:,.0f}")
+    axes.legend(frameon=False, fontsize=8.5, loc="upper left")
+
+
+def drift_caption() -> str:
+    """Return the sentence of numbers under the picture of drift."""
+    told = hetdp.plan(MIX, bounds=BOUNDS, drift=0.1)
+    return (
+        f"{plan().bias_share:.1%} of the weight is moved from strict to open people. At a difference of 0.1 the error "
+        f"is ±{plan().error_at(0.1):,.0f}, where ±{plan().worst_case_error:,.0f} was promised. With drift=0.1 the plan "
+        f"moves {told.bias_share:.1%} and errs by ±{told.worst_case_error:,.0f}; everybody alike by "
+        f"±{plan('uniform').worst_case_error:,.0f}."
+    )
+
+
 PICTURES = {
     "waste": draw_waste,
     "weights": draw_weights,
@@ -183,13 +215,15 @@ PEOPLE = Path(__file__).parents[1] / "examples" / "people.csv"
 REGIONS = ("north", "south", "east", "west")
 STEPS = (0, 20_000, 40_000, 60_000, 80_000, 100_000, 150_000, 250_000)
 KINDS: dict[str, Any] = {
-    "mean": hetdp.ask.mean(bounds=BOUNDS, value="income"),
-    "proportion": hetdp.ask.proportion(equals="north", value="region"),
+    "mean": hetdp.ask.mean(bounds=BOUNDS, value="income", missing="none"),
+    "proportion": hetdp.ask.proportion(equals="north", value="region", missing="none"),
     "histogram": hetdp.ask.histogram(edges=STEPS, value="income"),
-    "quantile": hetdp.ask.quantile(q=[0.1, 0.25, 0.5, 0.75, 0.9], bounds=BOUNDS, value="income"),
-    "variance": hetdp.ask.variance(bounds=BOUNDS, value="income"),
-    "mean_answered": hetdp.ask.mean_answered(bounds=BOUNDS, value="income"),
-    "mean_by_group": hetdp.ask.mean_by_group(bounds=BOUNDS, categories=REGIONS, value="income", private_group="region"),
+    "quantile": hetdp.ask.quantile(q=[0.1, 0.25, 0.5, 0.75, 0.9], bounds=BOUNDS, value="income", missing="none"),
+    "variance": hetdp.ask.variance(bounds=BOUNDS, value="income", missing="none"),
+    "mean_answered": hetdp.ask.mean(bounds=BOUNDS, value="income", missing="estimate"),
+    "mean_by_group": hetdp.ask.mean_by_group(
+        bounds=BOUNDS, categories=REGIONS, value="income", private_group="region", missing="none"
+    ),
 }
 """A question of each kind about the sample file, as the pages of `statistics/` ask it."""
 
@@ -197,11 +231,11 @@ COSTS: dict[str, Any] = {
     "mean": KINDS["mean"],
     "proportion": KINDS["proportion"],
     "histogram": KINDS["histogram"],
-    "median": hetdp.ask.median(bounds=BOUNDS),
-    "median with `within`": hetdp.ask.median(bounds=BOUNDS, within=0.95),
+    "median": hetdp.ask.median(bounds=BOUNDS, missing="none"),
+    "median with `within`": hetdp.ask.median(bounds=BOUNDS, within=0.95, missing="none"),
     "variance": KINDS["variance"],
-    "several means (2)": hetdp.ask.means(bounds={"income": BOUNDS, "age": (0, 100)}),
-    "mean of those who answered": KINDS["mean_answered"],
+    "several means (2)": hetdp.ask.means(bounds={"income": BOUNDS, "age": (0, 100)}, missing="none"),
+    'mean with `missing="estimate"`': KINDS["mean_answered"],
     "mean by a private group (4)": KINDS["mean_by_group"],
 }
 
@@ -215,12 +249,13 @@ def costs() -> dict[str, str]:
         one = isinstance(planned.statistic.geometry, Line)
         each = planned.worst_case_error / planned.span.width if one or quantile else planned.error_each
         plain = planned.facts.alternatives
-        alone = one or asked.name in ("mean_answered", "mean_by_group")  # the others' intervals hold at once
-        together = 1 if alone else asked.geometry.numbers
+        alone = asked.name in ("mean", "mean_by_group")  # the others' intervals hold at once
         if quantile:
             radius = rank_radius(planned, 0.95)
+        elif one:
+            radius = planned.width(0.95) / planned.span.width
         else:
-            radius = planned.radius(0.95, together=together) / planned.span.width
+            radius = planned.radius(0.95, together=1 if alone else asked.geometry.numbers) / planned.span.width
         rows[name] = (
             f"| {name} | ±{100 * each:.2f} % | ±{100 * radius:.1f} % | {planned.table[-1].spent:.2f} "
             f"| {plain['uniform']['times']:.1f} × | {plain['proportional']['times']:.1f} × |"
@@ -231,21 +266,23 @@ def costs() -> dict[str, str]:
 def draw_answers(folder: Path) -> None:
     """Draw an answer of each kind: one release of the sample file, whose people are invented."""
     for name, asked in KINDS.items():
-        tally = hetdp.read(PEOPLE, epsilon="eps", statistic=asked)
-        found = hetdp.release(tally, hetdp.plan(tally.levels, statistic=asked))
+        answered = asked if name == "histogram" else asked.saying(missing="estimate")  # 2 % of the incomes are missing
+        tally = hetdp.read(PEOPLE, epsilon="eps", statistic=answered)
+        found = hetdp.release(tally, hetdp.plan(tally.levels, statistic=answered))
         found.plot(folder / f"statistic-{name}.png")
     rng = np.random.default_rng(1)
     week = pl.DataFrame({"work": rng.gamma(9, 4, 3000), "sleep": rng.normal(50, 7, 3000)})
     week = week.with_columns(eps=pl.Series(rng.choice([0.05, 0.5, 2], 3000)))
     hours = {"work": (0, 100), "sleep": (20, 90)}
-    hetdp.mean(week, value=list(hours), epsilon="eps", bounds=hours).plot(folder / "statistic-means.png")
+    means = hetdp.mean(week, value=list(hours), epsilon="eps", bounds=hours, missing="none")
+    means.plot(folder / "statistic-means.png")
 
 
 def main(folder: Path = IMAGES) -> None:
     """Write all pictures."""
     folder.mkdir(exist_ok=True)
     draw_answers(folder)
-    for name, draw in PICTURES.items():
+    for name, draw in {**PICTURES, "drift": draw_drift}.items():
         drawn, (axes,) = _plots.figure(width=6.2, height=3.4)
         draw(axes)
         _plots.save(drawn, folder / f"{name}.png")
@@ -257,5 +294,5 @@ def main(folder: Path = IMAGES) -> None:
 
 if __name__ == "__main__":
     main()
-    for sentence in (*captions().values(), *costs().values()):
+    for sentence in (*captions().values(), drift_caption(), *costs().values()):
         print(sentence)

@@ -42,7 +42,8 @@ class Real:
 
     def attempt(self, release, hand_out):
         try:
-            done = self.ledger.mean([0.5] * 50, person=PEOPLE, bounds=(0, 1), spend=SPEND, release_id=release)
+            ask = {"person": PEOPLE, "bounds": (0, 1), "missing": "midpoint"}
+            done = self.ledger.mean([0.5] * 50, **ask, spend=SPEND, release_id=release)
         except LedgerError:
             return
         if not done.plan.abstains:
@@ -200,7 +201,7 @@ def warm_up(folder):
     """Load everything that a release needs, once, before the fork."""
     with Ledger.create(Path(folder) / "warm.db") as ledger:
         ledger.enroll(PEOPLE, budget=1)
-        ledger.mean([0.5] * 50, person=PEOPLE, bounds=(0, 1), spend=SPEND, release_id="warm")
+        ledger.mean([0.5] * 50, person=PEOPLE, bounds=(0, 1), spend=SPEND, release_id="warm", missing="midpoint")
 
 
 if __name__ == "__main__":

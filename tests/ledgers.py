@@ -46,8 +46,10 @@ def ledger(where):
 
 
 def mean(ledger, release_id="may", values=VALUES, person=PEOPLE, bounds=(0, 1), **options):
-    rule = {} if options.keys() & {"spend", "share", "share_left"} else {"spend": 0.1}
-    return ledger.mean(values, person=person, bounds=bounds, release_id=release_id, **rule, **options)
+    options = {"missing": "midpoint", **options}
+    if not options.keys() & {"spend", "share", "share_left"}:
+        options["spend"] = 0.1
+    return ledger.mean(values, person=person, bounds=bounds, release_id=release_id, **options)
 
 
 def execute(where, *statements):

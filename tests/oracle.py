@@ -16,16 +16,19 @@ GRID = 2**20
 MOST_LEVELS = 65_536
 """As many levels of ε are kept exactly; if there are more, all are rounded down."""
 HALF = Fraction(1, 2)
+TRUTH = {"true": 1.0, "True": 1.0, "TRUE": 1.0, "false": 0.0, "False": 0.0, "FALSE": 0.0}
 INFINITIES = {sign + word for sign in ("", "+", "-") for word in ("inf", "infinity")}
 
 
 def meaning(text):
-    """What a text cell means: ASCII decimal notation or an infinity, between blanks; None otherwise.
+    """What a text cell means: ASCII decimal notation, an infinity, true or false, between blanks; None otherwise.
 
-    >>> [meaning(text) for text in (" 2.5 ", "1e999", "-Infinity", "1_000", "0x1F", "n/a", "")]
-    [2.5, inf, -inf, None, None, None, None]
+    >>> [meaning(text) for text in (" 2.5 ", "1e999", "-Infinity", "1_000", "0x1F", "n/a", "", "True", "yes")]
+    [2.5, inf, -inf, None, None, None, None, 1.0, None]
     """
     text = text.strip(" \t")
+    if text in TRUTH:
+        return TRUTH[text]
     if text.lower() in INFINITIES:
         return -math.inf if text[0] == "-" else math.inf
     if not text or set(text) - set("0123456789+-.eE"):
@@ -34,6 +37,12 @@ def meaning(text):
         return float(text)
     except ValueError:
         return None
+
+
+def number(value):
+    """What a cell stands for; None if it is missing, which is also what cannot be read."""
+    x = meaning(value) if isinstance(value, str) else value
+    return None if x is None or math.isnan(x) else x
 
 
 def nearest(exact):
@@ -52,8 +61,8 @@ def code(value, bounds):
     >>> code(below, (0, 1)), math.floor(Fraction(below) * GRID + HALF)
     (1, 0)
     """
-    x = meaning(value) if isinstance(value, str) else value
-    if x is None or math.isnan(x):
+    x = number(value)
+    if x is None:
         return GRID // 2
     lo, hi = map(Fraction, bounds)
     inside = nearest(Fraction(min(max(x, bounds[0]), bounds[1])) - lo)
@@ -89,12 +98,17 @@ def expected(pairs, bounds, most_levels=MOST_LEVELS):
 def expected_groups(rows, bounds):
     """{group: {ε: (people, sum)}} of rows (id, group, value, ε); a person's codes are averaged, halves up.
 
-    >>> expected_groups([("a", "g", 0, 1.0), ("a", "g", 1, 1.0), ("b", "h", 1, 1.0)], (0, 1))
+    The average is over the rows that have a value; who has none counts as the midpoint.
+
+    >>> expected_groups([("a", "g", 0, 1.0), ("a", "g", 1, 1.0), ("a", "g", None, 1.0), ("b", "h", 1, 1.0)], (0, 1))
     {'g': {1.0: (1, 524288)}, 'h': {1.0: (1, 1048576)}}
+    >>> expected_groups([("a", "g", 0, 1.0), ("a", "g", None, 1.0), ("b", "g", None, 1.0)], (0, 1))
+    {'g': {1.0: (2, 524288)}}
     """
     codes = defaultdict(list)
     for person, group, value, epsilon in rows:
-        codes[person, group, epsilon + 0.0].append(code(value, bounds))
+        codes[person, group, epsilon + 0.0] += [] if number(value) is None else [code(value, bounds)]
+    codes = {who: mine or [GRID // 2] for who, mine in codes.items()}
     tables = defaultdict(lambda: defaultdict(lambda: (0, 0)))
     for (_, group, epsilon), mine in codes.items():
         people, total = tables[group][epsilon]

@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 import math
+import re
 import unicodedata
 
 from hypothesis import settings
 from hypothesis import strategies as st
+
+
+def timeless(text: str) -> str:
+    """A text without the times in it, which differ from one run to the next whatever the values are."""
+    return re.sub(r"\d{4}-\d\d-\d\dT[\d:.+]+Z?", "a time", text)
+
 
 EXTREME_VALUES = (
     math.nan,

@@ -38,7 +38,6 @@ import pytest
 import hetdp
 import oracle
 from hetdp import cli as _cli
-from hetdp.core.domain import TRUTH
 from hetdp.ledger import Ledger
 from hetdp.ledger import store as ledger_store
 from hetdp.privacy import release as _release
@@ -52,7 +51,8 @@ zstd = import_module("compression.zstd" if sys.version_info >= (3, 14) else "bac
 MARKER = "98765.4321"
 BOUNDS = (0.0, 4.0)
 COLUMNS = ("--value", "x", "--epsilon", "e")
-TABLE = (*COLUMNS, "--bounds", "0", "4")
+MISSING = ("--missing", "midpoint")
+TABLE = (*COLUMNS, *MISSING, "--bounds", "0", "4")
 AVERAGED = ("--person", "id", "--rows", "average")
 LEVELS = ("0.5", "1", "inf", "0.5", "0")
 OTHERS = (MARKER, "3", "", "0.75")
@@ -106,15 +106,19 @@ def expected(numbers, levels):
     return oracle.expected(zip(numbers, map(float, levels), strict=True), BOUNDS)
 
 
+NOISY = ("estimate", "unclamped", "interval")
+
+
 def public(facts):
-    """Everything in a release's JSON but the noisy number and what is computed from it."""
-    return {key: fact for key, fact in facts.items() if key not in {"estimate", "unclamped", "interval"}}
+    """Everything in a release's JSON but the noisy number, what is computed from it, and where it comes from."""
+    return {key: fact for key, fact in facts.items() if key not in {*NOISY, "provenance"}}
 
 
 @lru_cache
 def public_of_ordinary(levels):
     """What is public about a release of these people when every value is an ordinary one."""
-    return public(hetdp.mean([1.25] * len(levels), epsilon=list(map(float, levels)), bounds=BOUNDS).to_dict())
+    ordinary = hetdp.mean([1.25] * len(levels), epsilon=list(map(float, levels)), bounds=BOUNDS, missing="midpoint")
+    return public(ordinary.to_dict())
 
 
 def chain(call):
@@ -143,8 +147,8 @@ def check_silent(world, data, numbers, levels=LEVELS, options=TABLE, secrets=(MA
     tally = Tally.load(part)
     assert seen(tally) == expected(numbers, levels)
     plain = [math.nan if number is None else number for number in numbers]
-    assert tally == hetdp.read(plain, epsilon=list(map(float, levels)), bounds=BOUNDS)
-    code_, shown, err = world.run("check", path, *options)
+    assert tally == hetdp.read(plain, epsilon=list(map(float, levels)), bounds=BOUNDS, missing="midpoint")
+    code_, shown, err = world.run("check", path, *without("--missing", options))
     assert (code_, shown[:7], err) == (0, "PRIVATE", "")
     told = " ".join([released, said, world.log.text])
     assert not [secret for secret in secrets if secret in told]
@@ -198,7 +202,6 @@ MIDPOINT = {
     "06 words for missing": ("NA", "null", "None", "-", "n/a", "N/A", "?"),
     "07 text that looks like a value": (MARKER + "x", f"about {MARKER}", "98765.4321.1"),
     "09 other notations": ("0x1F", "1_000", "\uff11", "\u22120.5", "\u0663"),
-    "10 true and false as text": ("true", "False", "TRUE"),
     "11 dates as text": ("2024-01-31", "12:30", "2024-01-31T12:30:00Z"),
     "81 formula cells": ("=1+1", f"={MARKER}", "@SUM(A1)", "+1+1", "-2+3"),
 }
@@ -206,6 +209,7 @@ NUMBERS = {
     "03 infinities": {"inf": math.inf, "-inf": -math.inf, "Infinity": math.inf},
     "04 1e999": {"1e999": math.inf, "-1e999": -math.inf},
     "05 outside the bounds": {"4.000001": 4.0, "-0.1": 0.0, MARKER: 4.0, "-" + MARKER: 0.0},
+    "10 true and false as text": {"true": 1.0, "False": 0.0, "TRUE": 1.0, " false ": 0.0, "True": 1.0, "FALSE": 0.0},
     "12 minus zero and subnormal": {"-0.0": 0.0, "5e-324": 0.0, "-5e-324": 0.0, "1e-400": 0.0},
     "13 integers above 2^53": {"9007199254740993": 4.0, "-18446744073709551617": 0.0, "9" * 400: 4.0},
 }
@@ -216,11 +220,11 @@ TEXTS = [Case(row, dict.fromkeys(cells)) for row, cells in MIDPOINT.items()] + [
 
 def in_memory(cells, levels=LEVELS):
     """The same people in a list, an array, and the frames of three libraries."""
-    columns = {"x": list(cells), "e": list(levels)}
-    yield hetdp.read(columns["x"], epsilon=columns["e"], bounds=BOUNDS)
-    yield hetdp.read(np.array(cells, dtype=object), epsilon=np.array(levels, dtype=object), bounds=BOUNDS)
+    columns, more = {"x": list(cells), "e": list(levels)}, {"bounds": BOUNDS, "missing": "midpoint"}
+    yield hetdp.read(columns["x"], epsilon=columns["e"], **more)
+    yield hetdp.read(np.array(cells, dtype=object), epsilon=np.array(levels, dtype=object), **more)
     for frame in (pd.DataFrame(columns, dtype=object), pd.DataFrame(columns), pl.DataFrame(columns), pa.table(columns)):
-        yield hetdp.read(frame, value="x", epsilon="e", bounds=BOUNDS)
+        yield hetdp.read(frame, value="x", epsilon="e", **more)
 
 
 def files_of(world, columns):
@@ -238,10 +242,11 @@ def test_a_text_in_a_value_cell_counts_by_the_rule_and_changes_nothing_else(worl
         cells, numbers = [cell, *OTHERS], [number, *COUNT_AS]
         secrets = [MARKER, *([cell] if len(cell) > 5 else [])]
         check_silent(world, table(cells), numbers, secrets=secrets)
-        meant = [TRUTH.get(cell, number), *COUNT_AS]  # in memory a boolean's name may be left of a boolean column
-        assert [seen(tally) for tally in in_memory(cells)] == [expected(meant, LEVELS)] * 6
+        assert [seen(tally) for tally in in_memory(cells)] == [expected(numbers, LEVELS)] * 6
         for path in files_of(world, pa.table({"x": cells, "e": LEVELS})):
-            assert seen(hetdp.read(path, value="x", epsilon="e", bounds=BOUNDS)) == expected(numbers, LEVELS), path
+            assert seen(hetdp.read(path, value="x", missing="midpoint", epsilon="e", bounds=BOUNDS)) == expected(
+                numbers, LEVELS
+            ), path
 
 
 EDGES = (0.0, 1.0, 4.0)
@@ -271,7 +276,7 @@ def test_a_text_in_a_value_cell_is_in_its_cell_or_the_last_one_and_changes_nothi
         assert (code_, err) == (0, "")
         released = json.loads(out)
         assert [row["name"] for row in released["results"]] == list(asked.sorting.labels)
-        shown.add(json.dumps({key: fact for key, fact in released.items() if key != "results"}))
+        shown.add(json.dumps({key: fact for key, fact in released.items() if key not in ("results", "provenance")}))
         found = hetdp.read(path, value="x", epsilon="e", statistic=asked).table
         for level, total in zip(found.epsilon.tolist(), found.total.tolist(), strict=True):
             at = [place(x, kind) for x, e in zip(cells, LEVELS, strict=True) if float(e) == level > 0]
@@ -315,6 +320,8 @@ FILES = [
     Case("14 a column of float16", typed(pa.float16(), np.array([0.5, 3, 60000, 1, 0], np.float16)), FIVE),
     Case("15 decimal128", typed(pa.decimal128(38, 4), [Decimal(t) for t in ("0.5", "3", MARKER, "1", "-9")]), FIVE),
     Case("15 uint64", typed(pa.uint64(), [2**64 - 1, 3, 98765, 1, 0]), [4.0, *FIVE[1:]]),
+    Case("16 categories of text", typed(None, pa.array([MARKER, "3", "n/a", "True", "0"]).dictionary_encode()),
+         [4.0, 3.0, None, 1.0, 0.0]),
     Case("18 all values missing", table([""] * 5), [None] * 5),
     Case("18 a column without a type", typed(pa.null(), [None] * 5), [None] * 5),
     Case("19 a constant column", table([MARKER] * 5), [4.0] * 5),
@@ -344,7 +351,7 @@ def test_a_table_with_odd_values_counts_everybody_by_the_rule(world, case):
     if isinstance(case.what, pa.Table):
         arrow_file = files_of(world, case.what)[1]
         for same in (arrow_file, case.what):
-            tally = hetdp.read(same, value="x", epsilon="e", bounds=BOUNDS)
+            tally = hetdp.read(same, value="x", missing="midpoint", epsilon="e", bounds=BOUNDS)
             assert seen(tally) == expected(case.expect, LEVELS)
 
 
@@ -359,6 +366,7 @@ ARRAYS = [
     Case("13 Python integers of any size", [2**70, -(10**400), 3], [4.0, 0.0, 3.0]),
     Case("14 arrays of float16 and float32", np.array([0.5, 60000, np.nan], np.float16), [0.5, 4.0, None]),
     Case("15 uint64 array", np.array([2**64 - 1, 3], np.uint64), [4.0, 3.0]),
+    Case("16 categories of text in memory", pd.Categorical([MARKER, "3", "n/a"]), [4.0, 3.0, None]),
     Case("17 object column that mixes types", MIXED, MEANT),
 ]
 
@@ -368,8 +376,9 @@ def test_values_in_memory_count_by_the_rule_whatever_their_cells_hold(world, cas
     n = len(case.expect)
     want = expected(case.expect, [0.5] * n)
     assert seen(hetdp.read(case.what, epsilon=[0.5] * n, bounds=BOUNDS)) == want
-    frame = pd.DataFrame({"x": case.what if isinstance(case.what, np.ndarray) else pd.Series(case.what, dtype=object)})
-    assert seen(hetdp.read(frame, value="x", epsilon=0.5, bounds=BOUNDS)) == want
+    as_they_are = not isinstance(case.what, list)
+    frame = pd.DataFrame({"x": case.what if as_they_are else pd.Series(case.what, dtype=object)})
+    assert seen(hetdp.read(frame, value="x", missing="midpoint", epsilon=0.5, bounds=BOUNDS)) == want
     release = hetdp.mean(case.what, epsilon=[0.5] * n, bounds=BOUNDS)
     ordinary = hetdp.mean([1.25] * n, epsilon=[0.5] * n, bounds=BOUNDS)
     assert public(release.to_dict()) == public(ordinary.to_dict())
@@ -469,14 +478,14 @@ def pipe(world):
     return special(os.mkfifo)(world)
 
 
-def without(option):
+def without(option, options=TABLE):
     """The options of a table without one of them."""
-    place = TABLE.index(option)
-    return TABLE[:place] + TABLE[place + (3 if option == "--bounds" else 2) :]
+    place = options.index(option)
+    return options[:place] + options[place + (3 if option == "--bounds" else 2) :]
 
 
 def bounds(lo, hi):
-    return (*COLUMNS, "--bounds", lo, hi)
+    return (*COLUMNS, *MISSING, "--bounds", lo, hi)
 
 
 PLAIN = table(["1", *OTHERS])
@@ -492,7 +501,6 @@ REFUSED = [
     Case("16 bytes column", typed(pa.binary(), [MARKER.encode()] * 5), "'x'"),
     Case("16 list column", typed(pa.list_(pa.float64()), [[98765.4321]] * 5), "'x'"),
     Case("16 struct column", typed(pa.struct({"a": pa.string()}), [{"a": MARKER}] * 5), "'x'"),
-    Case("16 dictionary of text column", typed(None, pa.array([MARKER] * 5).dictionary_encode()), "'x'"),
     *(Case("26 negative epsilon", data, "line 3|epsilon") for data in epsilons("-0.5")),
     *(Case("26 minus infinity", data, "line 3|epsilon") for data in epsilons("-inf")),
     *(Case(f"27 epsilon {name}", data, "line 3|epsilon")
@@ -556,6 +564,8 @@ REFUSED = [
     Case("67 UTF-16", PLAIN.encode("utf-16"), "UTF-8"),
     Case("67 Latin-1 header", f"x,\u00e9,e\n{MARKER},1,1\n".encode("latin-1"), "UTF-8"),
     Case("68 short row, epsilon right of the value", f"id,x,e\na,1,1\nb,{MARKER}\n", "line 3"),
+    Case("68 short row, epsilon left of the value, and it is promised that no value is missing",
+         victim("@", "{e},{id},{x}").replace(",@", ""), "line 2", (*without("--missing"), "--missing", "none")),
     Case("69 long row", f"name,x,e\nAnn,{MARKER},1\nBob,1,5,0.1\n", "line 3 of|4 fields and the header 3"),
     Case("69 long row, epsilon left of the value", victim(f"1,{MARKER},0.1", "{e},{id},{x}"), "line 2 of|5 fields"),
     Case("69 long row whose epsilon cannot be read", f"id,x,e\na,1,1\nb,1,{MARKER},{MARKER}x\n", "line 3"),
@@ -604,7 +614,9 @@ def arrays(values, levels=(1.0,), **more):
 
 
 def frame(column, levels=("1",)):
-    return lambda: hetdp.mean(pd.DataFrame({"x": column, "e": list(levels)}), value="x", epsilon="e", bounds=BOUNDS)
+    return lambda: hetdp.mean(
+        pd.DataFrame({"x": column, "e": list(levels)}), value="x", missing="midpoint", epsilon="e", bounds=BOUNDS
+    )
 
 
 PRIVATE = float(MARKER)
@@ -614,15 +626,14 @@ RAISED = [
     Case("16 complex array", arrays(np.array([PRIVATE + 1j])), "complex"),
     Case("16 bytes array", arrays(np.array([MARKER.encode()])), "bytes"),
     Case("16 records", arrays(np.array([(PRIVATE,)], [("x", float)])), "records"),
-    Case("16 dictionary of text in a frame", frame(pd.Categorical([MARKER])), "'x'|numbers"),
-    Case("16 struct in a frame", lambda: hetdp.mean(
-        pl.DataFrame({"x": [{"a": MARKER}], "e": [1.0]}), value="x", epsilon="e", bounds=BOUNDS), "'x'|numbers"),
+    Case("16 struct in a frame", lambda: hetdp.mean(pl.DataFrame({"x": [{"a": MARKER}], "e": [1.0]}),
+         value="x", missing="midpoint", epsilon="e", bounds=BOUNDS), "'x'|numbers"),
     Case("20 lengths differ", arrays([PRIVATE] * 3, [1, 2]), "3|2"),
     Case("20 lengths of arrays differ", arrays(np.full(3, PRIVATE), np.ones(2)), "3|2"),
     Case("21 two dimensions", arrays(np.full((2, 2), PRIVATE), [1, 1]), "2 dimensions"),
     Case("21 no dimension", arrays(np.array(PRIVATE)), "0 dimensions"),
     Case("21 masked array", arrays(np.ma.masked_array([PRIVATE], [False])), "masked"),
-    Case("21 misaligned index", arrays(*LABELLED), "labels"),
+    Case("21 misaligned index", arrays(*LABELLED, missing="none"), "labels"),
     Case("22 nobody", arrays([], []), "n = 0"),
     Case("26 negative epsilon in a list", arrays([PRIVATE] * 2, [1, -0.5]), "index 1"),
     Case("27 NaN epsilon in an array", arrays([PRIVATE] * 2, np.array([1, math.nan])), "index 1"),
@@ -721,7 +732,7 @@ def values_of_people_who_said_never(world):
 def epsilon_that_depends_on_the_value(world):
     """`check` shows the owner the mean at each ε; a release does not."""
     path = world.file(table(["0.5", "4", "1"], ["1", "2", "1"]))
-    facts = json.loads(world.run("check", path, *TABLE, "--json")[1])
+    facts = json.loads(world.run("check", path, *without("--missing"), "--json")[1])
     assert [level["mean"] for level in facts["means"]] == pytest.approx([0.75, 4], abs=1e-5)
 
 
@@ -809,6 +820,7 @@ def through(world, name="budgets.db", release="first", spend="0.1"):
         "id",
         "--rows",
         "average",
+        *MISSING,
         "--bounds",
         "0",
         "4",
@@ -826,7 +838,8 @@ def enrolled(world, name="budgets.db", budget=1):
 def charged(world, data=ORDINARY, **how):
     """Release through the ledger and return the facts."""
     code_, out, err = world.run("mean", world.file(data), *through(world, **how), "--json")
-    assert (code_, err) == (0, ""), err
+    assert code_ == 0, err
+    assert all(line.startswith("hetdp: warning: this release uses up") for line in err.splitlines()), err
     return json.loads(out)
 
 
@@ -847,7 +860,7 @@ def roster_row(data, mean):
             enrolled(world, name)
             facts = public(charged(world, table_, name=name))
             del facts["ledger"]["at"]
-            seen.append(json.dumps(facts).replace(str(world.folder / name), ""))
+            seen.append(json.dumps(facts).replace(name, ""))
         assert seen[0] == seen[1]
         assert MARKER not in world.log.text + seen[1]
 
@@ -935,8 +948,8 @@ def not_enough_budget(world):
     with Ledger(world.folder / "budgets.db") as ledger:
         ledger.enroll({"p0": 0.03})
     said = [charged(world, release=f"release {i}", spend="0.5")["assumptions"] for i in range(9)]
-    assert any("have less left" in sentence for sentence in said[0])
-    assert any("have nothing left" in sentence for sentence in said[-1])
+    assert any("had less left" in sentence for sentence in said[0])
+    assert any("had nothing left" in sentence for sentence in said[-1])
     with Ledger(world.folder / "budgets.db") as ledger:
         assert all(person.spent <= person.budget for person in ledger.balances())
 
@@ -1227,6 +1240,65 @@ def test_control_a_row_that_is_removed_is_missed():
         assert missing_rows([name for name in all_names() if not name.startswith(row)]) == [row]
 
 
+# ---------------------------------------------------------------------------------------------------------
+# What a missing value and a word count as
+
+ANSWERS = table(["1", "n/a", "3", "1"], ["public"] * 4)
+
+
+def estimate(world, data, options):
+    code_, out, err = world.run("mean", world.file(data), *options, "--json")
+    assert (code_, err) == (0, "")
+    return json.loads(out)
+
+
+@pytest.mark.parametrize("command", ["mean", "tally"])
+def test_row_121_a_table_is_not_read_before_it_is_said_what_a_missing_value_counts_as(world, command):
+    more = ("-o", world.folder / "part.tally") if command == "tally" else ()
+    check_refused(world, f"x,e\n{MARKER},1\n,1\n", "--missing", (*without("--missing"), *more), command)
+    frame = pd.DataFrame({"x": [PRIVATE, None], "e": [1.0, 1.0]})
+    check_raised(world, lambda: hetdp.mean(frame, value="x", epsilon="e", bounds=BOUNDS), "missing=")
+
+
+@pytest.mark.parametrize(
+    ("said", "mean"), [("midpoint", 7 / 4), ("0", 5 / 4), ("4", 9 / 4), ("estimate", 5 / 3), ("drop", 5 / 3)]
+)
+def test_row_121_a_missing_value_counts_as_was_said(world, said, mean):
+    facts = estimate(world, ANSWERS, (*without("--missing"), "--missing", said))
+    assert facts["estimate"] == pytest.approx(mean, abs=1e-5)
+
+
+WORDS = ("--map", "yes=4", "--map", "no=0")
+
+
+def test_row_122_words_count_as_was_said_and_nothing_else_does(world):
+    """9 is no answer here, although it is a number; control: without the words it is one, and they are none."""
+    data = table(["yes", "no", "Yes", "9", "4", "yes"], ["public"] * 6)
+    assert estimate(world, data, (*TABLE, *WORDS))["estimate"] == pytest.approx((4 + 0 + 2 + 2 + 2 + 4) / 6, abs=1e-5)
+    assert estimate(world, data, TABLE)["estimate"] == pytest.approx((2 + 2 + 2 + 4 + 4 + 2) / 6, abs=1e-5)
+
+
+@pytest.mark.parametrize("wrong", ["yes", "yes=", "yes=one", "yes=nan"])
+def test_row_122_a_word_that_stands_for_no_number_is_refused(world, wrong):
+    check_refused(world, PLAIN, "--map|CELL=NUMBER", (*TABLE, "--map", wrong))
+
+
+@pytest.mark.parametrize(("said", "mean"), [("midpoint", 5 / 4), ("0", 3 / 4), ("estimate", 1), ("drop", 1)])
+def test_row_120_absent_people_of_a_ledger_count_as_was_said(world, said, mean):
+    """A hundred of four hundred have no row."""
+    enrolled(world, budget="inf")
+    options = through(world)
+    facts = estimate(world, ABSENT, (*without("--missing", options), "--missing", said))
+    assert facts["estimate"] == pytest.approx(mean, abs=1e-5)
+    assert facts["n"] == (300 if said == "drop" else 400)
+
+
+def test_row_120_a_ledger_charges_nobody_before_it_is_said_what_absence_counts_as(world):
+    enrolled(world)
+    check_refused(world, ABSENT, "--missing", without("--missing", through(world)))
+    assert balance(world).spent == 0
+
+
 PAGE = Path(__file__).parents[1] / "docs" / "bad-inputs.md"
 
 
@@ -1262,7 +1334,7 @@ def test_the_page_of_bad_inputs_and_the_tests_cite_the_same_rows():
 def test_control_a_page_that_lacks_a_row_or_names_a_test_that_does_not_cite_it_is_noticed():
     page, rows_ = PAGE.read_text(encoding="utf-8"), cited()
     assert len(disagreements(page.replace("| 7 |", "| x |"), rows_)) == 1
-    assert len(disagreements(page, {**rows_, 121: {"test_new"}})) == 1
+    assert len(disagreements(page, {**rows_, 999: {"test_new"}})) == 1
     assert len(disagreements(page, {**rows_, 114: {"test_new"}})) == 1
     assert len(disagreements(page, {row: tests for row, tests in rows_.items() if row != 112})) == 1
     assert len(disagreements(page.replace("*not yet*: dates", "dates"), rows_)) == 1

@@ -43,7 +43,7 @@ TEXTS = [
     "１",
 ]
 EPSILONS = [0.0, -0.0, 1e-300, 5e-324, 0.1, 0.5, 1.0, 20.0, 1e300, INF]
-COLUMNS = {"value": "x", "epsilon": "e", "bounds": (LO, HI)}
+COLUMNS = {"value": "x", "missing": "midpoint", "epsilon": "e", "bounds": (LO, HI)}
 
 
 def brute(rows):
@@ -153,7 +153,8 @@ def test_many_levels_are_rounded_to_the_same_integers_everywhere(name, made):
     epsilons = [*spread, *edges, 0.0, INF, 5e-324, 2.0**-1000]
     rows = [(f"p{i}", "g", NUMBERS[i % len(NUMBERS)], e) for i, e in enumerate(epsilons)]
     columns = list(zip(*rows, strict=True))
-    expected = hetdp.read(np.array(columns[2], dtype=float), epsilon=np.array(epsilons), bounds=(LO, HI))
+    values = np.array(columns[2], dtype=float)
+    expected = hetdp.read(values, epsilon=np.array(epsilons), bounds=(LO, HI), missing="midpoint")
     assert expected.levels.rounded
     assert hetdp.read(made(name, rows), **COLUMNS, **query_of(name)) == expected
 

@@ -80,22 +80,49 @@ def binned(cell, bins):
     return min((2 * oracle.code(cell, BOUNDS) + 1) * bins // (2 * GRID), bins - 1)
 
 
+def within(cell, grid):
+    """The cell between two points of a grid; what lies beyond is at the nearer end, what is missing in a last cell."""
+    inner = grid[1:-1]
+    missing = cell is None or math.isnan(cell)
+    return hot(len(inner) + 1 if missing else sum(point <= cell for point in inner), len(inner) + 2)
+
+
 def spread(cell):
     code = oracle.code(cell, BOUNDS)
     return [code, (2 * code - GRID) ** 2 // GRID]
 
 
 def answered(cell):
-    if cell is None or math.isnan(cell):
+    if oracle.number(cell) is None:
         return [0, 0, GRID]
     code = oracle.code(cell, BOUNDS)
     return [code, GRID - code, 0]
+
+
+def there(cell, given, otherwise):
+    """What is handed over for a value that is there, and otherwise; None for who leaves."""
+    return otherwise if oracle.number(cell) is None else given
 
 
 def by_group(row, place, groups):
     found, code = [0] * (2 * groups), oracle.code(row["x"], BOUNDS)
     found[2 * place : 2 * place + 2] = code, GRID - code
     return found
+
+
+def marked(row):
+    """Two columns, each with a mark where there is a value."""
+    codes = [there(row[name], oracle.code(row[name], ends), 0) for name, ends in (("x", BOUNDS), ("y", OTHER_BOUNDS))]
+    return [*codes, *(there(row[name], GRID, 0) for name in "xy")]
+
+
+MISSING_WORDS = {"", "-", "--", ".", "?", "na", "n/a", "nan", "nil", "none", "null", "missing"}
+
+
+def nurses(cell, otherwise):
+    """Whether somebody is a nurse; what is missing is not there, and so are the words for it."""
+    missing = cell is None or cell.strip(" \t").lower() in MISSING_WORDS
+    return otherwise if missing else [GRID * (cell == "nurse")]
 
 
 @dataclass(frozen=True)
@@ -107,15 +134,15 @@ class Case:
 
 
 CASES = {
-    "mean": Case(ask.mean(BOUNDS, value="x"), lambda r: [oracle.code(r["x"], BOUNDS)]),
-    "sum": Case(ask.sum(OTHER_BOUNDS, value="y"), lambda r: [oracle.code(r["y"], OTHER_BOUNDS)]),
-    "proportion of a text": Case(ask.proportion("nurse", value="t"), lambda r: [GRID * (r["t"] == "nurse")]),
-    "proportion of an odd text": Case(ask.proportion(DROP, value="t"), lambda r: [GRID * (r["t"] == DROP)]),
-    "proportion of a number": Case(ask.proportion(0, value="x"), lambda r: [GRID * (r["x"] == 0)]),
-    "proportion of a boolean": Case(ask.proportion(True, value="b"), lambda r: [GRID * (r["b"] is True)]),
-    "proportion of no": Case(ask.proportion(False, value="b"), lambda r: [GRID * (r["b"] is False)]),
-    "count": Case(ask.count("other", value="t"), lambda r: [GRID * (r["t"] == "other")]),
-    "count of a number": Case(ask.count(0.1, value="x"), lambda r: [GRID * (r["x"] == 0.1)]),
+    "mean": Case(ask.mean(BOUNDS, value="x", missing="midpoint"), lambda r: [oracle.code(r["x"], BOUNDS)]),
+    "sum": Case(ask.sum(OTHER_BOUNDS, value="y", missing="midpoint"), lambda r: [oracle.code(r["y"], OTHER_BOUNDS)]),
+    "proportion of a text": Case(ask.proportion("nurse", value="t", missing=0), lambda r: [GRID * (r["t"] == "nurse")]),
+    "proportion of an odd text": Case(ask.proportion(DROP, value="t", missing=0), lambda r: [GRID * (r["t"] == DROP)]),
+    "proportion of a number": Case(ask.proportion(0, value="x", missing=0), lambda r: [GRID * (r["x"] == 0)]),
+    "proportion of a boolean": Case(ask.proportion(True, value="b", missing=0), lambda r: [GRID * (r["b"] is True)]),
+    "proportion of no": Case(ask.proportion(False, value="b", missing=0), lambda r: [GRID * (r["b"] is False)]),
+    "count": Case(ask.count("other", value="t", missing=0), lambda r: [GRID * (r["t"] == "other")]),
+    "count of a number": Case(ask.count(0.1, value="x", missing=0), lambda r: [GRID * (r["x"] == 0.1)]),
     "histogram of texts": Case(
         ask.histogram(categories=LISTED, value="t"), lambda r: hot(among(r["t"], LISTED), len(LISTED) + 1)
     ),
@@ -140,25 +167,98 @@ CASES = {
         lambda r: hot(between(r["x"], [LO, *(LO + i * ((HI - LO) / 100) for i in range(1, 100)), HI]), 101),
     ),
     "mode": Case(ask.mode(categories=LISTED, value="t"), lambda r: hot(among(r["t"], LISTED), len(LISTED) + 1)),
-    "quantile of 64 bins": Case(ask.quantile(0.5, BOUNDS, bins=64, value="x"), lambda r: hot(binned(r["x"], 64), 64)),
+    "quantile of 64 bins": Case(
+        ask.quantile(0.5, BOUNDS, bins=64, value="x", missing="midpoint"), lambda r: hot(binned(r["x"], 64), 64)
+    ),
     "quantile of 4096 bins": Case(
-        ask.quantile([0.1, 0.9], BOUNDS, value="x"), lambda r: hot(binned(r["x"], 4096), 4096)
+        ask.quantile([0.1, 0.9], BOUNDS, value="x", missing="midpoint"), lambda r: hot(binned(r["x"], 4096), 4096)
     ),
     "quantile of 1000 bins": Case(
-        ask.quantile(0.5, BOUNDS, bins=1000, value="x"), lambda r: hot(binned(r["x"], 1000), 1000)
+        ask.quantile(0.5, BOUNDS, bins=1000, value="x", missing="midpoint"), lambda r: hot(binned(r["x"], 1000), 1000)
     ),
-    "variance": Case(ask.variance(BOUNDS, value="x"), lambda r: spread(r["x"])),
+    "private bounds": Case(ask.bounds(BOUNDS, value="x"), lambda r: within(r["x"], ask.bounds(BOUNDS).grid)),
+    "variance": Case(ask.variance(BOUNDS, value="x", missing="midpoint"), lambda r: spread(r["x"])),
     "several means": Case(
-        ask.means({"x": BOUNDS, "y": OTHER_BOUNDS}),
+        ask.means({"x": BOUNDS, "y": OTHER_BOUNDS}, missing="midpoint"),
         lambda r: [oracle.code(r["x"], BOUNDS), oracle.code(r["y"], OTHER_BOUNDS)],
     ),
-    "mean of those who answered": Case(ask.mean_answered(BOUNDS, value="x"), lambda r: answered(r["x"])),
+    "mean of those who answered": Case(ask.mean(BOUNDS, value="x", missing="estimate"), lambda r: answered(r["x"])),
     "mean by a private group": Case(
-        ask.mean_by_group(BOUNDS, LISTED, "t", value="x"),
+        ask.mean_by_group(BOUNDS, LISTED, "t", value="x", missing="midpoint"),
         lambda r: by_group(r, among(r["t"], LISTED), len(LISTED) + 1),
     ),
     "mean by a private group of numbers": Case(
-        ask.mean_by_group(BOUNDS, [0, 200], "y", value="x"), lambda r: by_group(r, equal(r["y"], [0, 200]), 3)
+        ask.mean_by_group(BOUNDS, [0, 200], "y", value="x", missing="midpoint"),
+        lambda r: by_group(r, equal(r["y"], [0, 200]), 3),
+    ),
+    # What is done about missing values
+    "mean, none missing": Case(ask.mean(BOUNDS, value="x", missing="none"), lambda r: [oracle.code(r["x"], BOUNDS)]),
+    "mean, missing is 1": Case(
+        ask.mean(BOUNDS, value="x", missing=1),
+        lambda r: [there(r["x"], oracle.code(r["x"], BOUNDS), oracle.code(1.0, BOUNDS))],
+    ),
+    "mean, missing is far outside": Case(
+        ask.mean(BOUNDS, value="x", missing=-2.0), lambda r: [there(r["x"], oracle.code(r["x"], BOUNDS), 0)]
+    ),
+    "mean, missing leave": Case(
+        ask.mean(BOUNDS, value="x", missing="drop"), lambda r: there(r["x"], [oracle.code(r["x"], BOUNDS)], None)
+    ),
+    "sum of those who answered": Case(
+        ask.sum((1, 3), value="x", missing="estimate"),  # coded from 0 on, what a missing value adds
+        lambda r: [there(r["x"], oracle.code(r["x"], (0.0, 3.0)), 0)],
+    ),
+    "proportion, missing leave": Case(
+        ask.proportion("nurse", value="t", missing="drop"), lambda r: nurses(r["t"], None)
+    ),
+    "proportion, missing is half": Case(
+        ask.proportion("nurse", value="t", missing="midpoint"), lambda r: nurses(r["t"], [GRID // 2])
+    ),
+    "proportion of a boolean among those who answered": Case(
+        ask.proportion(True, value="b", missing="estimate"), lambda r: hot({True: 0, False: 1, None: 2}[r["b"]], 3)
+    ),
+    "count of those who answered": Case(ask.count(0, value="x", missing="estimate"), lambda r: [GRID * (r["x"] == 0)]),
+    "quantile of those who answered": Case(
+        ask.quantile(0.5, BOUNDS, bins=64, value="x", missing="estimate"),
+        lambda r: hot(there(r["x"], binned(r["x"], 64), 64), 65),
+    ),
+    "quantile, missing leave": Case(
+        ask.quantile(0.5, BOUNDS, bins=64, value="x", missing="drop"),
+        lambda r: there(r["x"], hot(binned(r["x"], 64), 64), None),
+    ),
+    "quantile, missing is 3": Case(
+        ask.quantile(0.5, BOUNDS, bins=64, value="x", missing=3),
+        lambda r: hot(there(r["x"], binned(r["x"], 64), 63), 64),
+    ),
+    "variance of those who answered": Case(
+        ask.variance(BOUNDS, value="x", missing="estimate"),
+        lambda r: there(r["x"], [*spread(r["x"]), GRID], [0, 0, 0]),
+    ),
+    "variance, missing leave": Case(
+        ask.variance(BOUNDS, value="x", missing="drop"), lambda r: there(r["x"], spread(r["x"]), None)
+    ),
+    "several means of those who answered": Case(
+        ask.means({"x": BOUNDS, "y": OTHER_BOUNDS}, missing="estimate"), marked
+    ),
+    "several means, missing leave": Case(
+        ask.means({"x": BOUNDS, "y": OTHER_BOUNDS}, missing="drop"),
+        lambda r: marked(r)[:2] if marked(r)[2:] == [GRID, GRID] else None,
+    ),
+    "mean by a private group of those who answered": Case(
+        ask.mean_by_group(BOUNDS, [0, 200], "y", value="x", missing="estimate"),
+        lambda r: there(r["x"], [*by_group(r, equal(r["y"], [0, 200]), 3), 0], hot(6, 7)),
+    ),
+    "mean by a private group, missing leave": Case(
+        ask.mean_by_group(BOUNDS, [0, 200], "y", value="x", missing="drop"),
+        lambda r: there(r["x"], by_group(r, equal(r["y"], [0, 200]), 3), None),
+    ),
+    # Cells that stand for numbers
+    "mean of words": Case(
+        ask.mean(BOUNDS, value="t", values={"nurse": 3, COMPOSED: -2, DROP: 0.5}, missing="estimate"),
+        lambda r: answered({"nurse": 3, COMPOSED: -2, DROP: 0.5}.get(r["t"])),
+    ),
+    "mean of numbers that stand for others": Case(
+        ask.mean(BOUNDS, value="x", values={0: 2, 2.5: -1, 0.1: 3}, missing=0),
+        lambda r: [oracle.code({0: 2, 2.5: -1, 0.1: 3}.get(r["x"], 0.0), BOUNDS)],
     ),
 }
 
@@ -169,6 +269,8 @@ def expected(rows, handed):
     for row in rows:
         level = row["e"] + 0.0
         given = handed(row)
+        if given is None:  # this person leaves
+            continue
         people, sums = found.setdefault(row["g"], {}).get(level, (0, [0] * len(given)))
         added = given if level > 0 else [0] * len(given)
         found[row["g"]][level] = people + 1, [a + b for a, b in zip(sums, added, strict=True)]
@@ -598,15 +700,9 @@ def test_arrays_of_other_kinds_are_refused_by_their_kind(values):
 
 @pytest.mark.parametrize("name", ENGINES)
 def test_engines_refuse_by_type_what_they_could_fail_at_by_value(name, made_of):
-    """A text among numbers would make their cast raise, so a column of text is refused, whatever it holds."""
+    """Categories that are numbers are not looked for in a declared column of text, whatever it holds."""
     table = adversarial(texts=("1", "2"))
-    for statistic in (
-        ask.histogram(categories=[1, 2]),
-        ask.proportion(1),
-        BY_EDGES,
-        BY_BINS,
-        ask.mean_answered(BOUNDS),
-    ):
+    for statistic in (ask.histogram(categories=[1, 2]),):
         with pytest.raises(hetdp.InputError, match=r"'t' (must hold numbers|holds text)"):
             source_of(made_of(name, table), statistic.of("t"), name).tables(statistic.of("t"))
     with pytest.raises(hetdp.InputError, match=r"'x' (must hold text|holds numbers)"):
@@ -738,16 +834,16 @@ def test_any_table_is_sorted_alike_everywhere(name, drawn, made_of):
 # Several questions in one pass
 
 QUESTIONS = {
-    "x": ask.mean(BOUNDS),
+    "x": ask.mean(BOUNDS, missing="midpoint"),
     "x cells": ask.histogram(edges=EDGES, value="x"),
     "x listed": ask.histogram(categories=[2.5, 0.1], value="x"),
-    "median": ask.quantile(0.5, BOUNDS, value="x"),
+    "median": ask.quantile(0.5, BOUNDS, value="x", missing="midpoint"),
     "job": ask.histogram(categories=LISTED, value="t"),
-    "nurses": ask.proportion("nurse", value="t"),
-    "by job": ask.mean_by_group(BOUNDS, LISTED, "t", value="x"),
-    "two": ask.means({"x": BOUNDS, "y": OTHER_BOUNDS}),
-    "spread": ask.variance(OTHER_BOUNDS, value="y"),
-    "answered": ask.mean_answered(BOUNDS, value="x"),
+    "nurses": ask.proportion("nurse", value="t", missing=0),
+    "by job": ask.mean_by_group(BOUNDS, LISTED, "t", value="x", missing="drop"),
+    "two": ask.means({"x": BOUNDS, "y": OTHER_BOUNDS}, missing="estimate"),
+    "spread": ask.variance(OTHER_BOUNDS, value="y", missing="midpoint"),
+    "answered": ask.mean(BOUNDS, value="x", missing="estimate"),
 }
 NAMED = {name: asked.of("x") if name == "x" else asked for name, asked in QUESTIONS.items()}
 ASKED = ["csv", "parquet", "ndjson", "pandas", "polars lazy", "sqlite", "duckdb", "postgres"]
@@ -757,7 +853,8 @@ ASKED = ["csv", "parquet", "ndjson", "pandas", "polars lazy", "sqlite", "duckdb"
 @pytest.mark.parametrize("name", ASKED)
 def test_several_questions_have_the_tallies_of_each_alone(name, options, made_of):
     made = made_of(name, adversarial())
-    found = tallies_of(made, NAMED, {"epsilon": "e", **query_of(name), **options})
+    _, found = tallies_of(made, NAMED, {"epsilon": "e", **query_of(name), **options})
+    found = {name_of: groups[""] for name_of, groups in found.items()}
     for what, asked in NAMED.items():
         alone = hetdp.read(made, epsilon="e", statistic=asked, **query_of(name), **options)
         assert found[what] == alone, what
@@ -768,13 +865,14 @@ def test_several_questions_have_the_tallies_of_each_alone(name, options, made_of
 def test_one_column_is_read_as_numbers_and_as_several_kinds_of_categories_at_once(name, made_of):
     table = kind_table(TEXT_CELLS, pl.String)
     asked = {
-        "mean": ask.mean(BOUNDS, value="v"),
+        "mean": ask.mean(BOUNDS, value="v", missing="midpoint"),
         "texts": ask.histogram(categories=["1", "x"], value="v"),
         "other texts": ask.histogram(categories=["True", "x"], value="v"),
         "numbers": ask.histogram(categories=[1, 2.5], value="v"),
         "edges": ask.histogram(edges=[0, 2, 3], value="v"),
     }
-    found = tallies_of(made_of(name, table), asked, {"epsilon": "e", **query_of(name)})
+    _, found = tallies_of(made_of(name, table), asked, {"epsilon": "e", **query_of(name)})
+    found = {name_of: groups[""] for name_of, groups in found.items()}
     for what, statistic in asked.items():
         assert found[what] == hetdp.read(made_of(name, table), epsilon="e", statistic=statistic, **query_of(name)), what
     assert (found["texts"].table.total[0] // GRID).tolist() == [8, 1, 5]  # by what they mean, as numbers
@@ -787,7 +885,8 @@ def test_several_questions_about_categories_alone_have_the_tallies_of_each(name,
     """Rows that are alike are counted as one there."""
     table, rows = adversarial(), adversarial().rows(named=True)
     asked = {what: CASES[what] for what in ("histogram of texts", "count", "proportion of a text", "mode")}
-    found = tallies_of(made_of(name, table), {k: c.statistic for k, c in asked.items()}, {"epsilon": "e"})
+    _, found = tallies_of(made_of(name, table), {k: c.statistic for k, c in asked.items()}, {"epsilon": "e"})
+    found = {name_of: groups[""] for name_of, groups in found.items()}
     for what, case in asked.items():
         assert seen(found[what]) == together(expected(rows, case.handed)), what
 
@@ -796,5 +895,16 @@ def test_several_questions_about_categories_alone_have_the_tallies_of_each(name,
 def test_several_questions_read_the_rows_once(name, made_of, monkeypatch):
     passes, honest = [], Source.batches
     monkeypatch.setattr(Source, "batches", lambda self, **k: passes.append(1) or honest(self, **k))
-    hetdp.ask(made_of(name, adversarial()), QUESTIONS, epsilon="e", **query_of(name))
+    questions = {what: asked for what, asked in QUESTIONS.items() if asked.missing != "drop"}
+    hetdp.ask(made_of(name, adversarial()), questions, epsilon="e", **query_of(name))
     assert len(passes) == 1
+
+
+def test_several_questions_are_about_the_same_people_so_that_nobody_leaves_some_of_them():
+    table = adversarial()
+    with pytest.raises(hetdp.InputError, match=r"missing='drop' leaves other people.*missing='estimate'"):
+        hetdp.ask(table, QUESTIONS, epsilon="e")
+    both = {"x": ask.mean(BOUNDS), "median": ask.quantile(0.5, BOUNDS, value="x")}
+    found = hetdp.ask(table, both, epsilon="e", missing="drop")
+    answered = sum(oracle.number(x) is not None for x in table["x"])
+    assert {answer.plan.n for answer in found.values()} == {answered}, "the control: the same people answered both"

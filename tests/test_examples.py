@@ -63,7 +63,7 @@ def test_a_survey_about_marriage(tmp_path):
     off = dict(re.findall(r"^ *(\w+, +\w+): off by ([\d.]+)", printed, re.MULTILINE))
     for name in ("rate_marriage", "yrs_married", "age"):
         uniform, adpm = (float(off[key]) for key in off if key.startswith(name))
-        assert adpm < 0.8 * uniform, name
+        assert adpm < 0.8 * uniform or adpm == 0, name  # a median that many people share is often hit each time
     (median,) = numbers(r"median of the years of marriage: ([\d.]+)", printed)
     assert median == pytest.approx(6, abs=0.01)
     ((low, high),) = numbers(r"guaranteed is its rank: between ([\d.]+) and ([\d.]+)", printed)
@@ -84,7 +84,7 @@ def test_tiers_for_a_product(tmp_path):
     assert before == after
     for percent, error in numbers(r"(\d+)% more squared error: nobody .*error ([\d.]+)", printed):
         assert error**2 <= before**2 * (1 + percent / 100) * 1.002
-    assert "a worst-case error of 1.20 needs one of these" in printed
+    assert "a worst-case error of 1.2 needs one of these" in printed
 
 
 def test_the_paper_in_ten_minutes(tmp_path):
@@ -117,6 +117,12 @@ def test_every_caption_of_the_five_pictures_is_what_the_library_computes():
     for name, caption in pictures().captions().items():
         assert f"images/{name}.png" in page
         assert caption in page, caption
+
+
+def test_the_caption_of_the_picture_of_drift_is_what_the_library_computes():
+    page = " ".join((ROOT / "docs" / "drift.md").read_text(encoding="utf-8").split())
+    assert "images/drift.png" in page
+    assert pictures().drift_caption() in page
 
 
 def test_control_a_caption_with_another_number_is_not_on_the_page():

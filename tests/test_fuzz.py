@@ -70,7 +70,7 @@ def test_the_corpus_gets_past_the_first_door():
     """Not only refusals: of each kind of file some are read, so that a change to them goes deep."""
     for folder in ("csv", "ndjson", "gz", "parquet", "ipc"):
         results = [
-            said(lambda path=path: hetdp.read(path, value="x", epsilon="e", bounds=(0, 1)))
+            said(lambda path=path: hetdp.read(path, value="x", missing="midpoint", epsilon="e", bounds=(0, 1)))
             for path in sorted((CORPUS / folder).iterdir())
         ]
         tallies = [result for result in results if isinstance(result, hetdp.Tally)]

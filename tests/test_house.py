@@ -17,10 +17,11 @@ from lines import SOURCE, counted
 from support import examples
 from walks import WALKS
 
-MOST_LINES = 12_000  # 9,500 for means alone; the statistics, their cells, their noise and their commands came to them
-MOST_FILES = 100
+MOST_LINES = 15_100  # 9,500 for means alone, 12,000 with the statistics; missing values, drift, intervals, bounds came
+MOST_FILES = 110
 LONGEST_FILE = 500
-MOST_MODULES = 20
+MOST_MODULES = {"file": 20, "array": 20, "charge": 22, "answer": 26}
+"""A ledger keeps plans and people in rooms of their own since it knows groups; an answer passes through both."""
 NOT_IMPORTED = {"ctypes", "llvmlite"}
 """Libraries that reach past Python's own checks: a mistake there is a wrong number, not an error."""
 
@@ -94,7 +95,7 @@ def modules(walk, source=SOURCE.parent):
 @pytest.mark.parametrize("walk", WALKS)
 def test_a_walk_passes_through_few_modules(walk):
     found = modules(walk)
-    assert len(found) <= MOST_MODULES, "\n".join(found)
+    assert len(found) <= MOST_MODULES[walk], "\n".join(found)
     assert "core/plan.py" in found
     assert not [name for name in found if name.startswith("report/")]
 

@@ -69,7 +69,7 @@ def from_file(walk, _):
 
     people = ROOT / "examples" / "people.csv"
     with walk.counted():
-        hetdp.mean(people, value="income", epsilon="eps", bounds=(0, 250_000))
+        hetdp.mean(people, value="income", missing="midpoint", epsilon="eps", bounds=(0, 250_000))
 
 
 def from_array(walk, _):
@@ -121,7 +121,7 @@ def from_charge(walk, folder):
     with Ledger.create(folder / "budgets.db") as ledger:
         ledger.enroll(dict.fromkeys(people, 1))
     with walk.counted(), Ledger(folder / "budgets.db") as ledger:
-        ledger.mean([0.25, 0.75] * 100, person=people, bounds=(0, 1), spend=0.1, release_id="may")
+        ledger.mean([0.25, 0.75] * 100, person=people, bounds=(0, 1), spend=0.1, release_id="may", missing="midpoint")
 
 
 WALKS = {"file": from_file, "array": from_array, "answer": from_answer, "charge": from_charge}

@@ -19,13 +19,18 @@ from .core.plan import Plan, plan
 from .errors import HetdpError, InputError, PrivacyError
 from .estimators import methods
 from .privacy.release import release
+from .private_bounds import bounds_for
 from .questions import VERBS as _VERBS
 from .questions import ask, mean, median
 from .sources import read
 from .statistics import Statistic
 from .statistics.answer import Answers, Groups
-from .statistics.answered import AnsweredMean, GroupMeans
+from .statistics.bounds import Bounds
+from .statistics.by_group import GroupMeans
+from .statistics.combine import Combined
+from .statistics.difference import Difference, difference
 from .statistics.histogram import Histogram
+from .statistics.mean import AnsweredMean
 from .statistics.moments import Means, Moments
 from .statistics.quantile import Quantiles
 from .statistics.statistic import Answer, Release
@@ -48,9 +53,12 @@ __all__ = [
     "AnsweredMean",
     "Answers",
     "Audit",
+    "Bounds",
     "Certificate",
     "Check",
+    "Combined",
     "Comparison",
+    "Difference",
     "Explanation",
     "GroupMeans",
     "Groups",
@@ -73,9 +81,11 @@ __all__ = [
     "Target",
     "ask",
     "audit",
+    "bounds_for",
     "certificate",
     "check",
     "compare",
+    "difference",
     "explain",
     "mean",
     "median",

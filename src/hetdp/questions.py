@@ -6,37 +6,46 @@ Every statistic has a function that takes its own parameters and, besides them, 
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import MISSING, fields
+from dataclasses import MISSING, fields, replace
 from fractions import Fraction
-from typing import Any, TypedDict, Unpack, overload
+from typing import Any, Literal, TypedDict, Unpack, overload
 
 from hetdp.core.domain import Interval
-from hetdp.core.plan import plan
+from hetdp.core.plan import Plan, plan
 from hetdp.errors import InputError
 from hetdp.estimators import METHODS
 from hetdp.privacy.exact import check_together
-from hetdp.privacy.release import release, release_records
-from hetdp.sources import Form, Rows, Source, read_groups, records, tallies_of, tally
+from hetdp.privacy.release import carry_out, release, release_records
+from hetdp.private_bounds import bounds_given
+from hetdp.sources import Form, Rows, Source, declared_public, read_groups, records, tallies_of, tally
 from hetdp.statistics import ALSO, FORMS, STATISTICS, Statistic, kind_of, title_of
 from hetdp.statistics.answer import Answers, Groups
-from hetdp.statistics.answered import MeanAnswered, MeanByGroup
+from hetdp.statistics.bounds import Bounds, Range, origins_of, private_intervals, settle, share_left
+from hetdp.statistics.by_group import MeanByGroup
+from hetdp.statistics.histogram import Celled
+from hetdp.statistics.learned import LearnedMean, learned
 from hetdp.statistics.mean import Mean
 from hetdp.statistics.moments import Columns
 from hetdp.statistics.quantile import Quantiles, Ranks
-from hetdp.statistics.statistic import Answer, Release, needs_column
+from hetdp.statistics.statistic import Answer, Release
 from hetdp.tally.tally import Tally
+
+_By = str | Sequence[str] | Mapping[str, Any]
 
 
 class _Options(TypedDict, total=False):
     """What every question takes besides its own parameters, and groups."""
 
     method: str
-    variance: float | None
+    variance: float | Literal["learn"] | None
+    drift: float
+    target: str | None
     person: Any
     rows: Rows
     public_columns: Sequence[str]
-    groups: Sequence[str] | None
+    groups: Sequence[Any] | None
     public_rows: Any
     tiers: Mapping[str, Any] | None
     query: str | None
@@ -52,10 +61,10 @@ class _MeanOptions(_Options, total=False):
 @overload
 def mean(source: Any, *, epsilon: Any, bounds: Any, by: None = None, **options: Unpack[_MeanOptions]) -> Release: ...
 @overload
-def mean(source: Any, *, epsilon: Any, bounds: Any, by: str, **options: Unpack[_MeanOptions]) -> Groups: ...
+def mean(source: Any, *, epsilon: Any, bounds: Any, by: _By, **options: Unpack[_MeanOptions]) -> Groups: ...
 @overload
 def mean(source: Any, *, epsilon: Any, bounds: Any, **options: Any) -> Any: ...
-def mean(
+def mean(  # noqa: PLR0913  every form of a mean
     source: Any,
     *,
     epsilon: Any,
@@ -63,36 +72,49 @@ def mean(
     value: str | Sequence[str] | None = None,
     private_group: str | None = None,
     categories: Any = None,
-    missing: str | None = None,
+    missing: Any = None,
+    values: Mapping[Any, float] | None = None,
+    outer: Any = None,
+    bounds_share: float | None = None,
     **options: Any,
 ) -> Any:
     """Return a private mean in which every person is protected at their own ε.
 
-    ε is treated as public and must not depend on the value. Replacing one person's value changes the probability
-    of any result by at most a factor e^ε, for each person's own ε.
+    ε is treated as public. If it may go with the value, state a `drift`. Replacing one person's value changes the
+    probability of any result by at most a factor e^ε, for each person's own ε.
 
     Parameters
     ----------
-    source, epsilon, bounds
+    source, epsilon
         As for `read`.
+    bounds
+        The public interval (lo, hi); bounds that `bounds_for` found, for which a share of everybody's ε is spent
+        already; or "private": they are found first, within `outer`. Then it is the mean of values clipped to them.
+    outer, bounds_share
+        With "private": as `outer` and `share` of `bounds_for`. The source is read twice.
     value
         The private column of a table; of several columns, with the bounds of each as a mapping, all means are released
         at once.
     private_group, categories
         A private column of groups and the public list of them: a mean for each, of one release.
-    missing
-        "estimate": the mean of those who answered, and who answered stays private.
+    missing, values
+        What is done about missing values, and how cells become numbers, as for `read`: a value column of a table needs
+        missing="estimate" (the mean of those who answered, and who did stays private), "drop", "midpoint", a number or
+        "none".
     person, rows, tiers, public_rows, query, delimiter, decimal, thousands
         As for `read`.
-    method, variance
-        As for `plan`.
+    method, variance, drift, target
+        As for `plan`. State a `drift` if people who choose a small ε may have other values than people who choose a
+        large one.
     by
-        A column that splits the people into groups, with a mean for each. It must be one of `public_columns`: which
-        group a person is in is not protected.
+        A column that splits the people into groups, with a mean for each; or several, ["region", "sex"], with a mean
+        for each combination. All must be among `public_columns`: which group a person is in is not protected. With
+        values in memory {name: groups}, one entry a row.
     public_columns
         Columns that are declared public.
     groups
-        The groups, when some may be empty; any other group in the data is an error.
+        The groups, when some may be empty; any other group in the data is an error. Of several columns a group is a
+        tuple: [("north", "f"), ("north", "m")].
 
     Examples
     --------
@@ -102,24 +124,27 @@ def mean(
     >>> result.plan.n, round(result.plan.threshold, 3)
     (1000, 0.298)
     """
-    asked: Statistic
-    if missing not in (None, "estimate", "midpoint"):
-        raise InputError(f"missing is 'estimate' or 'midpoint' (got {missing!r})")
     if (private_group is None) != (categories is None):
         raise InputError("means by a private group need its column and the groups: private_group=…, categories=[…]")
-    if isinstance(bounds, Mapping):
-        columns = list(bounds) if value is None or isinstance(value, str) else list(value)
-        if sorted(columns) != sorted(bounds) or private_group or missing == "estimate":
-            raise InputError("several means need the bounds of each column: value=['a', 'b'], bounds={'a': …, 'b': …}")
-        asked = Columns({name: bounds[name] for name in columns})
-    elif private_group is not None:
-        if missing == "estimate":
-            raise InputError("means by a private group count a missing value as the midpoint; leave out missing=")
-        asked = MeanByGroup(bounds, categories, private_group, value=value)  # type: ignore[arg-type]  # see `Source.of`
-    else:
-        kind: type[MeanAnswered | Mean] = MeanAnswered if missing == "estimate" else Mean
-        asked = kind(Interval.of(bounds), value=value)  # type: ignore[arg-type]  # `Source.of` refuses what is no name
-    return of_question(source, asked, epsilon=epsilon, **options)
+    how: dict[str, Any] = {"missing": missing, "values": values}
+
+    def asked(bounds: Any) -> Statistic:
+        if isinstance(bounds, Mapping):
+            columns = list(bounds) if value is None or isinstance(value, str) else list(value)
+            if sorted(columns) != sorted(bounds) or private_group:
+                raise InputError(
+                    "several means need the bounds of each column: value=['a', 'b'], bounds={'a': …, 'b': …}"
+                )
+            return Columns({name: bounds[name] for name in columns}, **how)
+        named: dict[str, Any] = {"value": value, **how}  # `Source.of` refuses what is no name
+        if private_group is None:
+            return Mean(Interval.of(bounds), **named)
+        return MeanByGroup(bounds, categories, private_group, **named)
+
+    if isinstance(bounds, str) or outer is not None or bounds_share is not None:
+        wanted = {"outer": outer, "bounds_share": bounds_share}
+        bounds = bounds_given(source, bounds, wanted, {"value": value, "epsilon": epsilon, **how, **options}, asked)
+    return of_question(source, asked(bounds), epsilon=epsilon, **options)
 
 
 def median(source: Any, *, epsilon: Any, bounds: Any, **options: Any) -> Quantiles:
@@ -130,18 +155,26 @@ def median(source: Any, *, epsilon: Any, bounds: Any, **options: Any) -> Quantil
 def verb(name: str) -> Callable[..., Any]:
     """Return the function of a statistic: from a source, its own parameters and the options of `mean` to the answer."""
     kind, title = kind_of(name), title_of(name)
-    own = [field for field in fields(kind) if field.name != "value"]
+    shared = ("value", "missing", "values") if kind.asks_missing else ("value",)
+    own = [field for field in fields(kind) if field.name not in ("value", "missing", "values")]
 
     def function(source: Any, *given: Any, epsilon: Any, value: Any = None, **options: Any) -> Any:
-        named = {field.name: options.pop(field.name) for field in own if field.name in options}
+        named = {f.name: options.pop(f.name) for f in fields(kind) if f.name != "value" and f.name in options}
+        private = {name: options.pop(name, None) for name in _PRIVATE}
         if kind.name != "mean" and options.get("variance") is not None and not kind.takes_variance:
             raise InputError(f"a bound on the variance is for means and sums, not for a {kind.name}")
-        try:
-            asked = kind(*given, **named, value=value)
-        except TypeError:
-            wanted = ", ".join(field.name for field in own)
-            raise InputError(f"a {name} is asked for with {wanted}, besides what `mean` takes") from None
-        return of_question(source, asked, epsilon=epsilon, **options)
+
+        def asked(bounds: Any) -> Statistic:
+            try:
+                return kind(*given, **named | ({} if bounds is None else {"bounds": bounds}), value=value)
+            except TypeError:
+                wanted = ", ".join(field.name for field in own)
+                raise InputError(f"a {name} is asked for with {wanted}, besides what `mean` takes") from None
+
+        where = {"value": value, "epsilon": epsilon, **options}
+        where |= {name: named[name] for name in ("missing", "values") if name in named}
+        bounds = bounds_given(source, named.get("bounds"), private, where, asked)
+        return of_question(source, asked(bounds), epsilon=epsilon, **options)
 
     words = inspect.cleandoc(kind.__doc__ or kind.name)
     function.__name__ = function.__qualname__ = name
@@ -155,20 +188,27 @@ def verb(name: str) -> Callable[..., Any]:
         first = i == 0 and kind is Ranks
         place = inspect.Parameter.POSITIONAL_OR_KEYWORD if first else keyword
         parameters.append(inspect.Parameter(field.name, place, default=default))
-    parameters += [inspect.Parameter("value", keyword, default=None), inspect.Parameter("epsilon", keyword)]
+    parameters += [inspect.Parameter(name, keyword, default=None) for name in shared]
+    parameters.append(inspect.Parameter("epsilon", keyword))
+    if "bounds" in {field.name for field in own} and not issubclass(kind, Celled):
+        parameters += [inspect.Parameter(name, keyword, default=None) for name in _PRIVATE]
     options = [p.replace(annotation=p.empty) for p in inspect.signature(of_question).parameters.values()]
-    parameters += [p for p in options if p.default is not p.empty and (kind.takes_variance or p.name != "variance")]
+    takes = {"variance": kind.takes_variance, "drift": kind.takes_drift, "target": kind.takes_drift}
+    parameters += [p for p in options if p.default is not p.empty and takes.get(p.name, True)]
     function.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     return function
 
 
+_PRIVATE = ("outer", "bounds_share")
+"""The options that go with private bounds."""
+
 _PARAMETERS = """Parameters
 ----------
-source, value, epsilon
+source, value, epsilon, missing, values
     As for `mean`.
 {}
 method, person, rows, by, public_columns, groups, public_rows, tiers, query, delimiter, decimal, thousands
-    As for `mean`."""
+    As for `mean`, and so are `outer` and `bounds_share` of a statistic with bounds."""
 
 
 def of_question(  # noqa: PLR0913  mirrors the columns of a table
@@ -177,12 +217,14 @@ def of_question(  # noqa: PLR0913  mirrors the columns of a table
     *,
     epsilon: Any,
     method: str = "adpm",
-    variance: float | None = None,
+    variance: float | Literal["learn"] | None = None,
+    drift: float = 0.0,
+    target: str | None = None,
     person: Any = None,
     rows: Rows = "one",
-    by: str | None = None,
+    by: _By | None = None,
     public_columns: Sequence[str] = (),
-    groups: Sequence[str] | None = None,
+    groups: Sequence[Any] | None = None,
     public_rows: Any = None,
     tiers: Mapping[str, Any] | None = None,
     query: str | None = None,
@@ -191,10 +233,10 @@ def of_question(  # noqa: PLR0913  mirrors the columns of a table
     thousands: str | None = None,
 ) -> Answer | Groups:
     """Return the answer to a question about a source; the options are those of `mean`."""
-    people = Source.of(
+    asked = learned(asked) if variance == "learn" else asked
+    people = Source.asked_by(
+        asked,
         source,
-        value=asked.named,
-        reads=asked.reads,
         epsilon=epsilon,
         person=person,
         rows=rows,
@@ -208,56 +250,75 @@ def of_question(  # noqa: PLR0913  mirrors the columns of a table
         asked,
         method=method,
         variance=variance,
+        drift=drift,
+        target=target,
         public_columns=public_columns,
         groups=groups,
         public_rows=public_rows,
     )
 
 
-def of_source(
+def of_source(  # noqa: PLR0913  mirrors the columns of a table
     people: Source,
     asked: Statistic,
     *,
     method: str,
-    variance: float | None,
+    variance: float | Literal["learn"] | None,
+    drift: float = 0.0,
+    target: str | None = None,
     public_columns: Sequence[str] = (),
-    groups: Sequence[str] | None = None,
+    groups: Sequence[Any] | None = None,
     public_rows: Any = None,
 ) -> Answer | Groups:
     """Return the answer to a question about a source, or one for each group if it has groups."""
     asked.interval.ordinary()
-    by = people.asked.by
-    if by is None and groups is not None:
-        raise InputError("a list of groups needs the column that they are in: by=…, --by COL")
-    if by is not None and by not in public_columns:
-        raise InputError(
-            f"the groups of column {by!r} would be published; if it is public, declare it: public_columns=[{by!r}], "
-            f"--public-column {by}"
-        )
+    how: dict[str, Any] = {"method": method, "variance": variance, "drift": drift, "target": target}
+    by = people.asked.groupings
+    _groups_are_public(by, public_columns, groups)
     if METHODS[method].needs_records:
-        if by is not None or public_rows is not None:
+        if by or public_rows is not None:
             raise InputError(f"{method} keeps people one by one; it has no groups and no public rows here")
-        if type(asked) is not Mean:
-            raise InputError(f"{method} keeps people one by one and is for means alone; choose another method")
-        values, levels = records(people, method)
-        return release_records(values, levels, plan(levels, statistic=asked, method=method, variance=variance))
-    if by is None:
-        return of_tally(tally(people, asked, public_rows), method, variance)
+        if type(asked) is not Mean or asked.keeps_missing:
+            raise InputError(f"{method} keeps people one by one and is for plain means alone; choose another method")
+        if private_intervals(asked):
+            raise InputError(f"{method} keeps people one by one and cannot use private bounds; choose another method")
+        values, levels = records(people, asked, method)
+        about = people.about(asked).now()
+        return replace(release_records(values, levels, plan(levels, statistic=asked, **how)), about=about)
+    if not by:
+        return of_tally(tally(people, asked, public_rows), **how)
     parts = read_groups(people, asked, groups=groups, public_rows=public_rows)
-    releases = {name: of_tally(part, method, variance) for name, part in parts.items()}
-    return Groups(releases, checked=people.asked.person is not None)
+    parts = {name: _alike(part) for name, part in parts.items()}
+    plans = {name: plan(part.levels, statistic=part.statistic, **how) for name, part in parts.items()}
+    settle([[made] for made in plans.values()])
+    releases = {name: carry_out(part, plans[name]) for name, part in parts.items()}
+    return Groups(releases, checked=people.asked.person is not None, by=by)
 
 
-def of_tally(people: Tally, method: str, variance: float | None, share: float = 1.0) -> Answer:
-    """Return the answer to the question that a tally is for."""
+def _groups_are_public(by: Sequence[str], public_columns: Sequence[str], groups: Any) -> None:
+    if not by and groups is not None:
+        raise InputError("a list of groups needs the column that they are in: by=…, --by COL")
+    declared_public(by, public_columns)
+
+
+def of_tally(people: Tally, method: str, variance: float | Literal["learn"] | None, **how: Any) -> Answer:
+    """Return the answer to the question that a tally is for; `how` is more that `plan` takes."""
     people.interval.ordinary()
-    return release(
-        people, plan(people.levels, statistic=people.statistic, method=method, variance=variance, share=share)
-    )
+    people = _alike(people)
+    if variance == "learn" and not isinstance(people.statistic, LearnedMean):
+        raise InputError("this tally has no squares from which a variance could be learned; read the table itself")
+    planned = plan(people.levels, statistic=people.statistic, method=method, variance=variance, **how)
+    return release(people, planned)
 
 
-VERBS = {name: verb(name) for name in (*STATISTICS, "std") if name not in FORMS}
-"""The functions of the statistics; the forms of the mean come with `mean`, and the median has one of its own."""
+def _alike(people: Tally) -> Tally:
+    """Return a tally with its levels as those of the private bounds that it uses: rounded alike if there are many."""
+    origins = origins_of([people.statistic]) if people.statistic.private_bounds else []
+    return people.coarse() if any(origin.levels.rounded for origin in origins) else people
+
+
+VERBS = {name: verb(name) for name in (*STATISTICS, "std") if name not in (*FORMS, Range.name)}
+"""The functions of the statistics; the forms of the mean come with `mean`; median and bounds have their own."""
 
 
 # Several questions under one budget ---------------------------------------------------------------------------------
@@ -282,15 +343,20 @@ class _Ask:
         *,
         epsilon: Any,
         split: Mapping[str, Any] | None = None,
+        missing: Any = None,
         method: str = "adpm",
         person: Any = None,
         rows: Rows = "one",
+        by: _By | None = None,
+        public_columns: Sequence[str] = (),
+        groups: Sequence[Any] | None = None,
+        public_rows: Any = None,
         tiers: Mapping[str, Any] | None = None,
         query: str | None = None,
         delimiter: str | None = None,
         decimal: str = ".",
         thousands: str | None = None,
-    ) -> Answers:
+    ) -> Any:
         """Return the answers to several questions about the same people, who spend their ε once on all of them.
 
         Each question gets a share of everybody's ε, the same unless `split` says otherwise; what a question does not
@@ -298,25 +364,32 @@ class _Ask:
 
         Parameters
         ----------
-        source, epsilon, person, rows, tiers, query, delimiter, decimal, thousands
+        source, epsilon, person, rows, public_rows, tiers, query, delimiter, decimal, thousands
             As for `mean`.
+        by, public_columns, groups
+            As for `mean`: the answers of each group, as `Groups` of `Answers`.
         questions
             {name: question}, as {"income": ask.mean(bounds=(0, 10**5)), "job": ask.histogram(categories=[…])}. The name
             is the column, unless the question names another: ask.mean(value="income", bounds=…).
         split
             {name: share}, in any unit; {"income": 2, "job": 1} gives the first twice as much.
+        missing
+            What is done about missing values, for the questions that do not say it themselves.
 
         Examples
         --------
         >>> import polars
         >>> people = polars.DataFrame({"age": [30, 50] * 500, "job": ["a", "b"] * 500, "eps": [0.5, 2.0] * 500})
-        >>> questions = {"age": ask.mean(bounds=(0, 100)), "job": ask.histogram(categories=["a", "b"])}
+        >>> age = ask.mean(bounds=(0, 100), missing="estimate")
+        >>> questions = {"age": age, "job": ask.histogram(categories=["a", "b"])}
         >>> sorted(ask(people, questions, epsilon="eps"))
         ['age', 'job']
         """
         form = Form(delimiter, decimal, thousands)
         where = {"epsilon": epsilon, "person": person, "rows": rows, "tiers": tiers, "query": query, "form": form}
-        return of_questions(source, questions, where, shares_of(questions, split), method)
+        shares, public = shares_of(questions, split), {"groups": groups, "public_rows": public_rows}
+        asked = {name: _of_column(name, question).with_missing(missing) for name, question in questions.items()}
+        return of_questions(source, asked, {**where, "by": by}, shares, method, public_columns, **public)
 
 
 ask = _Ask()
@@ -346,31 +419,75 @@ def shares_of(questions: Mapping[str, Any], split: Mapping[str, Any] | None) -> 
 
 
 def of_questions(
-    source: Any, questions: Mapping[str, Statistic], where: Mapping[str, Any], shares: Mapping[str, float], method: str
-) -> Answers:
-    """Return the answers to several questions about the same people.
+    source: Any,
+    questions: Mapping[str, Statistic],
+    where: Mapping[str, Any],
+    shares: Mapping[str, float],
+    method: str,
+    public_columns: Sequence[str] = (),
+    **public: Any,
+) -> Answers | Groups:
+    """Return the answers to several questions about the same people, or those of each group if there are groups.
 
     Claim: the answers together are ε-DP for everybody. Argument: each release is, at its plan's spends, and
     `check_together` has seen in exact fractions that these add up to at most ε⁻ at every level, before a value is used.
-    The levels are the same for all questions, or nothing is released.
+    The levels are the same for all questions, or nothing is released. All groups are planned and checked before a
+    release of any of them.
     """
     asked = {name: _of_column(name, question) for name, question in questions.items()}
-    tallies = tallies_of(source, asked, where)
-    if any(found.levels.wide and found.levels.rounded for found in tallies.values()):  # then all are rounded alike
+    by = where.get("by") or ()
+    columns = (by,) if isinstance(by, str) else tuple(by)
+    _groups_are_public(columns, public_columns, public.get("groups"))
+    origins, left = origins_of(list(asked.values())), share_left(list(asked.values()))
+    shares = {name: share if left == 1 else math.nextafter(share * left, 0.0) for name, share in shares.items()}
+    people, found = tallies_of(source, asked, where, **public)
+    order = list(next(iter(found.values())))
+    if any(list(tallies) != order for tallies in found.values()):
+        raise InputError(_CHANGED)
+    coarse = any(origin.levels.wide and origin.levels.rounded for origin in origins)
+    ready = {g: _planned({name: found[name][g] for name in found}, shares, method, coarse=coarse) for g in order}
+    settle([[made for _, made in pairs.values()] for pairs in ready.values()])
+    answers = {group: Answers(_answered(pairs), shares) for group, pairs in ready.items()}
+    return Groups(answers, checked=people.asked.person is not None, by=columns) if columns else answers[""]
+
+
+_CHANGED = "the people changed while they were read; try again when nobody writes to the table"
+
+
+def _answered(pairs: Mapping[str, tuple[Tally, Plan]]) -> dict[str, Answer]:
+    answers = {name: carry_out(found, plan) for name, (found, plan) in pairs.items()}
+    for name, answer in answers.items():
+        if isinstance(answer, Bounds):  # the other questions have the rest
+            answers[name] = replace(answer, left=0.0, uses=[])
+    return answers
+
+
+def _planned(
+    tallies: Mapping[str, Tally], shares: Mapping[str, float], method: str, *, coarse: bool
+) -> dict[str, tuple[Tally, Plan]]:
+    """Return the tally and the plan of each question about the same people, checked together."""
+    many = any(found.levels.wide and found.levels.rounded for found in tallies.values())
+    if coarse or many:  # then all are rounded alike
         tallies = {name: found.coarse() for name, found in tallies.items()}
     levels = next(iter(tallies.values())).levels
     if any(found.levels != levels for found in tallies.values()):
-        raise InputError("the people changed while they were read; try again when nobody writes to the table")
+        if any(found.statistic.missing == "drop" for found in tallies.values()):
+            raise InputError(
+                "missing='drop' leaves other people for each question, and these are about the same people; say "
+                "missing='estimate', or keep the rows of people who answered all of them"
+            )
+        raise InputError(_CHANGED)
     plans = {
         name: plan(levels, statistic=t.statistic, method=method, share=shares[name]) for name, t in tallies.items()
     }
-    check_together([(planned.costs, planned.noise) for planned in plans.values()], levels.epsilon)
-    return Answers({name: release(found, plans[name]) for name, found in tallies.items()}, shares)
+    check_together([part for planned in plans.values() for part in planned.parts], levels.epsilon)
+    return {name: (found, plans[name]) for name, found in tallies.items()}
 
 
 def _of_column(name: str, question: Any) -> Statistic:
     if not isinstance(question, Statistic):
         raise InputError(f"a question is made with hetdp.ask, as hetdp.ask.mean(bounds=…) (got {type(question)})")
     found = question if question.value is not None or isinstance(question, Columns) else question.of(name)
-    needs_column(found)
+    if len(found.columns) != len(found.reads):
+        raise InputError(f"a {found.name} of a table needs the name of its column: value=…, --value COL")
     return found

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -47,6 +48,8 @@ MEAN = [
     "id",
     "--rows",
     "average",
+    "--missing",
+    "midpoint",
     "--bounds",
     0,
     100,
@@ -85,7 +88,7 @@ def test_the_commands_print_text(ledger, hetdp_command):
         (["verify", "b.db"], "head 2:"),
         (["forecast", "b.db", "--spend", "0.1", "--bounds", 0, 100], "5 more releases use up tier strict"),
         (["balance", "b.db", "--everybody"], "p299 (open): ε = 0 spent of 5"),
-        (["enroll", "b.db", "--id", "late", "--budget", "1"], "1 people enrolled"),
+        (["enroll", "b.db", "--id", "late", "--budget", "1"], "1 person enrolled"),
         (["enroll", "b.db", "--id", "late", "--budget", "2"], "1 raised"),
         (["upgrade", "b.db"], "up to date"),
     ):
@@ -192,6 +195,8 @@ def test_a_release_that_cannot_be_written_is_said_to_be_stored(hetdp_command, tm
         "id",
         "--rows",
         "average",
+        "--missing",
+        "midpoint",
         "--ledger",
         tmp_path / "b.db",
     )
@@ -201,3 +206,15 @@ def test_a_release_that_cannot_be_written_is_said_to_be_stored(hetdp_command, tm
     assert "the same --release-id gives it again" in err
     assert json.loads(hetdp_command(*asked, *rest)[1])["ledger"]["release_id"] == "may"
     assert hetdp_command("ledger", "history", tmp_path / "b.db")[1].count("charged") == 1
+
+
+def test_history_and_dry_run_speak_of_those_who_answered_in_units_of_the_values(ledger, hetdp_command):
+    """The result of such a release is several shares, and its estimate a quotient of two of them."""
+    words = [word if word != "midpoint" else "estimate" for word in MEAN]
+    dry = hetdp_command(*words, "--share", 0.5, "--release-id", "may", "--dry-run")[1]
+    predicted = float(re.search(r"about ± ([\d.]+) if everybody answers", dry)[1])
+    facts = json.loads(hetdp_command(*words, "--share", 0.5, "--release-id", "may", "--json")[1])
+    assert predicted == pytest.approx(facts["error_by_share_answered"][0]["error"], rel=0.1)
+    (found,) = [row for row in json.loads(hetdp_command("ledger", "history", "b.db", "--json")[1]) if row["estimate"]]
+    assert found["estimate"] == facts["estimate"]
+    assert f"may: result {facts['estimate']:.6g}" in hetdp_command("ledger", "history", "b.db")[1]

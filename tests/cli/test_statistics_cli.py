@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 
 import pytest
@@ -12,16 +13,17 @@ TABLE = "id,age,job,eps\n" + "".join(
     f"p{i},{20 + i % 60},{('nurse', 'cook', 'pilot')[i % 3]},{(0.5, 1, 'inf')[i % 3]}\n" for i in range(900)
 )
 COMMANDS = {
-    "mean": ["--value", "age", "--bounds", "0", "100"],
-    "sum": ["--value", "age", "--bounds", "0", "100"],
-    "proportion": ["--value", "job", "--equals", "cook"],
-    "count": ["--value", "job", "--equals", "cook"],
+    "mean": ["--value", "age", "--missing", "midpoint", "--bounds", "0", "100"],
+    "sum": ["--value", "age", "--missing", "midpoint", "--bounds", "0", "100"],
+    "proportion": ["--value", "job", "--missing", "midpoint", "--equals", "cook"],
+    "count": ["--value", "job", "--missing", "midpoint", "--equals", "cook"],
     "histogram": ["--value", "job", "--categories", "nurse,cook"],
-    "quantile": ["--value", "age", "--bounds", "0", "100", "--q", "0.25,0.5"],
-    "median": ["--value", "age", "--bounds", "0", "100", "--within", "0.9"],
+    "quantile": ["--value", "age", "--missing", "midpoint", "--bounds", "0", "100", "--q", "0.25,0.5"],
+    "median": ["--value", "age", "--missing", "midpoint", "--bounds", "0", "100", "--within", "0.9"],
     "mode": ["--value", "age", "--edges", "0,30,60,100"],
-    "variance": ["--value", "age", "--bounds", "0", "100"],
-    "std": ["--value", "age", "--bounds", "0", "100"],
+    "variance": ["--value", "age", "--missing", "midpoint", "--bounds", "0", "100"],
+    "std": ["--value", "age", "--missing", "midpoint", "--bounds", "0", "100"],
+    "bounds": ["--value", "age", "--missing", "midpoint", "--outer", "0", "1e6"],
 }
 
 
@@ -53,10 +55,19 @@ def test_a_command_prints_a_report_json_and_html(hetdp_command, table, tmp_path,
     assert "<table" in (tmp_path / "report.html").read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize("name", ["histogram", "quantile", "mode", "variance", "mean"])
+@pytest.mark.parametrize("name", ["histogram", "quantile", "variance", "mean"])
 def test_a_command_draws_a_picture(hetdp_command, table, tmp_path, name):
     code = hetdp_command(name, table, *COMMANDS[name], "--epsilon", "eps", "--plot", tmp_path / "p.png")[0]
     assert (code, (tmp_path / "p.png").read_bytes()[:4]) == (0, b"\x89PNG")
+
+
+def test_a_mode_has_no_picture_and_says_so_before_anything_is_released(hetdp_command, table, tmp_path):
+    words = ("mode", table, *COMMANDS["mode"], "--epsilon", "eps")
+    code, out, err = hetdp_command(*words, "--plot", tmp_path / "p.png")
+    assert (code, out, "ask for a histogram" in err) == (2, "", True)
+    assert not (tmp_path / "p.png").exists()
+    with pytest.raises(hetdp.InputError, match="nothing to draw"):
+        hetdp.mode(["a"] * 400, epsilon=1, categories=["a", "b"]).plot(tmp_path / "p.png")
 
 
 @pytest.mark.parametrize("name", ["histogram", "median", "std", "count"])
@@ -75,7 +86,16 @@ def test_a_tally_of_a_histogram_is_released_as_one_and_as_nothing_else(hetdp_com
 
 
 def test_shares_on_the_simplex_are_not_below_0_and_add_up_to_1(hetdp_command, table):
-    words = ["histogram", table, "--value", "job", "--categories", "nurse,cook,pilot,vet,poet", "--epsilon", "eps"]
+    words = [
+        "histogram",
+        table,
+        "--value",
+        "job",
+        "--categories",
+        "nurse,cook,pilot,vet,poet",
+        "--epsilon",
+        "eps",
+    ]
     shares = [row["estimate"] for row in json.loads(hetdp_command(*words, "--simplex", "--json")[1])["results"]]
     assert min(shares) >= 0
     assert sum(shares) == pytest.approx(1, abs=1e-12)
@@ -83,9 +103,9 @@ def test_shares_on_the_simplex_are_not_below_0_and_add_up_to_1(hetdp_command, ta
 
 def test_several_questions_share_everybodys_epsilon(hetdp_command, table, tmp_path):
     (tmp_path / "q.toml").write_text(
-        '[age]\nstatistic = "mean"\nbounds = [0, 100]\nshare = 2\n'
+        '[age]\nstatistic = "mean"\nbounds = [0, 100]\nmissing = "none"\nshare = 2\n'
         '[job]\nstatistic = "histogram"\ncategories = ["nurse", "cook"]\n'
-        '[old]\nstatistic = "quantile"\nvalue = "age"\nbounds = [0, 100]\nq = 0.9\n',
+        '[old]\nstatistic = "quantile"\nvalue = "age"\nbounds = [0, 100]\nmissing = "estimate"\nq = 0.9\n',
         encoding="utf-8",
     )
     code, out, err = hetdp_command("ask", table, tmp_path / "q.toml", "--epsilon", "eps", "--json")
@@ -99,17 +119,38 @@ def test_several_questions_share_everybodys_epsilon(hetdp_command, table, tmp_pa
 
 WRONG = {
     "no categories": (["histogram", "--value", "job"], "needs categories"),
-    "both": (["histogram", "--value", "age", "--categories", "a", "--edges", "0,1"], "needs categories"),
-    "no bounds": (["median", "--value", "age"], "a table needs --bounds"),
+    "both": (
+        ["histogram", "--value", "age", "--categories", "a", "--edges", "0,1"],
+        "needs categories",
+    ),
+    "no bounds": (["median", "--value", "age", "--missing", "midpoint"], "a table needs --bounds"),
     "no value": (["histogram", "--categories", "a"], "a table needs --value"),
-    "bins that are none": (["mode", "--value", "age", "--bins", "ten", "--bounds", "0", "1"], "a whole number"),
+    "bins that are none": (
+        ["mode", "--value", "age", "--bins", "ten", "--bounds", "0", "1"],
+        "a whole number",
+    ),
     "edges that fall": (["mode", "--value", "age", "--edges", "3,2"], "must rise"),
-    "a quantile above 1": (["quantile", "--value", "age", "--bounds", "0", "1", "--q", "1.5"], "between 0 and 1"),
+    "a quantile above 1": (
+        ["quantile", "--value", "age", "--missing", "midpoint", "--bounds", "0", "1", "--q", "1.5"],
+        "between 0 and 1",
+    ),
     "a category twice": (["mode", "--value", "job", "--categories", "a,a"], "listed twice"),
-    "a method of means": (["histogram", "--value", "job", "--categories", "a", "--method", "ldpe"], "is for means"),
-    "a variance": (["histogram", "--value", "job", "--categories", "a", "--variance", "1"], "is for means"),
-    "a column that is missing": (["mode", "--value", "work", "--categories", "a"], "has no column 'work'"),
-    "ε as the value": (["mode", "--value", "eps", "--categories", "1"], "cannot be the same column"),
+    "a method of means": (
+        ["histogram", "--value", "job", "--categories", "a", "--method", "ldpe"],
+        "is for means",
+    ),
+    "a variance": (
+        ["histogram", "--value", "job", "--categories", "a", "--variance", "1"],
+        "is for means",
+    ),
+    "a column that is missing": (
+        ["mode", "--value", "work", "--categories", "a"],
+        "has no column 'work'",
+    ),
+    "ε as the value": (
+        ["mode", "--value", "eps", "--categories", "1"],
+        "cannot be the same column",
+    ),
 }
 
 
@@ -134,3 +175,40 @@ def test_a_plan_and_a_comparison_know_the_statistics(hetdp_command):
     }
     assert found["certificate"] is None
     assert "no certificate for this statistic" in hetdp_command("plan", *words)[1].replace("\n            ", " ")
+
+
+def test_a_mean_finds_its_own_bounds_and_says_what_it_is_the_mean_of(hetdp_command, table):
+    words = ["mean", table, "--value", "age", "--missing", "midpoint", "--epsilon", "eps", "--outer", "0", "1e6"]
+    code, out, err = hetdp_command(*words)
+    assert (code, err) == (0, "")
+    assert out.startswith("Of          the mean of values clipped to [")
+    facts = json.loads(hetdp_command(*words, "--share", "0.25", "--json")[1])
+    assert (facts["bounds_found_with_share"], facts["share_of_epsilon"]) == ([0.25], 0.75)
+
+
+@pytest.mark.parametrize(
+    ("name", "words", "said"),
+    [
+        ("mean", ["--outer", "0", "9", "--bounds", "0", "9"], "leave out --bounds"),
+        ("bounds", ["--outer", "0", "9", "--bounds", "0", "9"], "leave out --bounds"),
+        ("mean", ["--outer", "0", "9", "--by", "job"], "leave out --by"),
+        ("histogram", ["--outer", "0", "9", "--bins", "3"], "the bins of a histogram are public"),
+        ("mean", ["--bounds", "0", "9", "--share", "0.1"], "only a release through a ledger takes --share"),
+        ("bounds", [], "a table needs --outer"),
+    ],
+)
+def test_options_of_private_bounds_that_do_not_fit_are_refused(hetdp_command, table, name, words, said):
+    missing = () if name == "histogram" else ("--missing", "midpoint")
+    code, _, err = hetdp_command(name, table, "--value", "age", *missing, "--epsilon", "eps", *words)
+    assert code == 2
+    assert said in err
+
+
+def test_standard_input_cannot_be_read_twice(hetdp_command, table, monkeypatch):
+    for name, code in (("mean", 2), ("bounds", 0)):
+        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(table.read_bytes())))
+        found = hetdp_command(
+            name, "-", "--value", "age", "--missing", "midpoint", "--epsilon", "eps", "--outer", "0", "1e6"
+        )
+        assert found[0] == code
+        assert ("standard input can be read once" in found[2]) == (code == 2)

@@ -61,11 +61,15 @@ class Frame:
     def ways(self, path: Path) -> dict[str, Callable[[], Any]]:
         """Return the ways to read it that its columns allow, by name."""
         ask = {"value": "x", "epsilon": self.epsilon, **self.options}
-        ways: dict[str, Callable[[], Any]] = {"read": lambda: hetdp.read(path, bounds=(0, 1), **ask)}
+        ways: dict[str, Callable[[], Any]] = {
+            "read": lambda: hetdp.read(path, bounds=(0, 1), missing="midpoint", **ask)
+        }
         if not self.options and self.epsilon == "e":
             ways["levels"] = lambda: counted(Source.of(path, value="x", epsilon="e", counts_only=True))
         if '"id"' in self.text or self.text.startswith("id"):
-            ways["user"] = lambda: hetdp.read(path, bounds=(0, 1), person="id", rows="average", **ask)
+            ways["user"] = lambda: hetdp.read(
+                path, bounds=(0, 1), missing="midpoint", person="id", rows="average", **ask
+            )
             ways["groups"] = lambda: read_groups(Source.of(path, value="x", epsilon="e", by="g"), Mean(UNIT))
         return ways
 

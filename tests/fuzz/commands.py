@@ -100,7 +100,7 @@ def contents() -> dict[str, bytes]:
     """Return the files that a command may name."""
     table, tally = FOLDER / "contents.csv", FOLDER / "contents.tally"
     table.write_text(TABLE, encoding="utf-8")
-    hetdp.read(table, value="x", epsilon="e", bounds=(0, 1)).save(tally)
+    hetdp.read(table, value="x", missing="midpoint", epsilon="e", bounds=(0, 1)).save(tally)
     ledger = fresh()
     return {
         "people.csv": table.read_bytes(),

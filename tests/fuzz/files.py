@@ -20,14 +20,16 @@ UNIT = Interval.of((0, 1))
 def read_file(data: bytes) -> None:
     """Read bytes as a file in two ways, the second chosen by their checksum so that a run is repeated exactly."""
     path = written("people", data)
-    plain = said(lambda: hetdp.read(path, value="x", epsilon="e", bounds=(0, 1)))
+    plain = said(lambda: hetdp.read(path, value="x", missing="midpoint", epsilon="e", bounds=(0, 1)))
     if isinstance(plain, hetdp.Tally):
         sound(plain)
     (_averaged, _grouped, _counted, _looked_at)[zlib.crc32(data) % 4](path, plain)
 
 
 def _averaged(path: Path, plain: Any) -> None:
-    people = said(lambda: hetdp.read(path, value="x", epsilon="e", bounds=(0, 1), person="id", rows="average"))
+    people = said(
+        lambda: hetdp.read(path, value="x", missing="midpoint", epsilon="e", bounds=(0, 1), person="id", rows="average")
+    )
     if isinstance(people, hetdp.Tally):
         sound(people)
         assert people.n <= plain.n
@@ -35,8 +37,8 @@ def _averaged(path: Path, plain: Any) -> None:
 
 
 def _grouped(path: Path, plain: Any) -> None:
-    source = Source.of(path, value="x", epsilon="e", by="g")
-    groups = said(lambda: read_groups(source, Mean(UNIT)))
+    source = Source.of(path, value="x", epsilon="e", by="g", promised=False)
+    groups = said(lambda: read_groups(source, Mean(UNIT, missing="midpoint")))
     if isinstance(groups, dict):
         for tally in groups.values():
             sound(tally)
@@ -44,7 +46,7 @@ def _grouped(path: Path, plain: Any) -> None:
 
 
 def _counted(path: Path, plain: Any) -> None:
-    levels = said(lambda: counted(Source.of(path, value="x", epsilon="e", counts_only=True)))
+    levels = said(lambda: counted(Source.of(path, value="x", epsilon="e", counts_only=True, promised=False)))
     assert levels == (plain if isinstance(plain, str) else plain.levels) or "mean needs" in str(plain)
 
 

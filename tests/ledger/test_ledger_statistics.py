@@ -27,19 +27,24 @@ ROWS = pl.DataFrame(
 )
 ASK = hetdp.ask
 QUESTIONS = {
-    "mean": ASK.mean(value="age", bounds=(0, 100)),
-    "sum": ASK.sum(value="age", bounds=(0, 100)),
-    "proportion": ASK.proportion(value="job", equals="cook"),
-    "count": ASK.count(value="job", equals="cook"),
+    "mean": ASK.mean(value="age", missing="midpoint", bounds=(0, 100)),
+    "sum": ASK.sum(value="age", missing="midpoint", bounds=(0, 100)),
+    "proportion": ASK.proportion(value="job", missing=0, equals="cook"),
+    "count": ASK.count(value="job", missing=0, equals="cook"),
     "histogram": ASK.histogram(value="job", categories=["nurse", "cook"]),
     "histogram of bins": ASK.histogram(value="age", bins=5, bounds=(0, 100)),
-    "quantile": ASK.quantile([0.25, 0.5], value="age", bounds=(0, 100), bins=128),
-    "quantile with intervals": ASK.quantile(value="age", bounds=(0, 100), within=0.9),
+    "quantile": ASK.quantile([0.25, 0.5], value="age", missing="midpoint", bounds=(0, 100), bins=128),
+    "quantile with intervals": ASK.quantile(value="age", missing="midpoint", bounds=(0, 100), within=0.9),
     "mode": ASK.mode(value="job", categories=["nurse", "cook"]),
-    "variance": ASK.variance(value="age", bounds=(0, 100)),
-    "means": ASK.means({"age": (0, 100), "pay": (0, 9)}),
-    "mean of those who answered": ASK.mean_answered(value="age", bounds=(0, 100)),
-    "mean by a private group": ASK.mean_by_group((0, 9), ["nurse", "cook"], "job", value="pay"),
+    "variance": ASK.variance(value="age", missing="midpoint", bounds=(0, 100)),
+    "bounds": ASK.bounds(value="age", outer=(0, 10**6)),
+    "means": ASK.means({"age": (0, 100), "pay": (0, 9)}, missing="midpoint"),
+    "mean of those who answered": ASK.mean(value="age", bounds=(0, 100), missing="estimate"),
+    "proportion among those who answered": ASK.proportion(value="job", missing="estimate", equals="cook"),
+    "median of those who answered": ASK.quantile(value="age", missing="estimate", bounds=(0, 100), bins=128),
+    "variance of those who answered": ASK.variance(value="age", missing="estimate", bounds=(0, 100)),
+    "means of those who answered": ASK.means({"age": (0, 100), "pay": (0, 9)}, missing="estimate"),
+    "mean by a private group": ASK.mean_by_group((0, 9), ["nurse", "cook"], "job", value="pay", missing=3),
 }
 
 
@@ -58,6 +63,7 @@ def test_every_statistic_is_asked():
 @pytest.mark.parametrize("name", QUESTIONS)
 def test_a_release_is_charged_what_it_spends_and_the_same_id_gives_it_again(ledger, name):
     ask = {"person": "id", "spend": 0.25, "release_id": name}
+    ask |= {"method": "uniform"} if name == "bounds" else {}  # by default so few people spend nothing on bounds
     first = ledger.ask(ROWS, QUESTIONS[name], **ask)
     left = [ledger.balance(person) for person in PEOPLE[:3]]
     for balance, level in zip(left, (0.5, 1, 4), strict=True):
@@ -81,6 +87,16 @@ def test_an_id_stands_for_one_question(ledger, name):
     other = QUESTIONS["count" if name != "count" else "sum"]
     with pytest.raises(OtherRequestError, match="the statistic"):
         ledger.ask(ROWS, other, **ask)
+
+
+@pytest.mark.parametrize("first", ["midpoint", "estimate", "none", 0])
+def test_an_id_stands_for_one_choice_about_missing_values(ledger, first):
+    ask = {"person": "id", "spend": 0.1, "release_id": "may", "value": "age", "bounds": (0, 100)}
+    numbers = ledger.mean(ROWS, **ask, missing=first).numbers
+    for other in {"midpoint", "estimate", "none", 0, 50} - {first}:
+        with pytest.raises(OtherRequestError, match="the statistic"):
+            ledger.mean(ROWS, **ask, missing=other)
+    assert ledger.mean(ROWS, **ask, missing=first).numbers == numbers
 
 
 @pytest.mark.parametrize("name", QUESTIONS)
@@ -108,7 +124,7 @@ def test_where_people_are_sorted_the_first_row_counts_and_numbers_are_averaged_e
     plan = hetdp.plan({1.0: 2}, statistic=question)
     found = _tally_of(_source_of(rows, question, "id"), places, plan)
     assert found.table.total.tolist() == [[GRID, GRID, 0]]
-    question = ASK.variance(value="age", bounds=(0, 100))
+    question = ASK.variance(value="age", missing="midpoint", bounds=(0, 100))
     plan = hetdp.plan({1.0: 2}, statistic=question)
     found = _tally_of(_source_of(rows, question, "id"), places, plan)
     ten, thirty = (math.floor(x * GRID + 0.5) for x in (0.1, 0.3))

@@ -101,7 +101,7 @@ def attack_on_members(where, move, monkeypatch, *, reopened):
     people = [STRICT, *OPEN]
     with ledger:
         try:
-            ledger.mean([1.0] * 101, person=people, bounds=(0, 1), spend=2, release_id="may")
+            ledger.mean([1.0] * 101, person=people, bounds=(0, 1), spend=2, release_id="may", missing="midpoint")
         except LedgerError:
             return None
     return used[0]
@@ -141,7 +141,7 @@ def test_row_101_a_false_row_that_was_used_for_a_later_move_and_then_taken_away_
     """The move tells where the person came from, and that is compared too."""
     ledger = Ledger.create(where)
     ledger.enroll({STRICT: 1, **dict.fromkeys(OPEN, 2)})
-    values = {"person": [STRICT, *OPEN], "bounds": (0, 1)}
+    values = {"person": [STRICT, *OPEN], "bounds": (0, 1), "missing": "midpoint"}
     ledger.mean([1.0] * 101, **values, spend=1, release_id="may")
     place = {person: cohort_of(where, person) for person in (STRICT, OPEN[0])}
     change = "UPDATE hetdp_member SET cohort = {} WHERE event = 2 AND person = '{}'"
@@ -161,7 +161,7 @@ def test_rows_101_and_102_a_release_that_is_resumed_compares_members_too(where, 
     """Charged, cut off before values were read, then somebody is moved: the charge is not carried out."""
     ledger = Ledger.create(where)
     ledger.enroll({STRICT: 0.01, **dict.fromkeys(OPEN, 2)})
-    request = {"person": [STRICT, *OPEN], "bounds": (0, 1), "spend": 2, "release_id": "may"}
+    request = {"person": [STRICT, *OPEN], "bounds": (0, 1), "spend": 2, "release_id": "may", "missing": "midpoint"}
 
     def cut_off(*_):
         raise KeyboardInterrupt
@@ -180,7 +180,7 @@ def forged(where, folder, monkeypatch):
     """Have the database show another charge for a moment: that of a decoy, in which the strict person allows more."""
     with Ledger.create(folder / "decoy.db") as decoy:
         decoy.enroll({STRICT: 900, **dict.fromkeys(OPEN, 1000)})
-        decoy.mean([0.0] * 101, person=[STRICT, *OPEN], bounds=(0, 1), spend=2, release_id="may")
+        decoy.mean([0.0] * 101, person=[STRICT, *OPEN], bounds=(0, 1), spend=2, release_id="may", missing="midpoint")
         charge = decoy._store.read(lambda connection, _: store.find(connection, "may", "charge"))
     real = ledger_charge.find
     (row,) = selected(where, "SELECT seq, at, hash FROM hetdp_event WHERE seq = 2")
@@ -205,7 +205,9 @@ def attack_by_a_forged_charge(where, folder, monkeypatch):
         ledger.enroll({STRICT: 0.01, **dict.fromkeys(OPEN, 2)})
         forged(where, folder, monkeypatch)
         try:
-            ledger.mean([1.0] * 101, person=[STRICT, *OPEN], bounds=(0, 1), spend=2, release_id="may")
+            ledger.mean(
+                [1.0] * 101, person=[STRICT, *OPEN], bounds=(0, 1), spend=2, release_id="may", missing="midpoint"
+            )
         except LedgerError:
             return None
     return used[0]

@@ -44,8 +44,16 @@ EVEN = (np.arange(2048) + 0.5) / 2048
 ABOUT = {
     "median": (hetdp.ask.quantile(0.5, bounds=(0, 1), bins=2048), EVEN, 10_000),
     "lower quartile": (hetdp.ask.quantile(0.25, bounds=(0, 1), bins=2048), EVEN, 10_000),
-    "mean of those who answered": (hetdp.ask.mean_answered(bounds=(0, 10)), {0: 0.2, 3: 0.3, 9: 0.3, None: 0.2}, 1000),
-    "yes or no of those who answered": (hetdp.ask.mean_answered(bounds=(0, 1)), {0: 0.72, 1: 0.08, None: 0.2}, 1000),
+    "mean of those who answered": (
+        hetdp.ask.mean(bounds=(0, 10), missing="estimate"),
+        {0: 0.2, 3: 0.3, 9: 0.3, None: 0.2},
+        1000,
+    ),
+    "yes or no of those who answered": (
+        hetdp.ask.mean(bounds=(0, 1), missing="estimate"),
+        {0: 0.72, 1: 0.08, None: 0.2},
+        1000,
+    ),
 }
 
 
@@ -230,7 +238,7 @@ def test_real_releases_have_the_error_that_is_simulated(name):
             import polars as pl
 
             frame = pl.DataFrame({**dict(zip("ab", np.array(people, float).T, strict=True)), "eps": epsilon})
-            tally = hetdp.read(frame, epsilon="eps", statistic=statistic)
+            tally = hetdp.read(frame, epsilon="eps", statistic=statistic, missing="none")
         else:
             tally = hetdp.read(people, epsilon=epsilon, statistic=statistic)
         squares.append(((np.array(hetdp.release(tally, planned).numbers) - law.mean) ** 2).sum())

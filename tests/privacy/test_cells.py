@@ -79,7 +79,7 @@ def test_sums_of_one_statistic_are_not_those_of_another():
     means = hetdp.read(
         pl.DataFrame({f"c{i}": [0.5, 1.0] for i in range(3)}),
         epsilon=1.0,
-        statistic=ask.means({f"c{i}": (0, 1) for i in range(3)}),
+        statistic=ask.means({f"c{i}": (0, 1) for i in range(3)}, missing="none"),
     )
     for other in (ask.histogram(categories=["a", "b"]), ask.quantile(bounds=(0, 1), bins=3), ask.mean(bounds=(0, 1))):
         with pytest.raises(InputError, match="no values can give"):
@@ -111,18 +111,19 @@ FORGED = {
         "abstains": False,
     },
     "another statistic": {"statistic": "sum", "parameters": {"bounds": [0.0, 1.0]}},
-    "other bounds": {"bounds": [(0.0).hex(), (9.0).hex()]},
+    "other bounds": {"bounds": [(0.0).hex(), (9.0).hex()], "parameters": {"bounds": [0.0, 9.0], "missing": "none"}},
+    "another choice for missing values": {"parameters": {"bounds": [0.0, 1.0], "missing": 1.0}},
 }
 
 
 @pytest.mark.parametrize("what", FORGED)
 def test_an_appended_charge_that_is_not_what_its_plan_spends_is_not_carried_out(ledger, what, monkeypatch):
     """Its hash is right: whoever can write to the database can compute it."""
-    question, ask_for = ask.mean(bounds=(0, 1)), {"spend": 0.005, "release_id": "may"}
+    question, ask_for = ask.mean(bounds=(0, 1), missing="none"), {"spend": 0.005, "release_id": "may"}
     people = [f"p{i}" for i in range(8)]
-    real = ledger_charge.books.plan_facts
+    real = ledger_charge.plan_facts
     changes = {name: fact for name, fact in FORGED[what].items() if name != "statistic"}
-    monkeypatch.setattr(ledger_charge.books, "plan_facts", lambda made: {**real(made), **changes})
+    monkeypatch.setattr(ledger_charge, "plan_facts", lambda made: {**real(made), **changes})
     if "statistic" in FORGED[what]:
         named = next_event
         monkeypatch.setattr(
@@ -138,10 +139,11 @@ def test_an_appended_charge_that_is_not_what_its_plan_spends_is_not_carried_out(
 def test_columns_keep_their_order_through_a_ledger(ledger):
     ledger.enroll({f"p{i}": "public" for i in range(8)})
     rows = pl.DataFrame({"id": [f"p{i}" for i in range(8)], "zage": [50.0] * 8, "income": [20_000.0] * 8})
-    question = ask.means({"zage": (0, 100), "income": (0, 100_000)})
+    question = ask.means({"zage": (0, 100), "income": (0, 100_000)}, missing="none")
     found = ledger.ask(rows, question, person="id", share=1, release_id="may").means
     assert found == {"zage": pytest.approx(50, abs=0.01), "income": pytest.approx(20_000, abs=1)}
-    assert canonical(question.plain) == '{"bounds":[["zage",[0.0,100.0]],["income",[0.0,100000.0]]]}'
+    ends = '[["zage",[0.0,100.0]],["income",[0.0,100000.0]]]'
+    assert canonical(question.plain) == f'{{"bounds":{ends},"missing":"none"}}'
 
 
 def test_means_of_columns_in_another_order_are_another_statistic():
@@ -149,7 +151,9 @@ def test_means_of_columns_in_another_order_are_another_statistic():
     assert one != other
     frame = pl.DataFrame({"a": [0.5], "b": [3.0]})
     with pytest.raises(InputError, match="do not merge"):
-        hetdp.read(frame, epsilon=1.0, statistic=one) + hetdp.read(frame, epsilon=1.0, statistic=other)
+        hetdp.read(frame, epsilon=1.0, statistic=one, missing=0) + hetdp.read(
+            frame, epsilon=1.0, statistic=other, missing=0
+        )
 
 
 def test_one_column_of_several_means_is_coded_on_its_own_bounds_by_the_kernels_too():
@@ -157,7 +161,7 @@ def test_one_column_of_several_means_is_coded_on_its_own_bounds_by_the_kernels_t
     frame = pl.DataFrame({"a": np.full(people, 50.0)})
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("hetdp.tally.groupby.LOADED_FROM", 0)
-        found = hetdp.read(frame, epsilon=1.0, statistic=ask.means({"a": (0, 100)}))
+        found = hetdp.read(frame, epsilon=1.0, statistic=ask.means({"a": (0, 100)}, missing="none"))
     assert found.table.total.tolist() == [[people * GRID // 2]]
 
 

@@ -244,7 +244,7 @@ def test_cells_of_a_file_keep_the_same_promise_and_cannot_reach_their_neighbours
         path = tmp_path / "people.csv"
         lines = [f"{i},{value},{level}" for i, (value, level) in enumerate(zip(values, epsilon, strict=True))]
         path.write_text("\n".join(["id,x,eps", *lines]), encoding="utf-8", newline="\n")
-        return hetdp.read(path, value="x", epsilon="eps", bounds=(-1, 1))
+        return hetdp.read(path, value="x", missing="midpoint", epsilon="eps", bounds=(-1, 1))
 
     assert faults(MIXES["as text"], (-1, 1), recorder, read=read, extremes=extremes) == set()
     for cell in ('"', '"1', "1,2", ",,,", "0.1,inf", '"1"2'):  # not between quotes: the layout of a line is public
@@ -309,9 +309,9 @@ class BoundsFromData(Grouping):
         super().add(epsilon, columns)
 
 
-def level_off_by_one(tally, plan, part, *, real=_release.floored_sum):
+def level_off_by_one(tally, plan, *where, real=_release.floored_sum):
     shifted = SimpleNamespace(table=SimpleNamespace(total=np.roll(tally.table.total, 1)))
-    return real(shifted, plan, part)
+    return real(shifted, plan, *where)
 
 
 def scale_with(change_units=lambda units: units, change_epsilon=lambda epsilon: epsilon, factor=1.0):

@@ -15,13 +15,13 @@ from hetdp.report import plots
 
 LEVELS = {0.02: 2000, 0.1: 1200, 1.0: 500, math.inf: 300}
 WIDE = (0, 250_000)
-NUMBERS = {"variance": (0.2, 0.5), "mean_answered": (0.2, 0.6, 0.2), "mean_by_group": (0.1, 0.3, 0.2, 0.2, 0.1, 0.1)}
+NUMBERS = {"variance": (0.2, 0.5), "mean": (0.2, 0.6, 0.2), "mean_by_group": (0.1, 0.3, 0.2, 0.2, 0.1, 0.1)}
+MORE = {"mean": {"missing": "estimate"}, "mean_by_group": {"categories": ["a", "b"]}}
 
 
 def answer(name, bounds, **plan):
     """An answer whose noisy numbers are given, so that only its units can differ."""
-    more = {"categories": ["a", "b"]} if name == "mean_by_group" else {}
-    asked = getattr(hetdp.ask, name)(bounds=bounds, **more)
+    asked = getattr(hetdp.ask, name)(bounds=bounds, **MORE.get(name, {}))
     return asked.answer(hetdp.plan(LEVELS, statistic=asked, **plan), NUMBERS[name])
 
 
@@ -81,7 +81,7 @@ def test_one_number_can_be_formatted_and_several_cannot():
 def test_the_answers_to_several_questions_show_what_every_tier_spends_on_each(tmp_path):
     table = tmp_path / "t.csv"
     table.write_text("x,g,tier\n" + "3,a,strict\n" * 300 + "4,b,open\n" * 300)
-    asked = {"x": hetdp.ask.std(bounds=(0, 10)), "g": hetdp.ask.histogram(categories=["a", "b"])}
+    asked = {"x": hetdp.ask.std(bounds=(0, 10), missing="none"), "g": hetdp.ask.histogram(categories=["a", "b"])}
     found = hetdp.ask(table, asked, epsilon="tier", tiers={"strict": 0.5, "open": 4})
     lines = found.report().splitlines()
     assert "Question    x: private variance, with mean and standard deviation" in lines
@@ -91,7 +91,7 @@ def test_the_answers_to_several_questions_show_what_every_tier_spends_on_each(tm
 
 def test_more_levels_than_fit_are_counted():
     table = {"x": [0.5] * 900, "eps": [0.1 + i % 30 / 100 for i in range(900)]}
-    found = hetdp.ask(pl.DataFrame(table), {"x": hetdp.ask.mean(bounds=(0, 1))}, epsilon="eps")
+    found = hetdp.ask(pl.DataFrame(table), {"x": hetdp.ask.mean(bounds=(0, 1), missing="none")}, epsilon="eps")
     assert "6 more levels of ε are not shown" in found.report()
     assert len(found.to_dict()["spent_together"]) == 30
 
@@ -100,7 +100,7 @@ def test_more_levels_than_fit_are_counted():
 def test_a_picture_has_an_axis_for_each_unit(name):
     drawn = plots.answer(answer(name, WIDE), 0.95)
     assert isinstance(drawn, Drawing)
-    assert len(drawn.axes) == {"variance": 3, "mean_answered": 2, "mean_by_group": 1}[name]
+    assert len(drawn.axes) == {"variance": 3, "mean": 2, "mean_by_group": 1}[name]
 
 
 def test_a_picture_of_a_quantile_shows_its_ranks_and_calls_no_bin_an_interval():
@@ -137,18 +137,19 @@ def test_what_cannot_be_handed_out_is_refused_before_anything_is_released(
     assert (code, out) == (2, "")
     assert REFUSED[options] in err
     assert hetdp_command(*words)[0] == 0
-    assert hetdp_command("mean", "t.csv", "--value", "g", "--epsilon", "eps", "--bounds", 0, 1, "--simplex")[0] == 2
+    mean = ("mean", "t.csv", "--value", "g", "--missing", "midpoint", "--epsilon", "eps", "--bounds", 0, 1)
+    assert hetdp_command(*mean, "--simplex")[0] == 2
 
 
 @pytest.mark.parametrize("name", ["median", "std"])
 def test_a_statistic_with_another_name_is_found_by_it_everywhere(name, tmp_path, monkeypatch, hetdp_command):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "t.csv").write_text("x,eps\n" + "1,1\n2,1\n" * 100)
-    (tmp_path / "q.toml").write_text(f'[x]\nstatistic = "{name}"\nbounds = [0, 3]\n')
+    (tmp_path / "q.toml").write_text(f'[x]\nstatistic = "{name}"\nbounds = [0, 3]\nmissing = "midpoint"\n')
     words = ("--epsilon", "eps", "--bounds", 0, 3)
     assert hetdp_command("plan", "t.csv", "--statistic", name, *words)[0] == 0
-    assert hetdp_command(name, "t.csv", "--value", "x", *words)[0] == 0
-    assert hetdp_command("ask", "t.csv", "q.toml", "--epsilon", "eps")[0] == 0
+    assert hetdp_command(name, "t.csv", "--value", "x", "--missing", "midpoint", *words)[0] == 0
+    assert hetdp_command("ask", "t.csv", "q.toml", "--epsilon", "eps", "--missing", "none")[0] == 0
     assert getattr(hetdp.ask, name)(bounds=(0, 3)).name in ("quantile", "variance")
     assert getattr(hetdp, name).__name__ == name
     assert "no statistic 'mode of life'; there are mean" in hetdp_command("plan", "--statistic", "mode of life")[2]
@@ -157,16 +158,26 @@ def test_a_statistic_with_another_name_is_found_by_it_everywhere(name, tmp_path,
 
 
 def test_rows_are_not_averaged_where_people_are_sorted_into_cells():
-    for name, more in (("histogram", {"categories": [1]}), ("median", {"bounds": (0, 2)}), ("count", {"equals": 1})):
+    for name, more in (("histogram", {"categories": [1]}), ("mode", {"categories": [1]}), ("count", {"equals": 1})):
         with pytest.raises(InputError, match="sorted into cells; keep one row of each person"):
             getattr(hetdp, name)([1, 2, 1], epsilon=1, person=["a", "a", "b"], rows="average", **more)
-    assert hetdp.std([1, 2] * 200, epsilon=1, bounds=(0, 2), person=["a", "b"] * 200, rows="average").plan.n == 2
+    for name in ("std", "median"):
+        found = getattr(hetdp, name)([1, 2] * 200, epsilon=1, bounds=(0, 2), person=["a", "b"] * 200, rows="average")
+        assert found.plan.n == 2
+
+
+def test_a_quantile_of_rows_that_are_averaged_is_one_of_the_averages():
+    """Of 1 and 3 everybody has 2 on average; a quantile of rows would be 1 or 3."""
+    people = [str(i // 2) for i in range(800)]
+    found = hetdp.median([1, 3] * 400, epsilon=math.inf, bounds=(0, 4), person=people, rows="average")
+    assert found.plan.n == 400
+    assert found.estimate == pytest.approx(2, abs=2e-3)
 
 
 def test_a_table_of_groups_has_the_numbers_of_each_as_its_own_report_has_them():
     """A bin is no interval there either, and the width of a bin is nobody's error. A mean has its worst case."""
     people = pl.DataFrame({"x": [1.0, 2.0] * 200, "g": ["u"] * 200 + ["v"] * 200, "eps": [1.0] * 400})
-    how = {"value": "x", "epsilon": "eps", "bounds": (0, 3), "by": "g", "public_columns": ["g"]}
+    how = {"value": "x", "epsilon": "eps", "bounds": (0, 3), "missing": "none", "by": "g", "public_columns": ["g"]}
     heads = [getattr(hetdp, name)(people, **how).report().splitlines()[0] for name in ("median", "std", "mean")]
     assert heads[0].split() == [
         "Group",
@@ -182,14 +193,9 @@ def test_a_table_of_groups_has_the_numbers_of_each_as_its_own_report_has_them():
     ]
     assert "Worst case" not in heads[1]
     assert "Worst case" in heads[2]
-    shares = hetdp.histogram(people, categories=[1, 2], **{name: how[name] for name in how if name != "bounds"})
+    shares = hetdp.histogram(
+        people, categories=[1, 2], **{name: how[name] for name in how if name not in ("bounds", "missing")}
+    )
     rows = [line.split() for line in shares.report().splitlines()[1:7]]
     assert [row[0] for row in rows] == ["u", "2", "other", "v", "2", "other"]
-    assert rows[0][2] == f"{100 * shares['u']['1']:.2f}%"
-
-
-def test_the_picture_of_a_mode_shows_its_name_and_no_number_for_it():
-    (axis,) = plots.answer(hetdp.mode(["a"] * 400 + ["b"] * 100, epsilon=1, categories=["a", "b"]), 0.95).axes
-    assert [label.get_text() for label in axis.get_yticklabels()] == ["a"]
-    assert "below the largest share" in axis.get_xlabel()
-    assert not [line for line in axis.lines if line.get_marker() == "o"]
+    assert rows[0][2] == f"{100 * shares['u']['1']:.1f}%"

@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import hetdp
-from hetdp.report.text import odds
+from hetdp.report.numbers import odds
 from hetdp.server import dashboard
 
-COLUMNS = {"value": "x", "epsilon": "e", "bounds": (0, 1)}
-TABLE = ("--value", "x", "--epsilon", "e", "--bounds", "0", "1")
+COLUMNS = {"value": "x", "missing": "none", "epsilon": "e", "bounds": (0, 1)}
+TABLE = ("--value", "x", "--missing", "midpoint", "--epsilon", "e", "--bounds", "0", "1")
 
 
 PANEL = "id,g,x,e\n" + "".join(f"p{i},g{i % 3},0.5,1\n" for i in range(600))

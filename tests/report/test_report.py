@@ -11,6 +11,7 @@ import pytest
 
 import hetdp
 from hetdp.report import facts as _facts
+from hetdp.report import page as _page
 from hetdp.report import text as _text
 
 LEVELS = {0.1: 700, math.inf: 300}
@@ -67,7 +68,7 @@ def test_text_html_and_json_share_facts_that_are_computed_once(counted):
 def test_text_and_html_say_the_same_in_the_same_order(release):
     """HTML is read as its cells; text, as it is printed, without the breaks of its lines."""
     parts = _text.release_parts(release, 0.95)
-    cells = [html.unescape(cell) for cell in re.findall(r">([^<>]+)</(?:b|span|td|th)>", _text.to_html(parts))]
+    cells = [html.unescape(cell) for cell in re.findall(r">([^<>]+)</(?:b|span|td|th)>", _page.to_html(parts))]
     printed = " ".join(release.report().split())
     places, place = [], 0
     for cell in cells:
@@ -131,7 +132,7 @@ def test_a_table_of_groups_says_what_holds_for_it_as_a_whole():
     assert "Together Each person is in one group" in report
     assert report.count("Each person's value is protected") == 1
     assert "parallel composition" in html.unescape(found._repr_html_())
-    assert json.loads(found.to_json())["groups"]["a"] == groups["a"].to_dict()
+    assert json.loads(found.to_json())["groups"]["a"] == {"group": {"group": "a"}, **groups["a"].to_dict()}
 
 
 def test_json_says_what_it_is_about_and_how_to_read_it(release):
@@ -142,3 +143,13 @@ def test_json_says_what_it_is_about_and_how_to_read_it(release):
         assert {"method", "n", "bounds", "tiers", "certificate", "frontier", "exact", "assumptions"} <= set(facts)
     assert {"estimate", "unclamped", "interval"} <= set(release.to_dict())
     assert [set(offer) for offer in release.to_dict()["frontier"]] == [{"more_mse", "cap", "people"}] * 3
+
+
+@pytest.mark.parametrize(("value", "shown"), [(0.0, False), (0.5, True)])
+def test_the_normal_approximation_is_called_narrower_only_where_it_is(value, shown):
+    """Near an end of the range the guaranteed interval is the narrower one: the other assumes the largest variance."""
+    release = hetdp.mean([value] * 2000, epsilon=[1.0] * 2000, bounds=(0, 1))
+    low, high = release.confidence_interval(0.95)
+    least, most = release.confidence_interval(0.95, "normal")
+    assert (most - least < high - low) == shown
+    assert ("normal approximation, narrower" in release.report()) == shown

@@ -29,7 +29,7 @@ import oracle
 from hetdp import InputError
 from hetdp.core.domain import GRID, Interval, value_of
 from hetdp.core.levels import BITS, LIMIT, MOST_PEOPLE, WIDE_BITS, round_down
-from hetdp.sources import Source, _is_database, request, sql
+from hetdp.sources import Source, _database, request, sql
 from hetdp.sources.databases import Database
 from hetdp.sources.request import Request, tiers_of
 from hetdp.statistics.mean import Mean
@@ -544,8 +544,8 @@ def test_integers_and_texts_of_the_same_digits_are_one_id_in_sqlite(lite):
 
 
 FAULTS = [
-    ([(0.5, 1.0, "a"), (0.5, 1.0, "a")], False, "1 ids are on more than one row, such as 'a'"),
-    ([(0.5, 1.0, "a"), (0.5, 2.0, "a")], True, "1 people have more than one epsilon, such as 'a'"),
+    ([(0.5, 1.0, "a"), (0.5, 1.0, "a")], False, "1 id is on more than one row, such as 'a'"),
+    ([(0.5, 1.0, "a"), (0.5, 2.0, "a")], True, "1 person has more than one epsilon, such as 'a'"),
     ([(0.5, 1.0, "a"), (0.5, None, "a")], True, "epsilon is missing"),
     ([(0.5, 1.0, None)], True, "id is missing"),
     ([(0.5, 1.0, "")], False, "id is missing"),
@@ -667,8 +667,11 @@ def test_the_statements_do_not_depend_on_values(pg, lite):
 def test_all_statements_see_one_snapshot(pg):
     pg.fill(DOUBLES, [(0.5, 0.1)])
 
+    looks = []
+
     def insert(statement):
-        if "limit 0" in statement:
+        looks.extend(["limit 0"] if "limit 0" in statement else [])
+        if "limit 0" in statement and len(looks) == 2:  # the first look is at the types of columns alone
             pg.source.execute("insert into people values (1, 1)")
 
     with psycopg.connect(pg.url, cursor_factory=Recording) as recorded:
@@ -722,7 +725,7 @@ def test_sums_that_could_pass_63_bits_are_refused_by_the_number_of_rows(lite, pg
 # Queries, names and types
 
 
-REFUSED = ["money", "text", "bytea", "date", "timestamp", "jsonb", "double precision[]", "interval", "uuid"]
+REFUSED = ["money", "bytea", "date", "timestamp", "jsonb", "double precision[]", "interval", "uuid"]
 
 
 @pytest.mark.parametrize("kind", REFUSED)
@@ -819,7 +822,7 @@ def test_every_way_to_name_a_database_gives_the_same_table(pg, libpq_url, postgr
     sources.append(sqlite3.connect(path))
     sources[-1].row_factory = sqlite3.Row
     for source in sources:
-        assert _is_database(source)
+        assert _database(source) is not None
         for _ in range(2):
             same(ask(source)[""], expected(*zip(*rows, strict=True)))
     for source in reversed(sources[5:]):
@@ -873,13 +876,13 @@ def test_a_file_that_is_no_database_is_said(tmp_path):
 
 @pytest.mark.parametrize("source", ["people.csv", "mysql://host/db", [1.0], 3, None])
 def test_other_sources_are_no_database(source):
-    assert not _is_database(source)
+    assert _database(source) is None
 
 
 def test_asking_what_a_source_is_imports_no_driver():
     code = (
-        "import sys, hetdp; from hetdp.sources import _is_database; before = set(sys.modules)\n"
-        "_is_database(3), _is_database('sqlite:///x')\n"
+        "import sys, hetdp; from hetdp.sources import _database; before = set(sys.modules)\n"
+        "_database(3), _database('sqlite:///x')\n"
         "print(sorted((set(sys.modules) - before) | ({'psycopg', 'sqlalchemy'} & set(sys.modules))))"
     )
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout

@@ -22,7 +22,8 @@ from hetdp.ledger import Ledger
 from ledgers import PEOPLE, made
 from refusals import MARKER, behind, refused
 
-COLUMNS = {"value": "x", "epsilon": "e", "bounds": (0, 1)}
+COLUMNS = {"value": "x", "missing": "midpoint", "epsilon": "e", "bounds": (0, 1)}
+OWNERS = {name: asked for name, asked in COLUMNS.items() if name != "missing"}  # what the owner of data is told
 
 
 def telling(cell):
@@ -124,8 +125,8 @@ DAMAGED = {
 def test_row_111_a_damaged_file_leaves_nothing_in_the_chain(case, tmp_path):
     path = tmp_path / ("people.ndjson" if case == "JSON lines" else "people")
     DAMAGED[case](path)
-    for read in (hetdp.read, hetdp.mean, hetdp.check):
-        refused(lambda read=read: read(path, **COLUMNS), str(path))
+    for read, asked in ((hetdp.read, COLUMNS), (hetdp.mean, COLUMNS), (hetdp.check, OWNERS)):
+        refused(lambda read=read, asked=asked: read(path, **asked), str(path))
 
 
 def test_row_111_nor_does_one_that_is_read_after_a_charge(tmp_path):
@@ -134,7 +135,7 @@ def test_row_111_nor_does_one_that_is_read_after_a_charge(tmp_path):
     frame.write_parquet(path, compression="uncompressed")
     path.write_bytes(path.read_bytes().replace(MARKER.encode(), b"\xff" * len(MARKER)))  # no text any more
     with made(str(tmp_path / "b.db")) as ledger, pytest.raises(hetdp.HetdpError, match="is charged") as caught:
-        ledger.mean(path, value="x", person="id", bounds=(0, 1), release_id="may", spend=0.1)
+        ledger.mean(path, value="x", missing="midpoint", person="id", bounds=(0, 1), release_id="may", spend=0.1)
     assert all(isinstance(error, hetdp.HetdpError) for error in behind(caught.value))
 
 
@@ -202,7 +203,7 @@ def test_a_column_of_python_objects_in_polars_is_read_cell_by_cell():
     frame = pl.DataFrame({name: pl.Series(cells, dtype=pl.Object) for name, cells in columns.items()})
     tally = hetdp.read(frame, **COLUMNS, person="id")
     assert (tally.n, tally.table.total[:, 0].tolist()) == (4, [2 * GRID])
-    assert "PRIVATE" in hetdp.check(frame, **COLUMNS).report()
+    assert "PRIVATE" in hetdp.check(frame, **OWNERS).report()
     bad = frame.with_columns(pl.Series("e", [1, 1, 1, "none"], dtype=pl.Object))
     refused(lambda: hetdp.read(bad, **COLUMNS), "row 3")
 

@@ -423,7 +423,11 @@ def test_a_short_line_never_lends_its_value_as_an_id_row_68(header, line, tmp_pa
 
 def test_a_short_line_is_a_person_if_all_that_is_public_stands_left_of_the_value_row_68(tmp_path):
     path = write(tmp_path / "t.csv", f"e,id,x,note\n1,a,{MARKER}\n2,b,3,\n")
-    assert rows(path, Request("x", "e", "id")) == [("nan", 1.0, "a"), (number(3.0), 2.0, "b")]
+    asked = Request("x", "e", "id", promised=False)
+    assert rows(path, asked) == [("nan", 1.0, "a"), (number(3.0), 2.0, "b")]
+    assert rows(path, replace(asked, promised=None)) == rows(path, asked), "it falls into a cell of its own"
+    promised = replace(asked, promised=True)
+    refused(lambda: rows(path, promised), "line 2 of", "3 fields and the header 4", "promised")
 
 
 LONG = {"stray delimiter": "Bob,1,5,0.1", "decimal commas": "Bob,1,5,0,1", "one at the end": f"Bob,{MARKER},0.1,"}
@@ -482,7 +486,7 @@ def test_a_type_that_changes_late_changes_nothing_row_72(tmp_path):
 
 CELLS = {
     "1": 1.0, "-0": -0.0, "1e400": math.inf, "-1E400": -math.inf, "9" * 400: math.inf, "9007199254740993": 2.0**53,
-    "NaN": None, "Infinity": math.inf, "-Infinity": -math.inf, "null": None, "true": None, "false": None, "[1]": None,
+    "NaN": None, "Infinity": math.inf, "-Infinity": -math.inf, "null": None, "true": 1.0, "false": 0.0, "[1]": None,
     '{"x": 1}': None, '"5"': 5.0, '" 5 "': 5.0, '"5\\n"': None, '"\\ud800"': None, '"\\u0035"': 5.0,
     '"tab\there"': None,
     "[" * 100_000 + "]" * 100_000: None, "1,5": None, "abc": None, '""': None, "05": None, "+1": None, ".5": None,
@@ -549,7 +553,7 @@ def test_a_json_array_is_refused_with_what_to_do_instead(tmp_path):
 def test_what_a_json_library_writes_is_one_persons_value(value, ascii_only, tmp_path_factory):
     line = json.dumps({"a": 1, "x": value, "e": 0.5}, ensure_ascii=ascii_only)
     path = write(tmp_path_factory.getbasetemp() / "t.ndjson", line.encode("utf-8", "surrogatepass"))
-    want = math.nan if isinstance(value, (bool, list, dict)) else value_of(value)
+    want = math.nan if isinstance(value, (list, dict)) else value_of(value)
     assert rows(path, PAIR) == [(number(want), 0.5)]
 
 
@@ -736,7 +740,7 @@ def test_a_bad_file_is_refused_without_a_word_about_its_values_row(row, tmp_path
         write(path, data)
     if fragment is None:
         assert rows(path, PAIR) == []
-        refused(lambda: hetdp.read(path, value="x", epsilon="e", bounds=(0, 1)), "n = 0")
+        refused(lambda: hetdp.read(path, value="x", missing="midpoint", epsilon="e", bounds=(0, 1)), "n = 0")
     else:
         refused(lambda: rows(path, PAIR), fragment)
 

@@ -121,7 +121,7 @@ def table_of(rows, x=DOUBLE, e=DOUBLE):
 
 
 def read(frame, bounds=(LO, HI), **options):
-    return hetdp.read(frame, value="x", epsilon="e", bounds=bounds, **options)
+    return hetdp.read(frame, value="x", missing="midpoint", epsilon="e", bounds=bounds, **options)
 
 
 def shown(error):
@@ -203,7 +203,7 @@ def test_control_duckdb_orders_nan_above_everything_and_refuses_to_cast_it():
 @every_frame
 def test_one_epsilon_for_everybody_needs_no_column(frame):
     table = pa.table({"x": [0.0, 1.0, None]})
-    tally = hetdp.read(frame(table), value="x", epsilon=0.5, bounds=(0, 1))
+    tally = hetdp.read(frame(table), value="x", missing="midpoint", epsilon=0.5, bounds=(0, 1))
     assert seen(tally.table) == {0.5: (3, GRID + GRID // 2)}
 
 
@@ -211,7 +211,7 @@ def test_one_epsilon_for_everybody_needs_no_column(frame):
 def test_an_empty_frame_has_nobody(frame):
     for epsilon in ("e", 0.5):
         with pytest.raises(hetdp.InputError, match="nobody here"):
-            hetdp.read(frame(table_of([])), value="x", epsilon=epsilon, bounds=(0, 1))
+            hetdp.read(frame(table_of([])), value="x", missing="midpoint", epsilon=epsilon, bounds=(0, 1))
 
 
 @every_frame
@@ -296,8 +296,10 @@ REFUSED = {
 @pytest.mark.parametrize("kind", REFUSED)
 def test_other_types_are_refused_by_their_type(frame, kind):
     source = frame(pa.table({"x": REFUSED[kind], "e": [1.0]}))
-    if isinstance(source, pd.DataFrame) and source["x"].dtype == object:
-        assert seen(read(source).table) == {1.0: (1, GRID // 2)}  # objects may be anything: each is read by itself
+    textual = "dask" in type(source).__module__ and kind != "time"  # Dask makes texts of objects
+    if textual or (isinstance(source, pd.DataFrame) and source["x"].dtype == object):
+        read_as = GRID if textual and kind == "binary" else GRID // 2  # the bytes of a number are the text of one
+        assert seen(read(source).table) == {1.0: (1, read_as)}  # objects may be anything: each is read by itself
         return
     with pytest.raises(hetdp.InputError, match="the value column 'x' must hold numbers") as error:
         read(source)
@@ -305,10 +307,11 @@ def test_other_types_are_refused_by_their_type(frame, kind):
 
 
 @every_engine
-def test_an_engine_refuses_a_text_column_with_the_remedy(engine):
-    with pytest.raises(hetdp.InputError, match=r"value column 'x' must hold numbers.*try_cast") as error:
-        read(engine(table_of([(MARKER, 1.0)], x=pa.string())))
-    assert MARKER not in shown(error.value)
+def test_an_engine_reads_a_text_column_cell_by_cell(engine):
+    cells = [("12 years", 1.0), ("0.5", 1.0), ("true", 2.0), (None, 2.0)]
+    assert seen(read(engine(table_of(cells, x=pa.string()))).table) == expected(
+        [(None, 1), (0.5, 1), (1, 2), (None, 2)]
+    )
 
 
 def test_the_remedy_works():
@@ -392,7 +395,7 @@ def test_many_levels_are_rounded_down_as_in_memory(frame):
     values = np.random.default_rng(1).uniform(-3, 7, epsilon.size)
     ours, numpys = (
         read(frame(pa.table({"x": values, "e": epsilon}))),
-        hetdp.read(values, epsilon=epsilon, bounds=(LO, HI)),
+        hetdp.read(values, epsilon=epsilon, bounds=(LO, HI), missing="midpoint"),
     )
     assert numpys.levels.rounded
     assert ours.levels.rounded
@@ -409,7 +412,7 @@ def test_levels_are_kept_exactly_up_to_the_limit(frame, more):
     ours = read(frame(pa.table({"x": values, "e": epsilon})))
     assert ours.levels.rounded == (distinct > _levels.LIMIT)
     assert distinct == _levels.LIMIT + more
-    assert ours == hetdp.read(values, epsilon=epsilon, bounds=(LO, HI))
+    assert ours == hetdp.read(values, epsilon=epsilon, bounds=(LO, HI), missing="midpoint")
 
 
 @every_engine
@@ -457,7 +460,7 @@ def test_sums_past_what_a_double_holds_are_exact(engine, monkeypatch):
     """One person's rows have codes that sum to more than 2⁵³: as many are planted as code, and come back whole."""
     monkeypatch.setattr(frames._Query, "_code", lambda *_: nw.lit(2**53 + 1))
     query = frames._Query(nw.from_native(engine(table_of([(0.5, 1.0)] * 3))), Request("x", "e"), Mean(BOUNDS))
-    assert query.levels(bits=None, most=None) == [("", 1.0, 0, 3, (3 * (2**53 + 1),), 0)]
+    assert query.levels(bits=None, most=None) == [((), 1.0, 0, 3, (3 * (2**53 + 1),), 0)]
 
 
 def test_more_people_than_a_tally_holds_are_refused(monkeypatch):
@@ -545,7 +548,7 @@ def test_a_person_with_too_many_rows_is_refused(engine, monkeypatch):
 def test_whole_numbers_are_ids_as_text(frame):
     table = people_table([(7, 1.0, 1.0, "g"), (7, 3.0, 1.0, "g"), (8, 5.0, 1.0, "g")], pa.int64())
     assert read(frame(table), person="id", rows="average").levels.n == 2
-    with pytest.raises(hetdp.InputError, match=r"1 ids are on more than one row, such as '7'"):
+    with pytest.raises(hetdp.InputError, match=r"1 id is on more than one row, such as '7'"):
         read(frame(table), person="id")
 
 
@@ -601,13 +604,19 @@ def test_fractions_and_dates_are_no_ids(frame):
 @quick_frame
 def test_a_column_that_is_not_there_is_named(frame):
     with pytest.raises(hetdp.InputError, match=r"no column 'income'; its columns are 'x', 'e'"):
-        hetdp.read(frame(table_of([(1.0, 1.0)])), value="income", epsilon="e", bounds=(0, 1))
+        hetdp.read(frame(table_of([(1.0, 1.0)])), value="income", missing="midpoint", epsilon="e", bounds=(0, 1))
 
 
 @quick_frame
 def test_names_with_dots_quotes_and_blanks(frame):
     names = ["a.b", 'say "x"']
-    tally = hetdp.read(frame(table_of(ROWS).rename_columns(names)), value=names[0], epsilon=names[1], bounds=(LO, HI))
+    tally = hetdp.read(
+        frame(table_of(ROWS).rename_columns(names)),
+        value=names[0],
+        missing="midpoint",
+        epsilon=names[1],
+        bounds=(LO, HI),
+    )
     assert seen(tally.table) == expected(ROWS)
 
 
@@ -666,7 +675,7 @@ def test_an_epsilon_of_another_type_is_read_cell_by_cell(kind):
 
 
 def test_one_epsilon_for_everybody_needs_no_column_in_duckdb():
-    tally = hetdp.read(in_duckdb(table_of(ROWS)), value="x", epsilon=0.5, bounds=(LO, HI))
+    tally = hetdp.read(in_duckdb(table_of(ROWS)), value="x", missing="midpoint", epsilon=0.5, bounds=(LO, HI))
     assert seen(tally.table) == expected([(x, 0.5) for x, _ in ROWS])
 
 
@@ -756,7 +765,7 @@ def loaded(code):
 @pytest.mark.slow
 def test_nothing_is_imported_that_the_user_has_not_imported():
     frame = "polars.DataFrame({'x': [1.0], 'e': [1.0]})"
-    script = f"import hetdp, polars; hetdp.read({frame}, value='x', epsilon='e', bounds=(0, 2))"
+    script = f"import hetdp, polars; hetdp.read({frame}, value='x', epsilon='e', bounds=(0, 2), missing='none')"
     assert loaded(script) & LIBRARIES == set()
     assert "narwhals" not in loaded("import hetdp, numpy; hetdp.read(numpy.ones(2), epsilon=1.0, bounds=(0, 2))")
     relation = "duckdb.sql('select 1.0::double x, 1.0::double e')"

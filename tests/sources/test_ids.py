@@ -26,7 +26,7 @@ from table_sources import SOURCES, query_of
 # Ibis 12 calls a function of DuckDB that DuckDB 2 has renamed.
 pytestmark = pytest.mark.filterwarnings("ignore:fetch_arrow_table:DeprecationWarning")
 
-COLUMNS = {"value": "x", "epsilon": "e", "bounds": (0, 1)}
+COLUMNS = {"value": "x", "missing": "midpoint", "epsilon": "e", "bounds": (0, 1)}
 
 
 FORMS = [
@@ -97,7 +97,9 @@ def test_row_108_a_row_with_such_an_id_in_a_private_file_is_nobodys_and_does_not
     path.write_text(f"id,x\n{who},1\n" + "".join(f"{p},{x}\n" for p, x in rows), encoding="utf-8")
     with Ledger.create(tmp_path / "b.db") as ledger:
         ledger.enroll(dict.fromkeys(PEOPLE, math.inf))
-        released = ledger.mean(path, value="x", person="id", bounds=(0, 1), release_id="may", spend=0.1)
+        released = ledger.mean(
+            path, value="x", missing="midpoint", person="id", bounds=(0, 1), release_id="may", spend=0.1
+        )
         assert released.estimate == pytest.approx((0.5 + sum(VALUES[1:])) / 200, abs=1e-5)
 
 

@@ -8,9 +8,10 @@ import hetdp
 from hetdp.core.domain import GRID
 from hetdp.privacy import release as _release
 from refusals import MARKER, refused
+from support import timeless
 
 MIDPOINT = GRID // 2
-COLUMNS = {"value": "x", "epsilon": "e", "bounds": (0, 1)}
+COLUMNS = {"value": "x", "missing": "none", "epsilon": "e", "bounds": (0, 1)}
 TABLE = ("--value", "x", "--epsilon", "e", "--bounds", "0", "1")
 
 
@@ -29,13 +30,14 @@ def test_row_106_a_value_that_is_no_json_changes_no_exit_code_and_no_word(
 ):
     monkeypatch.setattr(_release, "noisy", lambda *_: 10**12)
     more = {"tally": ("-o", tmp_path / "t.tally", "--force")}.get(command, ())
+    more += () if command == "check" else ("--missing", "none")
     path, seen = tmp_path / "people.ndjson", set()
     for cell in ("null", *BROKEN):
         path.write_text(records(cell))
         code, out, err = hetdp_command(command, path, *TABLE, *more)
         assert (code, err) == (0, ""), cell
         if command != "check":  # which is for the owner, and tells what is missing and what cannot be read
-            seen.add(out)
+            seen.add(timeless(out))
         tally = hetdp.read(path, **COLUMNS)
         assert (tally.n, tally.table.total[:, 0].tolist()) == (301, [301 * MIDPOINT])
     assert len(seen) <= 1
@@ -69,14 +71,29 @@ def test_row_113_a_misspelt_value_does_not_turn_everybody_into_the_midpoint(tmp_
     path = tmp_path / "people.ndjson"
     path.write_text(records("0.5"))
     options = ("--value", "X", *TABLE[2:])
-    for command in ("mean", "check"):
-        code, out, err = hetdp_command(command, path, *options)
-        assert (code, out, err.count("\n")) == (2, "", 1)
-        assert "line 1 of" in err
-        assert "'X'" in err
+    code, out, err = hetdp_command("mean", path, *options, "--missing", "none")
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert "line 1 of" in err
+    assert "'X'" in err
+    code, out, _ = hetdp_command("check", path, *options)
+    assert (code, "301 of 301 values are missing" in out) == (0, True), "the owner is told"
 
 
 def test_row_113_control_null_is_a_missing_value_and_other_keys_may_be_missing(tmp_path):
     path = tmp_path / "people.ndjson"
     path.write_text('{"x": null, "e": 1, "note": 1}\n{"x": 0, "e": 1}\n')
     assert hetdp.read(path, **COLUMNS).table.total[:, 0].tolist() == [MIDPOINT]
+
+
+def test_row_113_a_record_without_the_value_is_missing_if_it_was_said_what_that_counts_as(tmp_path):
+    path = tmp_path / "people.ndjson"
+    path.write_text('{"x": 0, "e": 1}\n{"e": 1}\n')
+    found = {said: hetdp.read(path, **{**COLUMNS, "missing": said}).table for said in ("midpoint", 1, "drop")}
+    assert {said: (table.count.sum(), table.total.sum()) for said, table in found.items()} == {
+        "midpoint": (2, MIDPOINT),
+        1: (2, GRID),
+        "drop": (1, 0),
+    }
+    refused(lambda: hetdp.read(path, **COLUMNS), "line 2 of", "no key 'x'")
+    one = hetdp.ask.histogram(edges=[0, 1])
+    refused(lambda: hetdp.read(path, value="x", epsilon="e", statistic=one), "line 2 of", "no key 'x'")

@@ -20,7 +20,7 @@ from ledgers import mean as ledger_mean
 from refusals import MARKER
 
 MIDPOINT = GRID // 2
-COLUMNS = {"value": "x", "epsilon": "e", "bounds": (0, 1)}
+COLUMNS = {"value": "x", "missing": "midpoint", "epsilon": "e", "bounds": (0, 1)}
 
 
 def raises(*_, **__):

@@ -38,7 +38,8 @@ from support import EXTREME_VALUES, examples
 INF = math.inf
 LO, HI = -2.0, 3.0
 CELLS = [*EXTREME_VALUES, LO, HI, 0.5, LO + 5 / 2**21, HI - 5 / 2**21]
-TABLE = ("--value", "x", "--epsilon", "e", "--bounds", "-2", "3")
+PLAIN = {"value": "x", "missing": "midpoint", "epsilon": "e", "bounds": (0, 1)}
+TABLE = ("--value", "x", "--missing", "midpoint", "--epsilon", "e", "--bounds", "-2", "3")
 
 
 def brute(rows):
@@ -72,14 +73,12 @@ def test_a_person_with_several_rows_counts_once_with_the_average_of_their_codes(
     expected = brute(rows)
     groups = Source.of(path, value="x", epsilon="e", person="id", rows="average", by="group")
     assert {g: seen(t) for g, t in read_groups(groups, Mean((LO, HI))).items()} == expected
-    whole = hetdp.read(path, value="x", epsilon="e", bounds=(LO, HI), person="id", rows="average")
+    whole = hetdp.read(path, value="x", missing="midpoint", epsilon="e", bounds=(LO, HI), person="id", rows="average")
     assert whole.n == len(people)
     assert seen(whole) == brute([(who, "", x, epsilon) for who, _, x, epsilon in rows])[""]
     columns = list(zip(*rows, strict=True))
-    assert (
-        hetdp.read(list(columns[2]), epsilon=list(columns[3]), person=list(columns[0]), rows="average", bounds=(LO, HI))
-        == whole
-    )
+    people = {"person": list(columns[0]), "rows": "average", "missing": "midpoint"}
+    assert hetdp.read(list(columns[2]), epsilon=list(columns[3]), bounds=(LO, HI), **people) == whole
 
 
 def test_counting_rows_instead_of_people_is_noticed(tmp_path, monkeypatch):
@@ -88,7 +87,8 @@ def test_counting_rows_instead_of_people_is_noticed(tmp_path, monkeypatch):
     path = write(tmp_path / "rows.csv", rows)
     monkeypatch.setattr(_people, "_persons", lambda rows, *_, **__: rows)
     assert (
-        seen(hetdp.read(path, value="x", epsilon="e", bounds=(LO, HI), person="id", rows="average")) != brute(rows)[""]
+        seen(hetdp.read(path, value="x", missing="midpoint", epsilon="e", bounds=(LO, HI), person="id", rows="average"))
+        != brute(rows)[""]
     )
 
 
@@ -98,7 +98,9 @@ def test_one_person_moves_the_sum_by_at_most_one_code_however_many_rows_they_hav
     totals = []
     for xs in itertools.product([LO, HI, math.nan, -INF, 1e300], repeat=3):
         path = write(tmp_path / "rows.csv", [*others, *(("me", "", x, 1.0) for x in xs)])
-        tally = hetdp.read(path, value="x", epsilon="e", bounds=(LO, HI), person="id", rows="average")
+        tally = hetdp.read(
+            path, value="x", missing="midpoint", epsilon="e", bounds=(LO, HI), person="id", rows="average"
+        )
         assert tally.n == 6
         totals.append(seen(tally)[1.0][1])
     assert max(totals) - min(totals) == GRID
@@ -134,7 +136,7 @@ def test_what_ids_and_groups_refuse(case, tmp_path):
     path = write(tmp_path / "rows.csv", rows)
     by = options.get("by")
     with pytest.raises(hetdp.InputError) as refused:
-        hetdp.mean(path, **{"value": "x", "epsilon": "e", "bounds": (0, 1), "public_columns": [by], **options})
+        hetdp.mean(path, **{**PLAIN, "public_columns": [by], **options})
     assert word in str(refused.value)
 
 
@@ -142,7 +144,9 @@ def test_row_55_ids_are_exact_text_in_one_normal_form(tmp_path):
     """007 and 7, case and a space inside make different people; two encodings of é are the same letter."""
     ids = ["007", "7", "7 7", "a", "A", "caf\u00e9", "cafe\u0301"]
     path = write(tmp_path / "rows.csv", [(who, "g", 1.0, 0.5) for who in ids])
-    assert hetdp.read(path, value="x", epsilon="e", bounds=(0, 1), person="id", rows="average").n == 6
+    assert (
+        hetdp.read(path, value="x", missing="midpoint", epsilon="e", bounds=(0, 1), person="id", rows="average").n == 6
+    )
 
 
 @pytest.mark.parametrize("header", ["id,x,e", "x,id,e"])
@@ -151,7 +155,7 @@ def test_an_id_is_quoted_only_where_it_cannot_be_a_piece_of_a_value(header, tmp_
     path = tmp_path / "rows.csv"
     path.write_text(f"{header}\n12,98765,0.5\n12,98765,0.5\n")
     with pytest.raises(hetdp.InputError, match="more than one row") as refused:
-        hetdp.read(path, value="x", epsilon="e", bounds=(0, 1), person="id")
+        hetdp.read(path, value="x", missing="midpoint", epsilon="e", bounds=(0, 1), person="id")
     assert ("'12'" in str(refused.value)) == header.startswith("id")
     assert "98765" not in str(refused.value)
 
@@ -167,13 +171,15 @@ def test_row_51_groups_need_a_column_that_is_declared_public(tmp_path):
     path = write(tmp_path / "rows.csv", [("a", "g", 1.0, 0.5)])
     for declared in ((), ["id"], ["Group"]):
         with pytest.raises(hetdp.InputError, match="declare"):
-            hetdp.mean(path, value="x", epsilon="e", bounds=(0, 1), by="group", public_columns=declared)
+            hetdp.mean(
+                path, value="x", missing="midpoint", epsilon="e", bounds=(0, 1), by="group", public_columns=declared
+            )
 
 
 def test_row_53_groups_of_nobody_and_of_one_answer_with_the_midpoint(tmp_path):
     people = [("a", "alone", 1.0, 0.5), *((f"p{i}", "many", 1.0, 1.0) for i in range(500))]
     path = write(tmp_path / "rows.csv", people)
-    table = {"value": "x", "epsilon": "e", "bounds": (0, 10), "by": "group", "public_columns": ["group"]}
+    table = {**PLAIN, "bounds": (0, 10), "by": "group", "public_columns": ["group"]}
     groups = hetdp.mean(path, groups=["many", "alone", "nobody"], **table)
     assert list(groups) == ["many", "alone", "nobody"]
     assert [release.plan.n for release in groups.values()] == [500, 1, 0]
@@ -187,7 +193,7 @@ def test_row_53_groups_of_nobody_and_of_one_answer_with_the_midpoint(tmp_path):
                 not checked,
             )
             assert "nobody" in text
-    with pytest.raises(hetdp.InputError, match="1 groups are not in the list"):
+    with pytest.raises(hetdp.InputError, match="1 group is not in the list"):
         hetdp.mean(path, groups=["many"], **table)
 
 
@@ -195,7 +201,7 @@ def test_each_group_is_the_mean_of_its_own_people(tmp_path):
     """With public people there is no noise: each group's number is its own exact mean."""
     rows = [(f"p{i}", f"g{i % 3}", float(i % 3), INF) for i in range(30)]
     path = write(tmp_path / "rows.csv", rows)
-    table = {"value": "x", "epsilon": "e", "bounds": (0, 4), "by": "group", "public_columns": ["group"]}
+    table = {**PLAIN, "bounds": (0, 4), "by": "group", "public_columns": ["group"]}
     assert {g: r.estimate for g, r in hetdp.mean(path, **table).items()} == {"g0": 0, "g1": 1, "g2": 2}
 
 
@@ -203,19 +209,20 @@ def test_public_rows_join_with_infinite_epsilon(tmp_path, hetdp_command):
     path = write(tmp_path / "rows.csv", [("a", "g", 1.0, 0.5), ("b", "h", 2.0, 1.0)])
     public = tmp_path / "public.csv"
     public.write_text("x,group\n1.5,g\n2.5,h\n,g\n")
-    both = hetdp.read(path, value="x", epsilon="e", bounds=(0, 4), public_rows=public)
-    joined = hetdp.read([1.0, 2.0, 1.5, 2.5, None], epsilon=[0.5, 1.0, INF, INF, INF], bounds=(0, 4))
+    both = hetdp.read(path, value="x", missing="midpoint", epsilon="e", bounds=(0, 4), public_rows=public)
+    how = {"bounds": (0, 4), "missing": "midpoint"}
+    joined = hetdp.read([1.0, 2.0, 1.5, 2.5, None], epsilon=[0.5, 1.0, INF, INF, INF], **how)
     assert both == joined
-    assert hetdp.read([1.0, 2.0], epsilon=[0.5, 1.0], bounds=(0, 4), public_rows=[1.5, 2.5, None]) == joined
+    assert hetdp.read([1.0, 2.0], epsilon=[0.5, 1.0], public_rows=[1.5, 2.5, None], **how) == joined
     source = Source.of(path, value="x", epsilon="e", by="group")
-    groups = read_groups(source, Mean((0, 4)), public_rows=public)
+    groups = read_groups(source, Mean(**how), public_rows=public)
     assert groups["g"] + groups["h"] == joined
     code_, out, _ = hetdp_command("mean", path, *TABLE, "--public-rows", public, "--json")
     assert code_ == 0
     assert any("3 rows that are known publicly" in sentence for sentence in json.loads(out)["assumptions"])
     public.write_text("x,group\n")
     with pytest.raises(hetdp.InputError, match="public rows are empty"):
-        hetdp.read(path, value="x", epsilon="e", bounds=(0, 4), public_rows=public)
+        hetdp.read(path, value="x", missing="midpoint", epsilon="e", bounds=(0, 4), public_rows=public)
 
 
 def test_the_private_rows_themselves_are_no_public_rows(tmp_path):
@@ -225,7 +232,7 @@ def test_the_private_rows_themselves_are_no_public_rows(tmp_path):
     frame = pl.read_csv(path)
     for source, public in ((path, path), (path, tmp_path / "link.csv"), ([path], path), (frame, frame)):
         with pytest.raises(hetdp.InputError, match="private source itself"):
-            hetdp.read(source, value="x", epsilon="e", bounds=(0, 1), public_rows=public)
+            hetdp.read(source, value="x", missing="midpoint", epsilon="e", bounds=(0, 1), public_rows=public)
 
 
 BOOLEANS = {
@@ -249,7 +256,7 @@ def test_one_persons_cell_does_not_change_what_a_column_of_booleans_means(form, 
     """Libraries make it a column of objects or texts; the other people's codes must stay what they were."""
     whole = BOOLEANS[form]([True] * 9 + [last])
     columns = {"epsilon": 0.5} if form in {"numpy", "list"} else {"value": "x", "epsilon": "e"}
-    total = seen(hetdp.read(whole, bounds=(0, 1), **columns))[0.5]
+    total = seen(hetdp.read(whole, bounds=(0, 1), missing="midpoint", **columns))[0.5]
     assert total == (10, 9 * GRID + (0 if last is False else GRID // 2))
 
 
@@ -284,7 +291,7 @@ def test_sites_tally_on_their_own_and_a_centre_releases(tmp_path, hetdp_command)
         assert (code_, err) == (0, "")
         assert "PRIVATE" in out
         assert part.stat().st_mode & 0o777 == 0o600
-    whole = hetdp.read(write(tmp_path / "all.csv", rows), value="x", epsilon="e", bounds=(-2, 3))
+    whole = hetdp.read(write(tmp_path / "all.csv", rows), value="x", missing="midpoint", epsilon="e", bounds=(-2, 3))
     assert Tally.load(parts[0]) + Tally.load(parts[1]) + Tally.load(parts[2]) == whole
     code_, out, err = hetdp_command("mean", *parts, "--disjoint-people", "--json")
     assert (code_, err) == (0, "")
@@ -296,8 +303,8 @@ def test_merging_refuses_what_it_cannot_know(tmp_path, hetdp_command, monkeypatc
     monkeypatch.setattr(_release, "noisy", lambda *_: pytest.fail("noise was drawn"))
     path = write(tmp_path / "rows.csv", [("a", "g", 1.0, 0.5)])
     one, other = tmp_path / "one.tally", tmp_path / "other.tally"
-    hetdp.read(path, value="x", epsilon="e", bounds=(0, 1)).save(one)
-    hetdp.read(path, value="x", epsilon="e", bounds=(0, 2)).save(other)
+    hetdp.read(path, value="x", missing="midpoint", epsilon="e", bounds=(0, 1)).save(one)
+    hetdp.read(path, value="x", missing="midpoint", epsilon="e", bounds=(0, 2)).save(other)
     damaged = tmp_path / "damaged.tally"
     damaged.write_text(one.read_text().replace("total", "totaI"))
     for arguments, word in [
@@ -348,6 +355,8 @@ def test_everything_public_is_the_same_on_neighbouring_tables(options, tmp_path,
         for release in facts.get("groups", {"": facts}).values():
             for number in ("estimate", "unclamped", "interval"):
                 del release[number]
+            del release["provenance"]["released"]  # when, not what
+        facts["provenance"].pop("released", None)
         seen.add((code_, err, json.dumps(facts)))
     assert len(seen) == 1
 
@@ -358,8 +367,8 @@ def test_many_levels_are_rounded_over_all_groups(tmp_path):
     frame = pl.DataFrame({"x": [0.5] * n, "e": [0.5 + i / n for i in range(n)], "g": ["a", "b"] * (n // 2)})
     frame.write_parquet(tmp_path / "many.parquet")
     source = Source.of(tmp_path / "many.parquet", value="x", epsilon="e", by="g")
-    groups = read_groups(source, Mean((0, 1)))
-    whole = hetdp.read(tmp_path / "many.parquet", value="x", epsilon="e", bounds=(0, 1))
+    groups = read_groups(source, Mean((0, 1), missing="midpoint"))
+    whole = hetdp.read(tmp_path / "many.parquet", value="x", missing="midpoint", epsilon="e", bounds=(0, 1))
     assert groups["a"].levels.rounded
     assert groups["a"] + groups["b"] == whole
 
@@ -371,7 +380,7 @@ def test_a_slow_file_shows_its_progress_in_rows_and_bytes_on_a_terminal(tmp_path
     path.write_text("x,e\n" + "1.5,0.5\n" * 400_000)
     program = (
         "import sys; from hetdp.cli import main, output; output.PATIENCE = 0.0; "
-        f"sys.argv = ['hetdp', 'mean', {str(path)!r}, '--value', 'x', '--epsilon', 'e', '--bounds', '0', '2']; main()"
+        f"sys.argv = ['hetdp', 'mean', {str(path)!r}, *{TABLE!r}]; main()"
     )
     ours, theirs = pty.openpty()
     child = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.DEVNULL, stderr=theirs)
@@ -403,8 +412,7 @@ def test_an_interrupt_leaves_nothing_half_written(command, tmp_path):
         "real = delimited.batches\n"
         "def slow(*a, **k):\n    print('reading', flush=True)\n    time.sleep(60)\n    yield from real(*a, **k)\n"
         "delimited.batches = slow\n"
-        f"sys.argv = ['hetdp', {command!r}, {str(path)!r}, '--value', 'x', '--epsilon', 'e', '--bounds', '0', '2', "
-        f"'-o', {str(tmp_path / 'out.json')!r}]\nmain()"
+        f"sys.argv = ['hetdp', {command!r}, {str(path)!r}, *{TABLE!r}, '-o', {str(tmp_path / 'out.json')!r}]\nmain()"
     )
     child = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert child.stdout.readline() == "reading\n"
@@ -420,12 +428,14 @@ def test_the_form_of_a_file_reaches_the_reader(tmp_path, hetdp_command):
     path.write_text("x;e\n1,5;0,5\n1.000,25;2\n")
     how = ("--delimiter", ";", "--decimal", ",", "--thousands", ".")
     code_, out, _ = hetdp_command(
-        "mean", path, "--value", "x", "--epsilon", "e", "--bounds", "0", "2000", *how, "--json"
+        "mean", path, "--value", "x", "--missing", "midpoint", "--epsilon", "e", "--bounds", "0", "2000", *how, "--json"
     )
     assert code_ == 0
     assert [tier["epsilon"] for tier in json.loads(out)["tiers"]] == [0.5, 2.0]
-    tally = hetdp.read(path, value="x", epsilon="e", bounds=(0, 2000), delimiter=";", decimal=",", thousands=".")
-    assert tally == hetdp.read([1.5, 1000.25], epsilon=[0.5, 2.0], bounds=(0, 2000))
+    tally = hetdp.read(
+        path, value="x", missing="midpoint", epsilon="e", bounds=(0, 2000), delimiter=";", decimal=",", thousands="."
+    )
+    assert tally == hetdp.read([1.5, 1000.25], epsilon=[0.5, 2.0], bounds=(0, 2000), missing="midpoint")
     assert Form(";", ",", ".") == Form(delimiter=";", decimal=",", thousands=".")
 
 
@@ -441,7 +451,7 @@ def test_a_person_with_billions_of_rows_still_has_one_code():
         Mean((0, 1)),
     )
     assert frame["count"].dtype == frame["code 0"].dtype == pl.Int64
-    part = frame.with_columns(pl.col("code 0", "count") * 2**30)  # a part stands for 2³⁰ rows
+    part = _people._weighted(frame.with_columns(pl.col("count") * 2**30))  # a part stands for 2³⁰ rows
     found = _people._persons(pl.concat([part] * 3), Request("x", "e", "i", several=True), quotes=True)
     assert found["code 0"].to_list() == [GRID]
 
@@ -451,10 +461,9 @@ def test_ids_whose_labels_stand_in_another_order_are_refused():
     ids = pd.Series(["ann", "bob", "ann"], index=["r1", "r3", "r2"])
     for rows in ("one", "average"):
         with pytest.raises(hetdp.InputError, match="values and ids have different row labels"):
-            hetdp.read(values, epsilon=1.0, bounds=(0, 1), person=ids, rows=rows)
-    assert hetdp.read(values, epsilon=1.0, bounds=(0, 1), person=ids.loc[values.index], rows="average").table.total[
-        :, 0
-    ].tolist() == [GRID]
+            hetdp.read(values, epsilon=1.0, bounds=(0, 1), person=ids, rows=rows, missing="none")
+    again = hetdp.read(values, epsilon=1.0, bounds=(0, 1), person=ids.loc[values.index], rows="average", missing="none")
+    assert again.table.total[:, 0].tolist() == [GRID]
 
 
 @pytest.mark.parametrize("engine", ["duckdb", "ibis", "dask"])
@@ -472,7 +481,9 @@ def test_engines_average_the_rows_of_a_person_at_one_epsilon_for_everybody(engin
         import dask.dataframe
 
         frame = dask.dataframe.from_pandas(table.to_pandas(), npartitions=2)
-    found = hetdp.read(frame, value="x", epsilon=0.5, bounds=(0, 1), person="i", rows="average").table
+    found = hetdp.read(
+        frame, value="x", missing="midpoint", epsilon=0.5, bounds=(0, 1), person="i", rows="average"
+    ).table
     assert (found.count.tolist(), found.total[:, 0].tolist()) == ([2], [GRID // 2 + GRID // 4])
 
 
@@ -481,7 +492,7 @@ def test_many_groups_with_few_levels_are_not_rounded(monkeypatch):
 
     monkeypatch.setattr("hetdp.sources.request._FETCHED", 100)
     rows = pl.DataFrame({"x": [0.5] * 300, "e": [0.1, 0.2, 0.3] * 100, "g": [f"g{i // 3}" for i in range(300)]})
-    asked = {"value": "x", "epsilon": "e", "bounds": (0, 1), "by": "g", "public_columns": ["g"]}
+    asked = {**PLAIN, "by": "g", "public_columns": ["g"]}
     found = hetdp.mean(duckdb.from_arrow(rows.to_arrow()), **asked)
     assert {tuple(release.plan.levels.epsilon.tolist()) for release in found.values()} == {(0.1, 0.2, 0.3)}
 
@@ -490,7 +501,7 @@ def test_a_function_in_a_lazy_frame_that_fails_does_not_tell_a_value():
     frame = pl.LazyFrame({"x": [1.0, 98765.4321], "e": [1.0, 1.0]})
     broken = frame.with_columns(pl.col("x").map_elements(lambda x: {1.0: 2.0}[x], return_dtype=pl.Float64))
     with pytest.raises(hetdp.InputError) as caught:
-        hetdp.read(broken, value="x", epsilon="e", bounds=(0, 1))
+        hetdp.read(broken, value="x", missing="midpoint", epsilon="e", bounds=(0, 1))
     assert "98765" not in str(caught.value)
     assert caught.value.__cause__ is None
 
@@ -499,7 +510,7 @@ def test_the_form_of_a_file_is_refused_where_there_is_no_file():
     frame = pl.DataFrame({"x": ["1,5", "2,5"], "e": [1.0, 1.0]})
     for source in (frame, frame.lazy(), frame.to_pandas()):
         with pytest.raises(hetdp.InputError, match="how a file is written"):
-            hetdp.read(source, value="x", epsilon="e", bounds=(0, 10), decimal=",")
+            hetdp.read(source, value="x", missing="midpoint", epsilon="e", bounds=(0, 10), decimal=",")
     with pytest.raises(hetdp.InputError, match="how a file is written"):
         hetdp.read(np.ones(3), epsilon=1.0, bounds=(0, 10), thousands=",")
 
@@ -510,17 +521,16 @@ def test_an_arrow_stream_that_was_cut_between_batches_is_refused(tmp_path):
     with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_stream(sink, batch.schema) as writer:
         for _ in range(3):
             writer.write_batch(batch)
-    assert hetdp.read(path, value="x", epsilon="e", bounds=(0, 1)).levels.n == 300
+    assert hetdp.read(path, value="x", missing="midpoint", epsilon="e", bounds=(0, 1)).levels.n == 300
     whole = path.read_bytes()
     cuts = [i for i in range(8, len(whole) - 8, 8) if whole[i : i + 4] == b"\xff\xff\xff\xff"]
     assert len(cuts) == 3
     for cut in cuts:
         path.write_bytes(whole[:cut])
         with pytest.raises(hetdp.InputError):
-            hetdp.read(path, value="x", epsilon="e", bounds=(0, 1))
+            hetdp.read(path, value="x", missing="midpoint", epsilon="e", bounds=(0, 1))
 
 
-PLAIN = {"value": "x", "epsilon": "e", "bounds": (0, 1)}
 NOBODY = {"query": "select 1 as x, 'a' as i where 1 = 0", "epsilon": 0.5, "person": "i", "rows": "average"}
 
 
@@ -546,4 +556,6 @@ def test_what_is_wrong_in_public_is_said_in_a_sentence(tmp_path, ask):
 def test_one_epsilon_for_a_table_may_be_any_number(tmp_path, epsilon):
     path = tmp_path / "people.csv"
     path.write_text("x\n0.5\n", encoding="utf-8")
-    assert hetdp.read(path, value="x", epsilon=epsilon, bounds=(0, 1)).levels.epsilon.tolist() == [float(epsilon)]
+    assert hetdp.read(path, value="x", missing="midpoint", epsilon=epsilon, bounds=(0, 1)).levels.epsilon.tolist() == [
+        float(epsilon)
+    ]

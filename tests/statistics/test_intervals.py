@@ -17,10 +17,12 @@ from scipy.stats import binom
 
 import hetdp
 from hetdp.core import accuracy
+from hetdp.core.intervals import answered_interval, share_intervals
 from hetdp.core.levels import Levels
 from hetdp.statistics import quantile as _quantile
-from hetdp.statistics.answered import MeanAnswered, MeanByGroup, ratio_interval
+from hetdp.statistics.by_group import MeanByGroup
 from hetdp.statistics.histogram import Shares
+from hetdp.statistics.mean import Mean, ratio_interval
 from hetdp.statistics.mode import Commonest, Mode
 from hetdp.statistics.moments import Columns, Spread
 from hetdp.statistics.quantile import Ranks
@@ -72,15 +74,15 @@ def of_group(label, truth):
     return lambda answer: within(answer.confidence_interval(LEVEL)[label], truth)
 
 
-def of_ranks(cdf):
-    """P(X below the bin) ≤ q + r and P(X not above it) ≥ q − r, for all quantiles at once."""
+def of_ranks(cdf, answered=1.0):
+    """P(X below the bin) ≤ q + r and P(X not above it) ≥ q − r, for all quantiles at once; r is a share of all."""
 
     def held(answer):
         asked = answer.statistic
         for (q, (low, high)), at in zip(answer.ranks(LEVEL).items(), answer.numbers, strict=False):
             least, greatest = asked.sorting.ends(int(at))
             assert low <= q <= high
-            if cdf(least, below=True) > high or cdf(greatest) < low:
+            if (cdf(least, below=True) - q) * answered > high - q or (q - cdf(greatest)) * answered > q - low:
                 return False
         return True
 
@@ -101,7 +103,7 @@ def of_values(answer):
     return all(within(found[q], 40 * q) for q in answer.statistic.q)
 
 
-GROUPED = MeanByGroup((-3, 5), ["a", "b"], "group", value="x")
+GROUPED = MeanByGroup((-3, 5), ["a", "b"], "group", value="x", missing="none")
 
 
 def grouped(rng):
@@ -115,25 +117,30 @@ def frame_of_three(rng):
     return pl.DataFrame({**columns, "e": EPSILON})
 
 
+def some(rng, values):
+    """Three in ten do not answer."""
+    return np.where(rng.random(N) < 0.3, np.nan, values)
+
+
 CASES = {
     "histogram": Case(
         Shares(["a", "b", "c"]), lambda rng: rng.choice([*"abcd"], N, p=[0.5, 0.3, 0.15, 0.05]).tolist(), of_histogram
     ),
     "moments on [-3, 5]": Case(Spread((-3, 5)), lambda rng: ends(rng, -3, 5, 0.3), of_moments(-0.6, 13.44)),
     "moments on [0, 0.01]": Case(Spread((0, 0.01)), lambda rng: 0.01 * rng.random(N), of_moments(5e-3, 1e-4 / 12), 0.2),
-    "means": Case(Columns({"x": (0, 100), "y": (-1, 0), "z": (2, 4)}), frame_of_three, of_means),
+    "means": Case(Columns({"x": (0, 100), "y": (-1, 0), "z": (2, 4)}, missing="none"), frame_of_three, of_means),
     "answered, on [0, 100]": Case(
-        MeanAnswered((0, 100)),
+        Mean((0, 100), missing="estimate"),
         lambda rng: np.where(rng.random(N) < 0.3, np.nan, ends(rng, 0, 100, 0.5)),
         lambda answer: within(answer.confidence_interval(LEVEL), 50),
     ),
     "answered, on [0, 0.01]": Case(
-        MeanAnswered((0, 0.01)),
+        Mean((0, 0.01), missing="estimate"),
         lambda rng: np.where(rng.random(N) < 0.3, np.nan, ends(rng, 0, 0.01, 0.5)),
         lambda answer: within(answer.confidence_interval(LEVEL), 0.005),
     ),
     "the share that answered": Case(
-        MeanAnswered((0, 100)),
+        Mean((0, 100), missing="estimate"),
         lambda rng: np.where(rng.random(N) < 0.5, np.nan, 7.0),
         lambda answer: within((answer.figures(LEVEL)[1].low, answer.figures(LEVEL)[1].high), 0.5),
     ),
@@ -171,6 +178,27 @@ def misses(case, runs=RUNS):
     return count
 
 
+def narrower_shares(factor):
+    """Intervals of shares that reach only a part of the way to their ends."""
+
+    def found(plan, numbers, level, together=1):
+        ends = share_intervals(plan, numbers, level, together)
+        return [(x + factor * (a - x), x + factor * (b - x)) for x, (a, b) in zip(numbers, ends, strict=True)]
+
+    return found
+
+
+def narrower_answered(factor):
+    """Intervals of those who answered that reach only a part of the way from the estimate to their ends."""
+
+    def found(plan, upper, lower, level):
+        low, high = answered_interval(plan, upper, lower, level)
+        x = min(max(upper / (upper + lower), 0.0), 1.0)
+        return x + factor * (low - x), x + factor * (high - x)
+
+    return found
+
+
 def too_many(count, runs=RUNS):
     return binom.sf(count - 1, runs, 1 - LEVEL) < FALSE_ALARM
 
@@ -186,13 +214,23 @@ def test_a_guaranteed_interval_holds_at_least_at_its_level(name):
 def test_control_a_narrower_interval_misses_too_often(name, monkeypatch):
     case, radius, rank_radius, shortfall = CASES[name], accuracy.radius, _quantile.rank_radius, Mode.shortfall
     monkeypatch.setattr(Mode, "shortfall", lambda *args: case.narrow * shortfall(*args))
+    for module in ("histogram", "mean"):
+        monkeypatch.setattr(f"hetdp.statistics.{module}.share_intervals", narrower_shares(case.narrow))
+    monkeypatch.setattr("hetdp.statistics.mean.answered_interval", narrower_answered(case.narrow))
     monkeypatch.setattr("hetdp.core.plan.radius", lambda *args: case.narrow * radius(*args))
     monkeypatch.setattr(_quantile, "rank_radius", lambda *args: case.narrow * rank_radius(*args))
     assert too_many(misses(case))
 
 
 @pytest.mark.parametrize(
-    "kind", [Spread, MeanAnswered, lambda bounds: MeanByGroup(bounds, ["a"]), lambda b: Ranks(0.5, b)]
+    "kind",
+    [
+        Spread,
+        lambda bounds: Mean(bounds, missing="estimate"),
+        lambda bounds: MeanByGroup(bounds, ["a"]),
+        lambda bounds: Ranks(0.5, bounds),
+    ],
+    ids=["Spread", "Mean", "MeanByGroup", "Ranks"],
 )
 def test_errors_and_radii_of_several_numbers_do_not_depend_on_the_bounds(kind):
     """The numbers are shares, ranks and values of length 1; the answer alone turns them into units of the values."""
@@ -215,11 +253,12 @@ def test_an_interval_of_the_variance_holds_also_where_only_the_grid_errs():
     assert within(answer.confidence_interval(0.5, "variance"), truth)
 
 
-def test_a_ratio_interval_is_every_mean_that_the_halves_allow():
-    """By brute force over the means m with |upper − m·(upper + lower)| ≤ r."""
-    interval = hetdp.Interval(-3, 5)
-    for upper, lower, r in ((0.3, 0.4, 0.05), (0.01, 0.9, 0.05), (0.6, -0.02, 0.1)):
-        allowed = [m for m in np.linspace(0, 1, 4001) if abs(upper - m * (upper + lower)) <= r]
-        found = ratio_interval(upper, lower, r, interval)
-        assert found == pytest.approx((8 * allowed[0] - 3, 8 * allowed[-1] - 3), abs=5e-3)
-    assert ratio_interval(0.01, -0.02, 0.1, interval) == (-3, 5)
+def test_a_ratio_interval_is_that_of_those_who_answered_in_units_and_holds_the_estimate():
+    """On [−3, 5] it is 8 times as wide as on [0, 1]; nobody who answered allows every mean."""
+    plan = hetdp.plan({0.5: 200, 2.0: 100}, statistic=Mean((-3, 5), missing="estimate"))
+    for upper, lower in ((0.3, 0.4), (0.01, 0.9), (0.6, -0.02)):
+        low, high = answered_interval(plan, upper, lower, 0.9)
+        found = ratio_interval(plan, upper, lower, 0.9)
+        assert found == pytest.approx((8 * low - 3, 8 * high - 3))
+        assert found[0] <= min(8 * upper / (upper + lower) - 3, 5) <= found[1]
+    assert ratio_interval(plan, 0.01, -0.02, 0.9) == (-3, 5)

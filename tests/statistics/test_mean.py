@@ -15,7 +15,7 @@ from hetdp import Interval, PrivacyError
 from hetdp.core.geometry import Line
 from hetdp.estimators.adpm import saturation
 from hetdp.statistics.mean import Mean, Sum
-from hetdp.tally.groupby import coded
+from hetdp.tally.groupby import coded, settled
 from support import bounds as intervals
 
 Q = 2**20
@@ -26,7 +26,8 @@ numbers = st.floats(allow_nan=True, allow_infinity=True)
 @settings(deadline=None)
 @given(st.lists(numbers, max_size=20), intervals)
 def test_every_value_becomes_one_whole_code(values, interval):
-    cell, (codes,) = coded(Mean(interval), [np.array(values, dtype=np.float64)])
+    keep, cell, (codes,) = settled(Mean(interval), *coded(Mean(interval), [np.array(values, dtype=np.float64)]))
+    assert keep is None
     assert codes.shape == (len(values),)
     assert not cell.any()
     assert ((codes >= 0) & (codes <= Q) & (codes == np.floor(codes))).all()

@@ -16,14 +16,20 @@ from hetdp.tally.groupby import Grouping
 CATEGORIES = ["nurse", "teacher", "Ärztin", ""]
 CELLS = [*CATEGORIES, None, "Nurse", "nurse ", "other", "nurse\x00", "NaN", "é"]
 JOBS = hetdp.ask.histogram(categories=CATEGORIES, value="job")
+NURSES = hetdp.ask.proportion(equals="nurse", missing=0)
 STATISTICS = [
     JOBS,
     hetdp.ask.quantile(0.5, bounds=(0, 1), bins=300),
-    hetdp.ask.proportion(equals="nurse"),
+    NURSES,
     hetdp.ask.mean(bounds=(0, 1)),
     hetdp.ask.variance(bounds=(0, 1)),
-    hetdp.ask.mean_answered(bounds=(0, 1)),
+    hetdp.ask.mean(bounds=(0, 1), missing="estimate"),
+    hetdp.ask.quantile(0.5, bounds=(0, 1), bins=300, missing="estimate"),
+    hetdp.ask.proportion(equals="nurse", missing="estimate"),
+    hetdp.ask.variance(bounds=(0, 1), missing="estimate"),
+    hetdp.ask.means({"a": (0, 1), "b": (0, 1)}, missing="estimate"),
     hetdp.ask.mean_by_group(bounds=(0, 1), categories=["a", "b"], private_group="g"),
+    hetdp.ask.mean_by_group(bounds=(0, 1), categories=["a", "b"], private_group="g", missing="estimate"),
 ]
 
 
@@ -49,11 +55,11 @@ def counts(tally):
     return dict(rows)
 
 
-@pytest.mark.parametrize("statistic", STATISTICS, ids=lambda s: s.name)
+@pytest.mark.parametrize("statistic", STATISTICS, ids=lambda s: s.name + (", answered" if s.missing else ""))
 def test_adding_to_levels_is_adding_up_what_everybody_hands_over(statistic):
     rng = np.random.default_rng(1)
     cell, level, people = rng.integers(statistic.cells, size=200), rng.integers(3, size=200), rng.integers(9, size=200)
-    codes = len(statistic.sums) + statistic.square
+    codes = len(statistic.sums) * (2 if statistic.marks else 1) + statistic.square
     sums = rng.integers(GRID, size=(200, codes)) * (people > 0)[:, None]
     found = np.zeros((3, statistic.width), np.int64)
     statistic.add_to(found, level, cell, people, sums)
@@ -100,7 +106,7 @@ def test_whole_numbers_and_texts_of_levels_are_read_as_one_too(tmp_path):
 
 def test_two_questions_about_categories_share_the_rows_that_are_alike():
     frame = people().with_columns(pl.col("job").alias("again"))
-    asked = {"one": JOBS, "two": hetdp.ask.proportion(equals="teacher", value="again")}
+    asked = {"one": JOBS, "two": hetdp.ask.proportion(equals="teacher", value="again", missing=0)}
     found = hetdp.ask(frame.lazy(), asked, epsilon="eps")
     assert all(answer.plan.n == frame.height for answer in found.values())
 
@@ -119,9 +125,9 @@ def test_a_table_is_read_row_by_row_where_values_are_added_up_or_the_owner_check
     frame = people().with_columns(x=pl.int_range(pl.len()) / 5000.0)
     called = []
     monkeypatch.setattr(columns, "_counted", lambda *_: called.append(1))
-    hetdp.read(frame.lazy(), value="x", epsilon="eps", bounds=(0, 1))
+    hetdp.read(frame.lazy(), value="x", missing="midpoint", epsilon="eps", bounds=(0, 1))
     by_group = hetdp.ask.mean_by_group(bounds=(0, 1), categories=CATEGORIES, private_group="job", value="x")
-    hetdp.read(frame.lazy(), epsilon="eps", statistic=by_group)
+    hetdp.read(frame.lazy(), epsilon="eps", statistic=by_group, missing="midpoint")
     hetdp.check(frame.lazy(), value="x", epsilon="eps", bounds=(0, 1))
     assert not called
 
@@ -149,7 +155,7 @@ def test_postgres_counts_texts_that_are_alike_as_one_and_finds_the_same(postgres
         connection.execute(sqlalchemy.text("insert into alike values (:job, :eps)"), frame.to_dicts())
     try:
         listed = [*CATEGORIES, "it's", "back\\slash"]
-        for statistic in (JOBS, hetdp.ask.histogram(categories=listed), hetdp.ask.proportion(equals="nurse")):
+        for statistic in (JOBS, hetdp.ask.histogram(categories=listed), NURSES):
             asked = {"value": "job", "statistic": statistic}
             found = hetdp.read(postgres_url, query="alike", epsilon="eps", **asked)
             assert found == hetdp.read(frame, epsilon="eps", **asked)

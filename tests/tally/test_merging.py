@@ -13,7 +13,7 @@ from hetdp.privacy import release as _release
 from hetdp.tally.tally import PROMISED
 from refusals import refused
 
-COLUMNS = {"value": "x", "epsilon": "e", "bounds": (0, 1)}
+COLUMNS = {"value": "x", "missing": "midpoint", "epsilon": "e", "bounds": (0, 1)}
 
 
 def two():

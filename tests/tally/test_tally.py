@@ -24,7 +24,7 @@ def fields_of(path):
 def test_a_file_of_version_3_means_what_it_meant():
     tally = hetdp.Tally.load(OLD)
     assert fields_of(OLD)["format"] == "hetdp-tally-3"
-    assert tally == hetdp.read(VALUES, epsilon=EPSILON, bounds=(-1, 5))
+    assert tally == hetdp.read(VALUES, epsilon=EPSILON, bounds=(-1, 5), missing="midpoint")
     assert tally.table.total[:, 0].tolist() == fields_of(OLD)["total"]
     assert tally.levels.names == {0: "never", 0.1: "strict", 1.5: "open", math.inf: "public"}
     assert tally.identities == {"51339b081164faae456efffa94fc47c0"}
@@ -37,7 +37,9 @@ def test_a_file_of_version_3_saved_again_is_of_version_5_with_nothing_lost(tmp_p
     old, new = fields_of(OLD), fields_of(tmp_path / "t.json")
     kind = {"format": "hetdp-tally", "version": 5, "statistic": "mean", "measure": "pure-epsilon", "wide": False}
     bounds = old.pop("bounds")
-    assert new == {**old, **kind, "parameters": {"bounds": bounds}, "total": [[total] for total in old["total"]]}
+    bare = {"about": {"columns": [], "sources": []}}  # an old file does not say
+    parameters = {"bounds": bounds, "missing": "midpoint"}  # which is what a missing value counted as
+    assert new == {**old, **kind, "parameters": parameters, "total": [[total] for total in old["total"]], **bare}
     assert hetdp.Tally.load(tmp_path / "t.json") == hetdp.Tally.load(OLD)
     with pytest.raises(hetdp.InputError, match="share people"):
         hetdp.Tally.load(tmp_path / "t.json") + hetdp.Tally.load(OLD)

@@ -39,7 +39,33 @@ def test_what_is_reached_and_what_cannot_be_reached():
             hetdp.people_needed(TIERS, error=wrong, bounds=(0, 10))
 
 
+@pytest.mark.parametrize("method", ["adpm", "uniform"])
+@pytest.mark.parametrize("variance", [None, 2.0])
+def test_so_many_people_reach_the_width_and_fewer_do_not(method, variance):
+    how = {"bounds": (0, 10), "method": method, "variance": variance}
+    goal = 0.8 * hetdp.plan(TIERS, **how).width(0.9)
+    found = hetdp.people_needed(TIERS, width=goal, level=0.9, **how)
+    mix = lambda factor: {level: round(count * factor * found.people / 1000) for level, count in TIERS.items()}  # noqa: E731
+    assert not found.reached
+    assert hetdp.plan(mix(1.003), **how).width(0.9) < goal < hetdp.plan(mix(0.99), **how).width(0.9)
+
+
+def test_exactly_one_target_is_named():
+    for wrong in ({}, {"error": 1, "width": 1}):
+        with pytest.raises(hetdp.InputError, match="one target"):
+            hetdp.people_needed(TIERS, bounds=(0, 10), **wrong)
+    with pytest.raises(hetdp.InputError, match="target width"):
+        hetdp.people_needed(TIERS, bounds=(0, 10), width=-1)
+
+
+def test_the_command_says_the_same_of_a_width(hetdp_command):
+    words = ("--tier", "strict=0.1:700", "--tier", "open=1:300", "--bounds", "0", "10", "--target-width", "0.3")
+    shown = json.loads(hetdp_command("plan", *words, "--json")[1])["target_width"]
+    assert shown == hetdp.people_needed(TIERS, width=0.3, bounds=(0, 10)).to_dict()
+    assert "half-width of the 95% interval" in hetdp_command("plan", *words)[1]
+
+
 def test_the_command_says_the_same(hetdp_command):
     words = ("--tier", "strict=0.1:700", "--tier", "open=1:300", "--bounds", "0", "10", "--target-error", "0.19")
-    shown = json.loads(hetdp_command("plan", *words, "--json")[1])["target"]
+    shown = json.loads(hetdp_command("plan", *words, "--json")[1])["target_error"]
     assert shown == hetdp.people_needed(TIERS, error=0.19, bounds=(0, 10)).to_dict()

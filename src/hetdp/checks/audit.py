@@ -32,7 +32,8 @@ from hetdp.errors import InputError
 from hetdp.estimators import METHODS
 from hetdp.privacy.release import release, release_records
 from hetdp.privacy.sampling import SamplingPlan
-from hetdp.report.text import Grid, Parts, epsilon, shorten, spent_epsilon, text
+from hetdp.report.numbers import epsilon, shorten, spent_epsilon
+from hetdp.report.text import Grid, Parts, text
 from hetdp.sources import read
 from hetdp.statistics import Statistic
 from hetdp.statistics.histogram import Shares
@@ -148,13 +149,19 @@ class Audit:
         """Return the audit as text."""
         return text(self.parts())
 
+    def _repr_html_(self) -> str:
+        from hetdp.report.page import to_html
+
+        return to_html(self.parts())
+
     def parts(self) -> Parts:
         """Return the report as its parts."""
         control = (*_cells(self.control)[:-1], "found" if self.control.holds else "NOT FOUND")
         broken = sum(not part.holds for part in self.findings) + sum(not fit.passed for fit in self.fits)
         verdict = "no claim is broken" if self.control.holds else "NOTHING SHOWN: the planted over-spend was not found"
         if broken:
-            verdict = f"BROKEN: {broken} of the claims do not hold; do not release with this installation"
+            verb = "does" if broken == 1 else "do"
+            verdict = f"BROKEN: {broken} of the claims {verb} not hold; do not release with this installation"
         notes = [("Verdict", verdict)]
         notes += [("", f"{f.method}, ε = {f.epsilon:.4g}: {fault}") for f in self.findings for fault in f.faults]
         notes += [("Left out", f"{method}: {reason}") for method, reason in self.refusals.items()]

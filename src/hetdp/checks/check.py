@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -9,16 +10,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hetdp.core.domain import GRID, Interval
+from hetdp.core.domain import GRID, Interval, plural
 from hetdp.errors import InputError
 from hetdp.sources import Batch, Form, Source
+from hetdp.statistics.mean import Mean
 from hetdp.tally.groupby import tabulate
 from hetdp.tally.tally import Table, merge
 
 _SHOWN = 10
 KINDS = {
-    "missing": "missing: counted as the midpoint",
-    "unreadable": "not a number: counted as the midpoint",
+    "missing": "missing",
+    "unreadable": "not a number, so missing as well",
     "below": "below the lower bound: counted as the bound",
     "above": "above the upper bound: counted as the bound",
     "odd": "on a line that is not plain (a quote, too few fields, no proper JSON): look at it",
@@ -48,36 +50,56 @@ class Check:
     place: str
     means: Mapping[float, float]
 
+    @property
+    def advice(self) -> str:
+        """Which choice of missing= fits."""
+        missing = self.counts["missing"] + self.counts["unreadable"]
+        outside = self.counts["below"] + self.counts["above"]
+        odd = f" Outside the bounds: {outside:,}; if such values are codes for missing answers, list all others"
+        codes = f"{odd} (values=)." if outside else ""
+        if not missing:
+            none = "Nothing is missing here: missing='none' fits as long as that stays so, 'estimate' always does."
+            return none + codes
+        whose = f"{missing:,} of {self.n:,} values are missing ({missing / self.n:.1%})"
+        return (
+            f"{whose}: missing='estimate' gives the mean of those who answered, and who did stays private; 'drop' is a "
+            "little more accurate and makes public who answered; a number fits where a missing value has a meaning, as "
+            f"0 visits. 'none' and 'midpoint' would count all of them as the midpoint.{codes}"
+        )
+
     def report(self) -> str:
         """Return the check as text, marked PRIVATE."""
         lines = ["PRIVATE: for the owner of the data only. Nothing below is protected; do not publish it.", ""]
-        lines.append(f"{self.n:,} people")
+        lines.append(plural(self.n, "person"))
         for kind, meaning in KINDS.items():
             count, places = self.counts[kind], self.places[kind]
             more = ", …" if count > len(places) else ""
             where = f"   ({self.place} {', '.join(map(str, places))}{more})" if places else ""
             lines.append(f"{count:>10,} {meaning}{where}")
+        lines += ["", *textwrap.wrap(self.advice, 100), ""]
         if len(self.means) <= 12:
-            lines += ["", "mean by ε, without noise (if these differ much, ε depends on the value, which it must not):"]
+            lines += ["mean by ε, without noise (if these differ much, ε depends on the value, which it must not):"]
             lines += [f"{level:>10.4g}  {mean:,.6g}" for level, mean in self.means.items()]
         else:
-            lines += ["", "means by ε are shown for at most twelve levels"]
+            lines += ["means by ε are shown for at most twelve levels"]
         return "\n".join(lines)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the check as plain data."""
         means = [{"epsilon": f"{level!r}", "mean": mean} for level, mean in self.means.items()]
-        return {"PRIVATE": "for the owner of the data only; do not publish", **asdict(self), "means": means}
+        facts = {**asdict(self), "means": means, "advice": self.advice}
+        return {"PRIVATE": "for the owner of the data only; do not publish", **facts}
 
     __str__ = __repr__ = report  # it must not be seen without its first line
 
 
-def check(
+def check(  # noqa: PLR0913  mirrors the columns of a table
     source: Any,
     *,
     value: str | None = None,
     epsilon: Any,
     bounds: Any,
+    values: Mapping[Any, float] | None = None,
     tiers: Mapping[str, Any] | None = None,
     delimiter: str | None = None,
     decimal: str = ".",
@@ -91,18 +113,25 @@ def check(
     PRIVATE: for the owner of the data only. Nothing below is protected; do not publish it.
     <BLANKLINE>
     4 people
-             1 missing: counted as the midpoint   (index 1)
-             1 not a number: counted as the midpoint   (index 2)
+             1 missing   (index 1)
+             1 not a number, so missing as well   (index 2)
              0 below the lower bound: counted as the bound
              1 above the upper bound: counted as the bound   (index 3)
              0 on a line that is not plain (a quote, too few fields, no proper JSON): look at it
+    <BLANKLINE>
+    2 of 4 values are missing (50.0%): missing='estimate' gives the mean of those who answered, and who
+    did stays private; 'drop' is a little more accurate and makes public who answered; a number fits
+    where a missing value has a meaning, as 0 visits. 'none' and 'midpoint' would count all of them as
+    the midpoint. Outside the bounds: 1; if such values are codes for missing answers, list all others
+    (values=).
     <BLANKLINE>
     mean by ε, without noise (if these differ much, ε depends on the value, which it must not):
            0.5  5
              1  2
     """
     form = Form(delimiter, decimal, thousands)
-    return of_source(Source.of(source, value=value, epsilon=epsilon, tiers=tiers, form=form), Interval.of(bounds))
+    asked = Mean(Interval.of(bounds), value=value, missing="midpoint", values=values)
+    return of_source(Source.asked_by(asked, source, epsilon=epsilon, tiers=tiers, form=form), asked.interval)
 
 
 def of_source(people: Source, interval: Interval) -> Check:

@@ -7,6 +7,7 @@ Exit codes: 0 done, 2 bad input (one line on stderr), 1 the doctor found a fault
 from __future__ import annotations
 
 import io
+import re
 import signal
 import sys
 import traceback
@@ -106,5 +107,6 @@ def _prepare() -> None:
 
 
 def _fail(message: str, code: int) -> None:
+    message = re.sub(rf"\S*{options.STDIN}\w*/standard input", "standard input", message)  # not where its copy lies
     print(f"hetdp: {' '.join(message.split())}", file=sys.stderr)
     sys.exit(code)

@@ -2,39 +2,47 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import reduce
 from pathlib import Path
-from typing import Annotated, Any, Unpack
+from typing import TYPE_CHECKING, Annotated, Any, Unpack
 
 import typer
 
 import hetdp
 from hetdp import questions
 from hetdp.checks import check as checks
-from hetdp.core.domain import Interval
+from hetdp.core.domain import NUMBER, Interval, epsilon_of, plural
 from hetdp.errors import InputError
+from hetdp.private_bounds import follows, found_in
 from hetdp.report import plots
 from hetdp.sources import Form, Source
 from hetdp.sources import tally as tally_of
 from hetdp.statistics import Statistic, kind_of, title_of
 from hetdp.statistics.answer import Groups
-from hetdp.statistics.answered import MeanAnswered, MeanByGroup
+from hetdp.statistics.bounds import Bounds, Range
+from hetdp.statistics.by_group import MeanByGroup
 from hetdp.statistics.histogram import Histogram, Shares
 from hetdp.statistics.mean import Mean
+from hetdp.statistics.mode import Commonest
 from hetdp.statistics.statistic import Answer
 from hetdp.tally.tally import Tally, is_tally
 
 from . import options
 from .output import deliver, progress, show, writable
 
+if TYPE_CHECKING:
+    from hetdp.ledger import DryRun
+
 # Which options go together. What is released decides: tallies, a table through a ledger, or a table by itself.
 
-_CHARGE = ("spend", "share", "share_left", "release_id", "expect_head")
-_CHOICES = ("epsilon", "tier", "tiers", "query", "by", "groups", "public_rows")
-_TABLE = ("value", "bounds", "person", "rows", *_CHOICES, *options.PARAMETERS)
+_CHARGE = ("spend", "share", "share_left", "release_id", "expect_head", "dry_run")
+_CHOICES = ("epsilon", "tier", "tiers", "query", "public_rows")
+_TABLE = ("value", "bounds", "person", "rows", "by", "groups", *_CHOICES, *options.PARAMETERS)
 _NEEDED: dict[str, tuple[str, ...]] = {
     "a tally": (),
     "a release through a ledger": ("release_id", "person"),
@@ -46,7 +54,7 @@ _REFUSED: dict[str, dict[tuple[str, ...], str]] = {
         ("ledger", *_CHARGE): "a tally does not say who its people are, so no ledger can charge them; leave out {}",
     },
     "a release through a ledger": {
-        _CHOICES: "with a ledger everybody's ε comes from it, and everybody counts in one release; leave out {}"
+        _CHOICES: "with a ledger everybody's ε comes from it, and the rows from one file; leave out {}"
     },
     "a table": {_CHARGE: "only a release through a ledger takes {}; name the ledger with --ledger LEDGER"},
 }
@@ -56,7 +64,7 @@ def _agree(what: str, given: Mapping[str, Any], kind: type[Statistic]) -> None:
     """Raise unless the options that were given fit together."""
 
     def flags(names: tuple[str, ...], *, present: bool) -> str:
-        found = [name for name in names if (given.get(name) not in (None, [], ())) == present]
+        found = [name for name in names if (given.get(name) not in (None, [], (), False)) == present]
         return ", ".join(f"--{name.replace('_', '-')}" for name in found)
 
     for names, why in _REFUSED[what].items():
@@ -74,21 +82,18 @@ def mean(
     *,
     private_group: options.PrivateGroup = None,
     categories: options.Listed = None,
-    missing: options.Missing = None,
     **given: Unpack[options.Answered],
 ) -> None:
     """Release a private mean: one number that may be published, with everything that is public about it.
 
     Running it again is another release and spends privacy again, unless a ledger has it under the same --release-id.
     """
-    if missing not in (None, "estimate", "midpoint"):
-        raise InputError(f"--missing is 'estimate' or 'midpoint' (got {missing!r})")
 
-    def asked() -> Statistic:
-        named: dict[str, Any] = {"bounds": given["bounds"], "value": given["value"]}
+    def asked(bounds: Any) -> Statistic:
+        named = {"bounds": bounds, "value": given["value"], "missing": given["missing"], **options.values_of(given)}
         if private_group is not None:
-            return MeanByGroup(**named, categories=options.texts_of(categories), private_group=private_group)
-        return (MeanAnswered if missing == "estimate" else Mean)(**named)
+            return MeanByGroup(**named, categories=options.categories_of(categories or ""), private_group=private_group)
+        return Mean(**named)
 
     _released(source, Mean, asked, given, Mean.title)
 
@@ -98,8 +103,9 @@ def command(kind: type[Statistic], name: str, **fixed: Any) -> Callable[..., Non
     title = title_of(name)
 
     def release(source: options.Sources, **given: Unpack[options.Answered]) -> None:
-        def asked() -> Statistic:
-            return kind(**options.parameters_of(kind, given), **fixed, value=given["value"])
+        def asked(bounds: Any) -> Statistic:
+            found = options.parameters_of(kind, {**given, "bounds": bounds, "outer": None})
+            return kind(**found, **fixed, value=given["value"])
 
         _released(source, kind, asked, given, title)
 
@@ -113,32 +119,34 @@ def command(kind: type[Statistic], name: str, **fixed: Any) -> Callable[..., Non
 
 
 def _released(
-    source: list[str], kind: type[Statistic], asked: Callable[[], Statistic], given: Mapping[str, Any], title: str
+    source: list[str], kind: type[Statistic], asked: Callable[[Any], Statistic], given: Mapping[str, Any], title: str
 ) -> None:
     """Release a statistic as the options ask, and hand it out."""
     output, confidence, ledger = given["output"], given["confidence"] or 0.95, given["ledger"]
     _deliverable(source, kind, given, confidence)
-    result: Answer | Groups
-    how: dict[str, Any] = {"method": given["method"] or "adpm", "variance": given["variance"]}
+    result: Answer | Groups | DryRun
+    groups = options.groups_of(given["groups"], len(given["by"] or [""]))
+    how: dict[str, Any] = {"method": given["method"] or "adpm", "drift": given["drift"] or 0.0}
+    how |= {"variance": options.variance_of(given["variance"]), "target": given["target"]}
     if _are_tallies(source):
         _agree("a tally", given, kind)
         people = _merged(source, promised=given["disjoint_people"])
         if type(people.statistic) is not kind:
             raise InputError(f"this is a tally for a {people.statistic.name}; use hetdp {people.statistic.name}")
-        result = questions.of_tally(people, **how)
+        result = found_in(people, None, how["method"]) if kind is Range else questions.of_tally(people, **how)
     elif ledger is not None:
         _agree("a release through a ledger", given, kind)
-        passed_on = ("person", "spend", "share", "share_left", "release_id")
+        if given["outer"] is not None and kind is not Range:
+            raise InputError("a ledger charges private bounds by themselves: hetdp bounds …, then --bounds LO HI here")
+        passed_on = ("person", "spend", "share", "share_left", "release_id", "dry_run")
         how |= {name: option for name, option in given.items() if name in passed_on}
+        how |= {"by": given["by"] or None, "public_columns": given["public_column"] or (), "groups": groups}
         with hetdp.Ledger(ledger, expect_head=given["expect_head"]) as opened:
             rows_of = source[0] if len(source) == 1 else source
-            result = opened.ask(rows_of, asked(), people=given["people"] or "enrolled", form=form_of(given), **how)
+            how |= {"people": given["people"] or "enrolled", "form": form_of(given), "warn": _warn}
+            result = opened.ask(rows_of, asked(given["bounds"]), **how)
     else:
-        _agree("a table", given, kind)
-        how |= {"public_columns": given["public_column"] or (), "groups": options.groups_of(given["groups"])}
-        question = asked()
-        with reading(source, given, question) as table:
-            result = questions.of_source(table, question, public_rows=given["public_rows"], **how)
+        result = _of_table(source, kind, asked, given, {**how, "groups": groups})
     if given["simplex"] and isinstance(result, Histogram):
         result = result.simplex()
     try:
@@ -147,7 +155,7 @@ def _released(
             as_json=given["as_json"],
             facts=lambda: result.to_dict(confidence),
             parts=lambda: result.parts(confidence),
-            title=title if given["by"] is None else f"{title} by {given['by']}",
+            title=f"{title} by {' and '.join(given['by'])}" if given["by"] else title,
         )
         if given["plot"] is not None and isinstance(result, Answer):
             result.plot(given["plot"], confidence)
@@ -161,22 +169,79 @@ def _released(
         raise InputError(f"the release was made but not handed out, {why}; {rest}") from None
 
 
+def _of_table(
+    source: list[str],
+    kind: type[Statistic],
+    asked: Callable[[Any], Statistic],
+    given: Mapping[str, Any],
+    how: dict[str, Any],
+) -> Answer | Groups:
+    """Return the answer from a table, whose bounds are found first if --outer is given."""
+    groups = how.pop("groups")
+    if kind is Range:
+        return _bounds(source, given, method=how["method"])
+    if given["outer"] is not None:
+        given = {**given, "bounds": _bounds(source, given, then=asked, **how), "outer": None, "share": None}
+    _agree("a table", given, kind)
+    question = asked(given["bounds"])
+    with reading(source, given, question) as table:
+        public = {"public_columns": given["public_column"] or (), "public_rows": given["public_rows"]}
+        return questions.of_source(table, question, groups=groups, **public, **how)
+
+
+def _bounds(
+    source: list[str],
+    given: Mapping[str, Any],
+    method: str,
+    then: Callable[[Any], Statistic] | None = None,
+    **how: Any,
+) -> Bounds:
+    """Return private bounds, for themselves or for what is released `then`; the source is read once more for that."""
+    if given["by"] or given["bounds"] is not None:
+        what = "--by" if given["by"] else "--bounds"
+        raise InputError(f"private bounds are found for all people, within --outer; leave out {what}")
+    if then is not None and any(map(options.is_stdin, source)):
+        raise InputError("private bounds read the source twice, and standard input can be read once; name a file")
+    share = None if given["share"] is None else options.number_of(given["share"])
+    _agree("a table", {**given, "share": None}, Range)
+    left_out = "drop" if given["missing"] == "drop" else None
+    question = Range(given["outer"], value=given["value"], missing=left_out, **options.values_of(given))
+    later = None if then is None else follows(then, question.interval, method, **how)
+    with reading(source, given, question) as table:
+        people = tally_of(table, question, given["public_rows"])
+    return found_in(people, share, method if then is None else "adpm", later)
+
+
+def _warn(sentence: str) -> None:
+    """Say something on standard error; the command goes on."""
+    print(f"hetdp: warning: {sentence}", file=sys.stderr, flush=True)
+
+
 def _deliverable(source: list[str], kind: type[Statistic], given: Mapping[str, Any], confidence: float) -> None:
     """Raise, before any privacy is spent, unless the answer can be handed out as the options ask."""
-    for file in (given["output"], given["plot"]):
-        writable(file, source, force=given["force"])
+    writable(given["output"], source, force=given["force"], as_json=given["as_json"])
+    writable(given["plot"], source, force=given["force"])
     if given["plot"] is not None:
         plots.require(given["plot"])
-    if given["plot"] is not None and given["by"] is not None:
+        if issubclass(kind, Commonest):
+            raise InputError(plots.NO_PICTURE)
+    if given["plot"] is not None and given["by"]:
         raise InputError("a picture shows one answer, not one for each group; leave out --plot or --by")
-    if given["simplex"] and (not issubclass(kind, Shares) or given["by"] is not None):
+    if given["simplex"] and (not issubclass(kind, Shares) or given["by"]):
         raise InputError("--simplex is for one histogram; leave it out")
     if not 0 < confidence < 1:
         raise InputError(f"the confidence level must be between 0 and 1 (got {confidence:g}); 0.95 is usual")
 
 
 def ask(
-    source: Annotated[str, typer.Argument(help="A file with one row per person, or a database.", metavar="SOURCE")],
+    source: Annotated[
+        str,
+        typer.Argument(
+            help="A file with one row per person (- reads stdin), or a database.",
+            metavar="SOURCE",
+            callback=options.one_with_stdin,
+        ),
+    ],
     questions_file: Annotated[
         Path, typer.Argument(help="A TOML file with a table for each question.", metavar="QUESTIONS.toml")
     ],
@@ -193,14 +258,22 @@ def ask(
     A question is a table of the TOML file: [income], below it statistic = "mean" and bounds = [0, 100000]. Its name is
     the column unless it says value = "…"; share = 2 gives it twice the share of everybody's ε.
     """
-    writable(output, [source, str(questions_file)], force=force)
+    writable(output, [source, str(questions_file)], force=force, as_json=as_json)
     if given["epsilon"] is None:
         raise InputError("a table needs --epsilon COL; see --help")
     asked, split = options.questions_of(questions_file)
+    asked = {name: question.with_missing(given["missing"]) for name, question in asked.items()}
     where: dict[str, Any] = {name: given[name] for name in ("epsilon", "person", "query")}
     where |= {"rows": given["rows"] or "one", "tiers": options.tiers_of(given["tier"], given["tiers"])}
-    shares = questions.shares_of(asked, split)
-    result = questions.of_questions(source, asked, {**where, "form": form_of(given)}, shares, method)
+    where |= {"by": given["by"] or None, "form": form_of(given)}
+    public: dict[str, Any] = {"public_columns": given["public_column"] or (), "public_rows": given["public_rows"]}
+    public["groups"] = options.groups_of(given["groups"], len(given["by"] or [""]))
+
+    def described(epsilon: Any) -> Source:
+        return Source.of(source, value=None, counts_only=True, **{**where, "epsilon": epsilon})
+
+    where["epsilon"] = epsilon_in(described, given)
+    result = questions.of_questions(source, asked, where, questions.shares_of(asked, split), method, **public)
     deliver(
         output,
         as_json=as_json,
@@ -213,8 +286,9 @@ def ask(
 def check(source: options.Sources, *, as_json: options.Json = False, **given: Unpack[options.Checked]) -> None:
     """PRIVATE, for the owner of the data: what is missing, unreadable or outside the bounds, and where."""
     _agree("a table", given, Mean)
-    with reading(source, given) as people:
-        found = checks.of_source(people, Interval.of(given["bounds"]))
+    asked = Mean(Interval.of(given["bounds"]), value=given["value"], missing="midpoint", **options.values_of(given))
+    with reading(source, given, asked) as people:
+        found = checks.of_source(people, asked.interval)
     show(found.to_dict() if as_json else found.report())
 
 
@@ -236,17 +310,18 @@ def tally(
     made.save(output)
     said = "PRIVATE: its sums are not protected by any noise. Give it only to whoever releases it."
     facts = {"tally": str(output), "n": made.n, "levels": len(made.levels), "warning": said}
-    show(facts if as_json else f"{output}: {made.n:,} people at {len(made.levels):,} levels of ε. {said}")
+    facts["provenance"], who = made.about.to_dict(), plural(made.n, "person")
+    show(facts if as_json else f"{output}: {who} at {plural(len(made.levels), 'level')} of ε. {said}")
 
 
 @contextmanager
-def reading(
-    source: list[str], given: Mapping[str, Any], question: Statistic | None = None, *, counts_only: bool = False
-) -> Iterator[Source]:
-    """Give the source that the options of a command describe; progress is shown while it is read."""
-    asked: dict[str, Any] = {name: given.get(name) for name in ("value", "epsilon", "person", "by", "query")}
-    if question is not None:
-        asked |= {"value": question.named, "reads": question.reads}
+def reading(source: list[str], given: Mapping[str, Any], question: Statistic | None = None) -> Iterator[Source]:
+    """Give the source that the options of a command describe; progress is shown while it is read.
+
+    Without a question no value is used.
+    """
+    asked: dict[str, Any] = {name: given.get(name) for name in ("epsilon", "person", "query")}
+    asked["by"] = given.get("by") or None
     asked["rows"] = given.get("rows") or "one"
     asked["tiers"] = options.tiers_of(given["tier"], given["tiers"])
     with progress("reading") as tell:
@@ -254,8 +329,33 @@ def reading(
         def watch(rows: int, done: int) -> None:
             tell(f"{done / 1e6:,.1f} MB, {rows:,} rows", done, people.size)
 
-        people = Source.of(source, **asked, form=form_of(given), watch=watch, counts_only=counts_only)
+        asked |= {"form": form_of(given), "watch": watch}
+
+        def described(epsilon: Any) -> Source:
+            if question is None:  # people are counted, and a line may be too short for the value
+                how = {"value": given.get("value"), "promised": False, "counts_only": True}
+                return Source.of(source, **{**asked, **how, "epsilon": epsilon})
+            return Source.asked_by(question, source, **{**asked, "epsilon": epsilon})
+
+        people = described(epsilon_in(described, given))
         yield people
+
+
+def epsilon_in(described: Callable[[Any], Source], given: Mapping[str, Any]) -> Any:
+    """Return what `--epsilon` means: the column of this name, or, if there is none and it is a number, one ε for all.
+
+    A column wins. Otherwise a table whose column of choices has a number for its name would be released at that ε,
+    whatever people chose. Words such as public are always columns: a name that is mistyped must not publish everybody.
+    """
+    text = given.get("epsilon")
+    if text is None or given["tier"] or given["tiers"] or not re.fullmatch(NUMBER, text):
+        return text
+    try:
+        people = described(text)
+        people.kind.check(replace(people.asked, value=None, reads=(), person=None, by=None))
+    except InputError:  # there is no such column; whatever else is wrong is said when the table is read
+        return epsilon_of(text)
+    return text
 
 
 def form_of(given: Mapping[str, Any]) -> Form:

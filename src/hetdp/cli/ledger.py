@@ -31,7 +31,12 @@ def upgrade(where: Where, *, head_file: options.HeadFile = None, as_json: option
 
 def enroll(
     where: Where,
-    source: Annotated[str | None, typer.Argument(help="A table with one row per person.", metavar="SOURCE")] = None,
+    source: Annotated[
+        str | None,
+        typer.Argument(
+            help="A table with one row per person; - reads stdin.", metavar="SOURCE", callback=options.one_with_stdin
+        ),
+    ] = None,
     *,
     person: Annotated[str | None, typer.Option(help="The column of ids.", metavar="COL")] = None,
     ids: Annotated[list[str] | None, typer.Option("--id", help="Without a table: an id; repeat.", metavar="ID")] = None,
@@ -108,5 +113,6 @@ def forecast(
 ) -> None:
     """Say how often such a release can be made before budgets run out. Nothing is spent."""
     with hetdp.Ledger(where, head_file=head_file) as found:
-        seen = found.forecast(bounds=bounds, **given, method=method, variance=variance, releases=releases)
+        bound = options.variance_of(variance)
+        seen = found.forecast(bounds=bounds, **given, method=method, variance=bound, releases=releases)
     show(seen.to_dict() if as_json else str(seen))

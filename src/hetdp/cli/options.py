@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import csv
 import inspect
+import re
 import shutil
 import sys
 import tomllib
@@ -39,11 +40,28 @@ LedgerPeople = Annotated[str, Option(help="With a ledger, who takes part: all th
 
 Disjoint = Annotated[bool, Option("--disjoint-people", help="Promise that nobody is in two of the tallies.")]
 MethodName = Annotated[str, Option(help="The estimator; `hetdp methods` lists them.")]
-Variance = Annotated[Number, Option(help="Of a mean or sum: a publicly known bound on the variance of a value.")]
+Variance = Annotated[
+    Text, Option(help="Of a mean or sum: a public bound on the variance of a value; 'learn': from free ε.", metavar="V")
+]
+Drift = Annotated[
+    float, Option(help="How far the means of two levels of ε may differ, a share of the range.", metavar="0…1")
+]
+Target = Annotated[Text, Option(help="Whose number: that of the 'population', or of exactly these 'people'.")]
 Confidence = Annotated[float, Option(help="The confidence level of the interval.")]
 Listed = Annotated[Text, Option(help="The public categories, separated by commas.", metavar="A,B,C")]
 PrivateGroup = Annotated[Text, Option(help="A private column of groups; --categories lists them.", metavar="COL")]
-Missing = Annotated[Text, Option(help="'estimate': the mean of those who answered; else 'midpoint'.")]
+Missing = Annotated[
+    Text,
+    Option(
+        help="Missing values: 'estimate' (of those who answered, who did stays private), 'drop' (the same, who did "
+        "is public), 'midpoint' or a number (count as that), 'none' (promise that none is missing).",
+        metavar="CHOICE",
+    ),
+]
+Map = Annotated[Texts, Option("--map", help="What a cell stands for; all others are missing.", metavar="CELL=NUMBER")]
+Outer = Annotated[
+    Pair | None, Option(help="Wide public bounds, within which bounds are found privately.", metavar="LO HI")
+]
 Json = Annotated[bool, Option("--json", help="Print JSON instead of text.")]
 Output = Annotated[File, Option("--output", "-o", help="Write to this file: .json, .html, anything else is text.")]
 Plot = Annotated[File, Option(help="Write a picture: .png, .svg or .pdf.")]
@@ -60,19 +78,34 @@ def _with_stdin(context: Context, names: list[str] | None) -> list[str]:
     names = names or []  # older versions of typer need a list back
     if "-" not in names:
         return names
-    folder = TemporaryDirectory(prefix="hetdp-")
+    folder = TemporaryDirectory(prefix=STDIN)
     context.call_on_close(folder.cleanup)
-    file = Path(folder.name, "stdin")
+    file = Path(folder.name, "standard input")  # as a report calls it
     with file.open("wb") as copy:
         shutil.copyfileobj(sys.stdin.buffer, copy)
     return [str(file) if name == "-" else name for name in names]
 
 
+STDIN = "hetdp-stdin-"
+"""How the folder with the copy of standard input begins."""
+
+
+def one_with_stdin(context: Context, name: str | None) -> str | None:
+    """Return one source, as `_with_stdin` returns several."""
+    return None if name is None else _with_stdin(context, [name])[0]
+
+
+def is_stdin(name: str) -> bool:
+    """Say whether a source is a copy of standard input."""
+    return Path(name).parent.name.startswith(STDIN)
+
+
 Sources = Annotated[
     list[str],
     Argument(
-        help="Files with one row per person (CSV, TSV, Parquet, Arrow IPC, NDJSON; gz, zst; globs; - reads stdin), or "
-        "the URL of a PostgreSQL or SQLite database; also tallies that `hetdp tally` wrote.",
+        help="Files with one row per person (CSV, TSV, Parquet, Arrow IPC, NDJSON; gz, zst; globs; - reads stdin), a "
+        "database (a file of SQLite or DuckDB, a postgresql:// or sqlite:// URL); also tallies that `hetdp tally` "
+        "wrote.",
         metavar="SOURCE",
         callback=_with_stdin,
     ),
@@ -80,6 +113,13 @@ Sources = Annotated[
 PublicSources = Annotated[
     Texts, Argument(help="A table with everybody's ε; no value is used.", metavar="SOURCE", callback=_with_stdin)
 ]
+By = Annotated[Texts, Option(help="Release one for each group of this public column; repeat.", metavar="COL")]
+PublicColumn = Annotated[Texts, Option(help="Declare that this column is public; repeat.", metavar="COL")]
+GroupFile = Annotated[
+    File, Option(help="A file with one group per line, the texts of several columns between commas.", metavar="FILE")
+]
+PublicRows = Annotated[Text, Option(help="A file of publicly known rows; they join with ε = ∞.", metavar="FILE")]
+_EPSILON = Option(help="The column with everybody's ε (a number, inf or public), or one ε for all.", metavar="COL|ε")
 Tier = Annotated[Texts, Option(help="A tier, if the ε column holds names of tiers; repeat.", metavar="NAME=ε")]
 TierFile = Annotated[File, Option(help="A TOML file with a table [tiers] of names and their ε.", metavar="FILE")]
 
@@ -88,7 +128,7 @@ class Table(TypedDict):
     """A table with a row for each person."""
 
     value: Annotated[Text, Option(help="The column with the private values.", metavar="COL")]
-    epsilon: Annotated[Text, Option(help="The column with everybody's ε: a number, inf or public.", metavar="COL")]
+    epsilon: Annotated[Text, _EPSILON]
     bounds: Annotated[
         Pair | None, Option(help="The public interval of the values; others are clamped.", metavar="LO HI")
     ]
@@ -115,11 +155,15 @@ class Written(TypedDict):
 class Checked(Table, Written):
     """A table in files, for its owner."""
 
+    map: Map
+
 
 class Tallied(Table, Rows, Written):
     """All that a tally is made from."""
 
-    public_rows: Annotated[Text, Option(help="A file of publicly known rows; they join with ε = ∞.", metavar="FILE")]
+    missing: Missing
+    map: Map
+    public_rows: PublicRows
 
 
 class Parameters(TypedDict):
@@ -132,6 +176,7 @@ class Parameters(TypedDict):
     q: Annotated[Text, Option(help="Which quantiles, as 0.1,0.5,0.9.", metavar="Q")]
     equals: Annotated[Text, Option(help="The value that is counted.", metavar="VALUE")]
     within: Annotated[Text, Option(help="Also intervals of quantiles in units, at this level.", metavar="LEVEL")]
+    outer: Outer
 
 
 PARAMETERS = tuple(name for name in Parameters.__annotations__ if name != "statistic")
@@ -144,9 +189,9 @@ class TalliedAs(Tallied, Parameters):
 class Grouped(Tallied):
     """The same of groups of people, and the ledger that is charged."""
 
-    by: Annotated[Text, Option(help="Release one for each group of this public column.", metavar="COL")]
-    public_column: Annotated[Texts, Option(help="Declare that this column is public; repeat.", metavar="COL")]
-    groups: Annotated[File, Option(help="A file with one group per line; a group may be empty.", metavar="FILE")]
+    by: By
+    public_column: PublicColumn
+    groups: GroupFile
     ledger: Annotated[Text, Option(help="Charge this ledger: a file, or postgresql://…; needs --person.")]
 
 
@@ -154,7 +199,13 @@ class Amount(TypedDict):
     """How much of everybody's budget a release may use."""
 
     spend: Annotated[Text, Option(help="With a ledger: the most that a person may spend.", metavar="ε")]
-    share: Annotated[Text, Option(help="With a ledger: the share of everybody's budget to use.", metavar="X")]
+    share: Annotated[
+        Text,
+        Option(
+            help="With a ledger: the share of everybody's budget to use. With --outer: of everybody's ε, for bounds.",
+            metavar="X",
+        ),
+    ]
     share_left: Annotated[Text, Option(help="With a ledger: the share of what is left to use.", metavar="X")]
 
 
@@ -165,15 +216,19 @@ class Released(Grouped, Amount):
         Text, Option(help="With a ledger: a name for this release. The same name again costs nothing.")
     ]
     expect_head: ExpectHead
+    dry_run: Annotated[bool, Option("--dry-run", help="With a ledger: only say what would be charged.")]
 
 
 class Answered(Released):
     """All that a statistic is made from, and what is done with it."""
 
+    outer: Outer
     disjoint_people: Disjoint
     people: LedgerPeople
     method: MethodName
     variance: Variance
+    drift: Drift
+    target: Target
     confidence: Confidence
     simplex: Annotated[bool, Option("--simplex", help="Of a histogram: shares that are not below 0.")]
     plot: Plot
@@ -185,15 +240,21 @@ class Answered(Released):
 class Several(Rows, Written):
     """All that several statistics of one table are made from."""
 
-    epsilon: Annotated[Text, Option(help="The column with everybody's ε: a number, inf or public.", metavar="COL")]
+    by: By
+    public_column: PublicColumn
+    groups: GroupFile
+    public_rows: PublicRows
+
+    epsilon: Annotated[Text, _EPSILON]
     tier: Tier
     tiers: TierFile
+    missing: Missing
 
 
 class PublicTable(TypedDict):
     """Where everybody's ε comes from; the values are not used."""
 
-    epsilon: Annotated[Text, Option(help="The column with everybody's ε: a number, inf or public.", metavar="COL")]
+    epsilon: Annotated[Text, _EPSILON]
     tier: Annotated[
         Texts,
         Option(help="NAME=ε:PEOPLE without a file; NAME=ε if the file's ε column holds names; repeat.", metavar="TIER"),
@@ -204,6 +265,8 @@ class PublicTable(TypedDict):
 
 class Public(PublicTable, Rows, Written, Parameters):
     """All that a plan is made from."""
+
+    missing: Missing
 
 
 def shared(command: Callable[..., None], parameters: Mapping[str, Any] | None = None) -> Callable[..., None]:
@@ -234,7 +297,7 @@ def of_kind(kind: type[Statistic], fixed: Mapping[str, Any]) -> dict[str, Any]:
     """Return the options of a statistic's own parameters, from what its fields say about themselves."""
     found = {}
     for field in fields(kind):
-        if field.name not in ("value", "bounds") and field.name not in fixed:
+        if field.name not in ("value", "bounds", "outer", "missing", "values") and field.name not in fixed:
             words = {"help": field.metadata.get("help"), "metavar": field.metadata.get("metavar", "TEXT")}
             found[field.name] = Annotated[Text, Option(**words)]
     return found
@@ -253,9 +316,25 @@ def parameters_of(kind: type[Statistic], given: Mapping[str, Any]) -> dict[str, 
         if field.name == "value" or text is None:
             continue
         found[field.name] = text if not isinstance(text, str) else _READ.get(field.name, str)(text)
+    found |= values_of(given)
     if unknown := [name for name in PARAMETERS if given.get(name) is not None and name not in found]:
         raise InputError(f"a {kind.name} does not take --{unknown[0]}; see --help")
     return found
+
+
+def values_of(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what the cells stand for, as `--map` says; nothing if it says nothing.
+
+    >>> values_of({"map": ["yes=1", "no=0"]})
+    {'values': {'yes': 1.0, 'no': 0.0}}
+    """
+    found: dict[str, float] = {}
+    for text in given.get("map") or ():
+        cell, equals, number = text.rpartition("=")
+        if not equals or value_of(number) != value_of(number) or cell in found:
+            raise InputError(f"--map is written CELL=NUMBER, once for each cell, as --map yes=1 (got {text!r})")
+        found[cell] = value_of(number)
+    return {"values": found} if found else {}
 
 
 def texts_of(text: str | None) -> list[str]:
@@ -265,6 +344,16 @@ def texts_of(text: str | None) -> list[str]:
     ['nurse', 'teacher, retired']
     """
     return next(csv.reader([text or ""], skipinitialspace=True), [])
+
+
+def categories_of(text: str) -> list[str]:
+    """Return the categories of a list between commas; a range is refused, it would be one category."""
+    if re.fullmatch(r"\s*\d+\s*(-|–|\.\.\.?|:)\s*\d+\s*", text):
+        raise InputError(
+            f"categories are listed one by one, as 1,2,3 (got {text!r}, which would be one category of that name; put "
+            f"it in quotes if it is: '\"{text.strip()}\"'); for ranges of numbers use --edges"
+        )
+    return texts_of(text)
 
 
 def _numbers_of(text: str) -> list[float]:
@@ -280,16 +369,17 @@ def _whole(text: str) -> int:
     return int(text)
 
 
-def _number(text: str) -> float:
+def number_of(text: str) -> float:
+    """Return the one number of an option."""
     return _numbers_of(text)[0]
 
 
 _READ: dict[str, Callable[[str], Any]] = {
-    "categories": texts_of,
+    "categories": categories_of,
     "edges": _numbers_of,
     "q": _numbers_of,
     "bins": _whole,
-    "within": _number,
+    "within": number_of,
 }
 
 
@@ -322,8 +412,21 @@ PlanBounds = Annotated[Pair | None, Option(help="The public interval of the valu
 AuditBounds = Annotated[Pair, Option(help="The interval of the invented values.", metavar="LO HI")]
 DataVariance = Annotated[Number, Option(help="Also show the error for this variance (default: evenly spread values).")]
 TargetError = Annotated[Number, Option(help="Also say what would bring the worst-case error down to this.")]
+TargetWidth = Annotated[Number, Option(help="Also say what would bring half of the 95% interval down to this.")]
 
 # What is printed or written
+
+
+def variance_of(text: str | None) -> Any:
+    """Return what `--variance` says: a number, or the word `learn`."""
+    if text is None or text == "learn":
+        return text
+    try:
+        return float(text)
+    except ValueError:
+        raise InputError(
+            f"--variance is a number, in squared units of the values, or learn (got {text[:32]!r})"
+        ) from None
 
 
 def tiers_of(options: list[str] | None, file: Path | None = None) -> dict[str, Any] | None:
@@ -352,15 +455,15 @@ def _tier_file(path: Path) -> dict[str, Any]:
     return tiers
 
 
-def groups_of(path: Path | None) -> list[str] | None:
-    """Return the names in a file of groups, one per line."""
+def groups_of(path: Path | None, columns: int = 1) -> list[Any] | None:
+    """Return the names in a file of groups, one per line; if several columns make a group, as in a CSV file."""
     if path is None:
         return None
     try:
         names = path.read_text(encoding="utf-8-sig").splitlines()
     except (OSError, ValueError):
         raise InputError(f"{path} cannot be read; --groups names a text file with one group per line") from None
-    return [name for name in names if name]
+    return [name if columns == 1 else texts_of(name) for name in names if name]
 
 
 def levels_of(tier: list[str] | None) -> Levels:

@@ -15,8 +15,10 @@ from typing import Any
 from hetdp.core.domain import jsonable, to_json
 from hetdp.errors import InputError
 from hetdp.files import write_whole
-from hetdp.report.text import WIDTH, Parts, page, text, to_html
+from hetdp.report.page import page, to_html
+from hetdp.report.text import WIDTH, Parts, text
 
+_PAGES = {".html", ".htm"}
 PATIENCE = 2.0
 """Progress is shown after so many seconds."""
 
@@ -45,7 +47,7 @@ def deliver(
         show_parts(parts())
     elif as_json or output.suffix.lower() == ".json":
         _write(output, to_json(facts()))
-    elif output.suffix.lower() in {".html", ".htm"}:
+    elif output.suffix.lower() in _PAGES:
         _write(output, page(title, to_html(parts())))
     else:
         _write(output, text(parts()))
@@ -61,10 +63,14 @@ def _write(output: Path, content: str) -> None:
         raise InputError(f"{output} cannot be written: {error.strerror}") from None
 
 
-def writable(output: Path | None, sources: Sequence[str], *, force: bool) -> None:
+def writable(output: Path | None, sources: Sequence[str], *, force: bool, as_json: bool = False) -> None:
     """Raise for everything that can be wrong with the output, before any privacy is spent."""
     if output is None:
         return
+    if as_json and output.suffix.lower() in _PAGES:
+        raise InputError(
+            f"--json writes JSON and {output} is the name of a page; leave out --json, or name a .json file"
+        )
     if output.exists() and any(Path(name).exists() and output.samefile(name) for name in sources):
         raise InputError(f"{output} is the input file; choose another name for the output")
     if output.exists() and not force:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Annotated, Any, Unpack
 
@@ -14,6 +14,7 @@ import hetdp
 from hetdp.core.levels import Levels
 from hetdp.errors import InputError
 from hetdp.estimators import METHODS
+from hetdp.report.about import Provenance
 from hetdp.sources import counted
 from hetdp.statistics import Statistic, kind_of
 
@@ -28,34 +29,40 @@ def plan(
     bounds: options.PlanBounds = None,
     method: options.MethodName = "adpm",
     variance: options.Variance = None,
+    drift: options.Drift = 0.0,
+    target: options.Target = None,
     target_error: options.TargetError = None,
+    target_width: options.TargetWidth = None,
     as_json: options.Json = False,
     output: options.Output = None,
     force: options.Force = False,
     **given: Unpack[options.Public],
 ) -> None:
     """Say what a release would do and cost, without touching a value."""
-    writable(output, source or [], force=force)
+    writable(output, source or [], force=force, as_json=as_json)
     from hetdp.report.text import plan_parts
-    from hetdp.theory.target import target
+    from hetdp.theory import target as theory
 
     asked = _asked(bounds, given)
-    people, notes = _levels(source, given)
-    planned = hetdp.plan(people, statistic=asked, method=method, variance=variance)
-    if target_error is not None and asked.name != "mean":
-        raise InputError("--target-error is for means")
-    answer = None if target_error is None else target(planned, target_error)
+    people, notes, about = _levels(source, given)
+    about = replace(about, statistic=asked.name)
+    stated = {"variance": options.variance_of(variance), "drift": drift, "target": target}
+    planned = hetdp.plan(people, statistic=asked, method=method, **stated)
+    wanted = target_error is not None or target_width is not None
+    if wanted and asked.name != "mean":
+        raise InputError("--target-error and --target-width are for means")
+    answer = theory.target(planned, target_error, width=target_width) if wanted else None
 
     def facts() -> dict[str, Any]:
         found = planned.to_dict()
-        more = {} if answer is None else {"target": answer.to_dict()}
-        return {**found, "assumptions": [*found["assumptions"], *notes], **more}
+        more = {} if answer is None else {f"target_{'width' if target_error is None else 'error'}": answer.to_dict()}
+        return {**found, "assumptions": [*found["assumptions"], *notes], "provenance": about.to_dict(), **more}
 
     deliver(
         output,
         as_json=as_json,
         facts=facts,
-        parts=lambda: plan_parts(planned, answer, notes),
+        parts=lambda: plan_parts(planned, answer, notes, about),
         title=f"What {asked.title[0].lower()}{asked.title[1:]} would cost",
     )
 
@@ -65,6 +72,8 @@ def compare(
     *,
     bounds: options.PlanBounds = None,
     variance: options.DataVariance = None,
+    drift: options.Drift = 0.0,
+    target: options.Target = None,
     plot: options.Plot = None,
     force: options.Force = False,
     as_json: options.Json = False,
@@ -72,8 +81,10 @@ def compare(
 ) -> None:
     """Show every method side by side: error, who spends what, and what no ε-DP method can beat."""
     writable(plot, source or [], force=force)
-    people, notes = _levels(source, given)
-    compared = hetdp.compare(people, statistic=_asked(bounds, given), variance=variance)
+    people, notes, about = _levels(source, given)
+    asked = _asked(bounds, given)
+    compared = hetdp.compare(people, statistic=asked, variance=variance, drift=drift, target=target)
+    compared = replace(compared, about=replace(about, statistic=compared.about.statistic))
     if plot is not None:
         compared.plot(plot)
     if as_json:
@@ -94,8 +105,8 @@ def _asked(bounds: tuple[float, float] | None, given: Mapping[str, Any]) -> Stat
     return asked
 
 
-def _levels(source: list[str] | None, given: options.Public) -> tuple[Levels, list[str]]:
-    """Return the levels of a table or of tiers, and what is assumed about rows and people."""
+def _levels(source: list[str] | None, given: options.Public) -> tuple[Levels, list[str], Provenance]:
+    """Return the levels of a table or of tiers, what is assumed about rows and people, and where they come from."""
     if not source:
         if not given["tier"]:
             raise InputError("name the tiers (--tier strict=0.1:700 --tier open=inf:300) or a file with --epsilon COL")
@@ -103,11 +114,16 @@ def _levels(source: list[str] | None, given: options.Public) -> tuple[Levels, li
             raise InputError(
                 "columns belong to a table; name its file, or leave out --epsilon, --value, --person and --rows"
             )
-        return options.levels_of(given["tier"]), []
+        return options.levels_of(given["tier"]), [], Provenance()
     if given["epsilon"] is None:
-        raise InputError("a table needs --epsilon COL, the column with everybody's ε")
-    with reading(source, given, counts_only=True) as people:
-        return counted(people), [people.note]
+        raise InputError("a table needs --epsilon COL, the column with everybody's ε, or one ε for everybody")
+    with reading(source, given) as people:
+        if not people.asked.columns:
+            raise InputError(
+                "one ε for everybody: name a column whose rows are counted (--value COL), or say how many people there "
+                f"are instead of the file: --tier everybody={given['epsilon']}:PEOPLE"
+            )
+        return counted(people), [people.note], people.about()
 
 
 def explain(
@@ -135,7 +151,7 @@ def audit(
     The law of the noise, and for every method and tier what many releases show about ε. Exit code 1 if a claim is
     broken.
     """
-    writable(output, [], force=force)
+    writable(output, [], force=force, as_json=as_json)
     levels = options.levels_of(tier) if tier else None
     with progress("audit") as tell:
         found = hetdp.audit(levels, methods=method, bounds=bounds, draws=draws, tell=tell)
@@ -157,7 +173,7 @@ def doctor(*, as_json: options.Json = False) -> None:
 def methods(*, as_json: options.Json = False) -> None:
     """List the estimators."""
     found = [{"name": m.name, "title": m.title, "citation": m.citation} for m in METHODS.values()]
-    show(found if as_json else "\n".join(f"{m['name']:14}{m['title']}\n{'':14}{m['citation']}" for m in found))
+    show(found if as_json else METHODS.report())
 
 
 def reproduce(

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 import numbers
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from statistics import NormalDist
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -17,9 +17,12 @@ from hetdp.estimators import Method, Shape
 
 from .domain import GRID, Interval
 from .geometry import Line
-from .levels import Levels
+from .intervals import hoeffding, symmetric_radius
+from .levels import Levels, shift
 
 if TYPE_CHECKING:
+    from hetdp.statistics import Statistic
+
     from .plan import Plan
 
 
@@ -44,6 +47,12 @@ class Errors:
         The largest possible bias. Of `pull`, (2·bias)² is squared bias and the rest is variance.
     idle
         The worst error of the answer that uses no data; for data of variance v, d² ≤ idle − v.
+    shift
+        δ, the bias if the means of two levels differ by the whole range: of a difference D it is at most D·δ.
+    cap
+        What the squared error without the noise cannot exceed; the number of exactly these people has such a limit.
+    drift
+        D, how far the means of two levels may differ.
     """
 
     spread: float
@@ -53,10 +62,33 @@ class Errors:
     scales: tuple[float, ...]
     bias: float
     idle: float = 0.25
+    shift: float = 0.0
+    cap: float = math.inf
+    drift: float = 0.0
 
     def worst(self, variance: float) -> float:
-        """Return the largest error over all distributions with at most this variance."""
-        return self.noise + worst_corner(self.spread, self.pull, variance, self.idle)
+        """Return the largest error over all distributions with at most this variance, at every level of ε.
+
+        A drift adds the bias b = D·δ to that of shrinking, (1 − s)·d. With v + d² ≤ idle what remains is concave in v,
+        so it is largest at an end or where its derivative, spread − pull − b·(1 − s)/d, is 0.
+        """
+        if not self.drift:
+            return self.noise + worst_corner(self.spread, self.pull, variance, self.idle)
+        ends = [0.0, variance]
+        if self.bias and self.spread > self.pull:
+            flat = self.drift * self.shift * 2 * self.bias / (self.spread - self.pull)
+            ends.append(min(max(self.idle - flat * flat, 0.0), variance))
+        return max(self.at(v, math.sqrt(self.idle - v)) for v in ends)
+
+    def at(self, variance: float, offset: float) -> float:
+        """Return the error for data of this variance whose mean lies `offset` from the midpoint, at the worst drift."""
+        moved = self.drift * self.shift
+        bias = moved * moved + 2 * moved * 2 * self.bias * offset
+        return self.noise + min(self.spread * variance + self.pull * offset * offset + bias, self.cap)
+
+    def drifting(self, drift: float) -> Errors:
+        """Return the same if the means of two levels may differ by so much."""
+        return replace(self, drift=drift)
 
 
 def midpoint(idle: float = 0.25) -> Errors:
@@ -67,13 +99,15 @@ def midpoint(idle: float = 0.25) -> Errors:
 def affine_errors(plan: Plan) -> Errors:
     """Return the errors of Σ w·x plus noise, w the weights of a plan.
 
-    Of a total over exactly these people, Σ w·x is compared with their own average: its weights are w − 1/n.
+    For exactly these people Σ w·x is compared with their own average: its weights are w − 1/n, which also bound the
+    error whatever the values are, by half of their absolute sum.
     """
-    statistic = plan.statistic
-    squares = float(np.sum(plan.levels.count * plan.person_weight**2))
-    if statistic.whole:
+    statistic, count, one = plan.statistic, plan.levels.count, isinstance(plan.statistic.geometry, Line)
+    squares, cap = float(np.sum(count * plan.person_weight**2)), math.inf
+    if plan.target == "people":
         squares = max(squares - (2 * plan.shrink - 1) / plan.n, 0.0)
-    if isinstance(statistic.geometry, Line):
+        cap = (float(np.sum(count * np.abs(plan.person_weight - 1 / plan.n))) / 2) ** 2
+    if one:
         noise = sum(noise_variance(term.scale) * (plan.shrink / plan.total) ** 2 for term in plan.noise)
     else:
         noise = sum(statistic.geometry.noise * (term.scale / plan.total) ** 2 for term in plan.noise)
@@ -85,45 +119,74 @@ def affine_errors(plan: Plan) -> Errors:
         scales=tuple(plan.shrink * term.scale / plan.total for term in plan.noise),
         bias=(1 - plan.shrink) / 2,
         idle=statistic.idle,
+        shift=plan.bias_share,
+        cap=cap,
+        drift=plan.drift if one else 0.0,  # of several numbers the statistic itself says what the bias does
     )
 
 
-def sampling_errors(levels: Levels, keep: NDArray[np.float64], scale: float) -> Errors:
-    """Return the errors of Σ over the kept of (x − mid)/D plus Laplace noise, D = Σ keep.
+def sampling_errors(
+    levels: Levels, keep: NDArray[np.float64], scale: float, drift: float = 0.0, *, people: bool = False
+) -> Errors:
+    """Return the errors of Σ over the kept of (x − mid)/K plus Laplace noise, K = Σ keep.
 
     Person i is kept with probability p, so (x − mid) enters with mean p·d and second moment p·(v + d²): the variance
-    of the sum is Σ p·v + p(1 − p)·d², and one person moves it by at most 1/D.
+    of the sum is Σ p·v + p(1 − p)·d², and one person moves it by at most 1/K. The difference from the average of
+    exactly these people has (p/K)² replaced by (p/K − 1/n)² where v counts, and people who are never kept move it too.
     """
-    expected = float(np.sum(levels.count * keep))
+    n, expected = levels.n, float(np.sum(levels.count * keep))
     pull = float(np.sum(levels.count * keep * (1 - keep))) / expected**2
-    people = float(np.sum(levels.count[keep > 0]))
-    scales = (scale,) if scale else ()
-    return Errors(1 / expected, pull, 2 * scale**2, people / expected**2, scales, bias=0.0)
+    kept = float(np.sum(levels.count[keep > 0]))
+    spread, ranges = 1 / expected, kept / expected**2
+    if people:
+        spread, ranges = max(spread - 1 / n, 0.0), ranges + (n - kept) / n**2
+    scales, moved = (scale,) if scale else (), shift(levels.count, keep)
+    return Errors(spread, pull, 2 * scale**2, ranges, scales, bias=0.0, shift=moved, drift=drift)
 
 
-def objective(levels: Levels, shape: Shape, variance: float, noise_at_1: float = 2.0) -> float:
+def objective(
+    levels: Levels,
+    shape: Shape,
+    variance: float,
+    noise_at_1: float = 2.0,
+    drift: float = 0.0,
+    *,
+    people: bool = False,
+) -> float:
     """Return the worst-case error of a shape in floats, before it becomes integers; inf if nobody has weight."""
     total = float(np.sum(levels.count * shape.weight))
     if not total > 0:
         return math.inf
     if shape.kept:
-        largest = float(levels.epsilon.max())
-        return sampling_errors(levels, shape.weight, 1 / (total * largest)).worst(variance)
+        scale = 1 / (total * float(levels.epsilon.max()))
+        return sampling_errors(levels, shape.weight, scale, drift, people=people).worst(variance)
     w, used = shape.weight * (shape.shrink / total), shape.weight > 0
     with np.errstate(over="ignore"):
         eta = np.maximum(w[used] / levels.epsilon[used], shape.noise * shape.shrink / total)
         noise = noise_at_1 * float(np.sum(eta**2) if shape.apart else np.max(eta) ** 2)
-        return worst_corner(float(np.sum(levels.count * w**2)), (1 - shape.shrink) ** 2, variance) + noise
+    squares, cap = float(np.sum(levels.count * w**2)), math.inf
+    if people:
+        squares = max(squares - (2 * shape.shrink - 1) / levels.n, 0.0)
+        cap = (float(np.sum(levels.count * np.abs(w - 1 / levels.n))) / 2) ** 2
+    moved, pull, bias = (
+        shape.shrink * shift(levels.count, shape.weight),
+        (1 - shape.shrink) ** 2,
+        (1 - shape.shrink) / 2,
+    )
+    return Errors(
+        squares, pull, noise, squares, (), bias, idle=max(variance, 0.25), shift=moved, cap=cap, drift=drift
+    ).worst(variance)
 
 
 def smallest_cap(plan: Plan, rule: Method, tolerance: float, start: float) -> float:
     """Return the smallest τ at which min(ε, τ) keeps a rule within (1 + tolerance) times its error."""
     levels, bound, wanted = plan.levels, plan.variance_bound, plan.shape_bound
-    noise_at_1 = plan.noise_at_1
+    noise_at_1, drift, people = plan.noise_at_1, plan.drift, plan.target == "people"
 
     def error(cap: float) -> float:
         capped = levels.capped(cap)
-        return objective(capped, rule.shape(capped, wanted), bound, noise_at_1)
+        shape = rule.shaped(capped, wanted, drift * plan.share, people=people)
+        return objective(capped, shape, bound, noise_at_1, drift, people=people)
 
     goal = error(math.inf) * (1 + tolerance)
     if rule.abstains and goal >= plan.statistic.idle:  # the answer without data is as good
@@ -169,52 +232,35 @@ def radius(plan: Plan, level: float, kind: IntervalKind, together: int = 1) -> f
 
     So many intervals of this half-width hold `together`, each but for an equal part of the probability.
     """
-    if not 0 < level < 1:
-        raise InputError(f"the confidence level must be between 0 and 1 (got {level:g}); 0.95 is usual")
+    check_level(level)
     if kind not in ("guaranteed", "normal"):
         raise InputError(f"the kind of an interval is 'guaranteed' or 'normal' (got {kind!r})")
     errors, interval, geometry = plan.errors, plan.span, plan.statistic.geometry
     if plan.abstains:
         return interval.width / 2 if isinstance(geometry, Line) else interval.width
     miss = (1 - level) / together
-    if kind == "guaranteed":
-        scale = plan.noise[0].scale if plan.noise else 1.0
-        found = guaranteed_radius(errors.ranges, errors.scales, 1 - miss, lambda u: geometry.log_mgf(u, scale))
-    else:
+    slack, drifted = rounding(plan.total, len(plan.noise) + 1), plan.drift * plan.bias_share
+    if kind == "normal":
         bound = plan.variance_bound if isinstance(geometry, Line) else 0.25  # of one number
         variance = worst_corner(errors.spread, errors.pull - (2 * errors.bias) ** 2, bound)
         found = NormalDist().inv_cdf(1 - miss / 2) * math.sqrt(errors.noise / geometry.numbers + variance)
-    slack = rounding(plan.total, len(plan.noise) + 1)
+        found += errors.bias + drifted
+    elif isinstance(geometry, Line):
+        slack = rounding(plan.total, 2 * len(plan.noise) + 1)  # the noise is discrete
+        found = symmetric_radius(plan, miss / 2)  # with bias and drift
+    else:
+        scale, etas = plan.noise[0].scale if plan.noise else 1.0, errors.scales
+        most = (1 - 1e-9) / etas[0] if etas else math.inf
+        noise = (lambda lam: geometry.log_mgf(lam * etas[0], scale)) if etas else (lambda lam: 0.0)  # noqa: ARG005
+        found = hoeffding(errors.ranges, noise, most, miss / 2) + errors.bias + drifted
     precision = math.ulp(max(abs(interval.lo), abs(interval.hi)))  # estimates and ends are doubles
-    return (found + errors.bias + slack) * interval.width + 2 * precision
+    return (found + slack) * interval.width + 2 * precision
 
 
-def guaranteed_radius(
-    squares: float, scales: Sequence[float], level: float, log_mgf: Callable[[float], float] | None = None
-) -> float:
-    """Return r = min over 0 < λ < 1/η of [ln(2/α) + λ²·Σw²/8 + Σ ln E exp(λ·noise)]/λ.
-
-    Claim: |estimate − μ| ≤ r with probability at least 1 − α for every distribution on the interval and every n.
-
-    Argument: Chernoff's bound on both tails. A value in an interval of length 1 has E exp(λw(X − μ)) ≤
-    exp(λ²w²/8) (Hoeffding). Laplace noise of scale η has E exp(λZ) = 1/(1 − λ²η²); discrete Laplace noise on a lattice
-    has (cosh(1/s) − 1)/(cosh(1/s) − cosh λ), which is smaller, because (cosh x − 1)/x² increases. Noise of another
-    shape brings its own `log_mgf`, in u = λη. Any λ gives a valid bound, so the minimiser need not be exact.
-    """
-    from scipy.optimize import minimize_scalar
-
-    log_mgf = log_mgf or (lambda u: -math.log1p(-u * u))
-    log = math.log(2 / (1 - level))
-    if not scales:
-        return math.sqrt(log * squares / 2)
-    most = math.sqrt(8 * log / squares) if squares else math.inf  # the best λ without noise; noise only lowers it
-
-    def bound(lam: float) -> float:
-        return (log + lam * lam * squares / 8 + sum(log_mgf(lam * eta) for eta in scales)) / lam
-
-    limit = min(most, (1 - 1e-9) / max(scales))
-    found = minimize_scalar(bound, bounds=(limit * 1e-6, limit), method="bounded", options={"xatol": 1e-9 * limit})
-    return float(found.fun)
+def check_level(level: float) -> None:
+    """Raise unless this is the level of an interval."""
+    if not 0 < level < 1:
+        raise InputError(f"the confidence level must be between 0 and 1 (got {level:g}); 0.95 is usual")
 
 
 def rounding(total: int, floors: int) -> float:
@@ -244,3 +290,17 @@ def least(enough: Callable[[float], bool], start: float) -> float:
             break
         low, high = (low, middle) if enough(middle) else (middle, high)
     return high
+
+
+def shape_bound(statistic: Statistic, bound: float, share: float) -> float:
+    """Return 2/ρ, which a method takes for the variance of a value; of a share f of ε the noise is 1/f² times as large.
+
+    The rules were written for one number, where the noise has variance 2η² and so ρ = 2/variance.
+    """
+    one = isinstance(statistic.geometry, Line)
+    return (bound if one else 2 / statistic.rho) * share * share
+
+
+def unit_cost(statistic: Statistic) -> int:
+    """Return what a weight unit costs."""
+    return int(statistic.geometry.cost(np.ones(1, np.int64))[0])

@@ -1,4 +1,4 @@
-"""Public cells into which people are sorted by a private value: categories, bins, and whether they answered at all.
+"""Public cells into which people are sorted by a private value, and words that stand for numbers.
 
 Cells are public and never come from the data. Claim: every cell of a table, whatever it holds, falls into exactly one
 of them, which depends on that cell alone, and nothing raises. What is missing, unknown or unreadable falls into the
@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from hetdp.errors import InputError
 
-from .domain import GRID, Interval, loose_value_of
+from .domain import GRID, Interval, is_missing, value_of
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -58,14 +58,17 @@ class Categories:
         The categories as numbers, NaN where one is none.
     textual
         Whether they were given as texts.
+    apart
+        Whether what is missing has a cell of its own, after that of everything else.
     """
 
     names: tuple[str, ...]
     numbers: tuple[float, ...]
     textual: bool
+    apart: bool = False
 
     @classmethod
-    def of(cls, given: Any) -> Categories:
+    def of(cls, given: Any, *, apart: bool = False) -> Categories:
         """Return the categories that a caller lists, in their order."""
         if isinstance(given, (str, bytes, Mapping)) or not isinstance(given, (Sequence, np.ndarray)):
             raise InputError(f"categories are a list, such as ['yes', 'no'] (got {type(given).__name__})")
@@ -78,21 +81,22 @@ class Categories:
         names = tuple(str(cell) if isinstance(cell, str) else name_of(cell) for cell in cells)
         if not all(name.isascii() or name.encode("utf-8", "replace").decode() == name for name in names):
             raise InputError("a category is no valid text (it has half a surrogate pair); no table could hold it")
-        read = tuple(loose_value_of(cell) for cell in cells)
+        read = tuple(value_of(cell) for cell in cells)
         known = [number for number in read if not math.isnan(number)]
         if len(set(names)) < len(names) or len(set(known)) < len(known) or (not textual and len(known) < len(read)):
             raise InputError("a category is listed twice, or two are the same number; list each of them once")
-        return cls(names, read, textual)
+        return cls(names, read, textual, apart)
 
     @property
     def size(self) -> int:
-        """The number of cells, the last one included."""
-        return len(self.names) + 1
+        """The number of cells, the last ones included."""
+        return len(self.names) + 1 + self.apart
 
     @property
     def labels(self) -> tuple[str, ...]:
         """What each cell is called."""
-        return (*self.names, NOT_LISTED if OTHER in self.names else OTHER)
+        more = ("missing",) if self.apart else ()
+        return (*self.names, NOT_LISTED if OTHER in self.names else OTHER, *more)
 
     @property
     def plain(self) -> list[Any]:
@@ -114,20 +118,67 @@ class Categories:
 
     def index(self, cell: Any) -> int:
         """Return the place of one cell of a list. Of an object of a foreign class no more is asked than for a value."""
-        if self.textual and issubclass(type(cell), str):
-            place = self._by_text.get(str.__str__(cell))
-            if place is not None or not self.numeric:
-                return len(self.names) if place is None else place
-        return self._by_number.get(loose_value_of(cell), len(self.names))
+        place = self._by_text.get(str.__str__(cell)) if self.textual and issubclass(type(cell), str) else None
+        if place is None and self.numeric:
+            place = self._by_number.get(value_of(cell))
+        return len(self.names) + (self.apart and is_missing(cell)) if place is None else place
 
     def of_numbers(self, values: Floats) -> Ints:
         """Return the places of numbers; NaN is in the last cell."""
+        none = len(self.names) + (np.isnan(values) if self.apart else np.zeros(values.size, bool))
         if not self.numeric:
-            return np.full(values.size, len(self.names), np.int64)
+            return none.astype(np.int64)
         order = np.argsort(np.array(self.numbers))[: len(self._by_number)]  # NaN comes last
         known = np.array(self.numbers)[order]
         near = np.minimum(np.searchsorted(known, values), known.size - 1)
-        return np.where(known[near] == values, order[near], len(self.names)).astype(np.int64)
+        return np.where(known[near] == values, order[near], none).astype(np.int64)
+
+
+@dataclass(frozen=True)
+class Words:
+    """How the cells of a column become numbers: those that are listed, and no others.
+
+    Cells are compared as with `Categories`. Whatever is not listed is missing, numbers too: a survey writes 9 for
+    "refused", and 9 must not be read as a number beside 1 for yes and 2 for no.
+
+    >>> yes = Words.of({"yes": 1, "no": 0})
+    >>> [yes.value(cell) for cell in ("no", "yes", "Yes", 1)]
+    [0.0, 1.0, nan, nan]
+    """
+
+    categories: Categories
+    numbers: tuple[float, ...]
+
+    @classmethod
+    def of(cls, given: Any) -> Words:
+        """Return the words that a caller lists as {word: number}."""
+        if isinstance(given, Words):
+            return given
+        if not isinstance(given, Mapping) or not given:
+            raise InputError(f"values are a mapping, such as {{'yes': 1, 'no': 0}} (got {type(given).__name__})")
+        read = tuple(map(value_of, given.values()))
+        if not all(map(math.isfinite, read)):
+            raise InputError("values map cells to numbers: {'yes': 1, 'no': 0}; leave out what counts as missing")
+        if len(set(read)) == 1:
+            raise InputError(f"values map every cell to {read[0]:g}, so that nothing could be learned; list the others")
+        return cls(Categories.of(list(given)), read)
+
+    @property
+    def plain(self) -> dict[str, float]:
+        """The words as plain data."""
+        return dict(zip(self.categories.names, self.numbers, strict=True))
+
+    def of_places(self, places: Ints) -> Floats:
+        """Return the numbers of cells from their places among the categories."""
+        return np.array([*self.numbers, math.nan])[places]
+
+    def value(self, cell: Any) -> float:
+        """Return the number of one cell of a list, NaN if it has none."""
+        return (*self.numbers, math.nan)[self.categories.index(cell)]
+
+
+Reading = Categories | Words | None
+"""How a private column is read: as one of some categories, as words that stand for numbers, or as numbers."""
 
 
 def name_of(cell: Any) -> str:
@@ -153,7 +204,7 @@ class Edges:
         """Return the bins between edges that a caller lists."""
         if isinstance(given, (str, bytes, Mapping)) or not isinstance(given, Iterable):
             raise InputError(f"edges are a list of numbers, such as [0, 18, 65] (got {type(given).__name__})")
-        edges = tuple(map(loose_value_of, given))
+        edges = tuple(map(value_of, given))
         if not 2 <= len(edges) <= MOST_CELLS or not all(map(math.isfinite, edges)):
             raise InputError(f"give 2 to {MOST_CELLS:,} edges, all of them numbers (got {len(edges):,})")
         if any(one >= other for one, other in pairwise(edges)):
@@ -191,14 +242,15 @@ class Edges:
 
 @dataclass(frozen=True)
 class Bins:
-    """Many bins of one width over an interval, for ranks. Values outside count in the nearest bin, missing ones midway.
+    """Many bins of one width over an interval, for ranks. Values outside count in the nearest bin.
 
     The bin of a value is that of its grid code q: ⌊(2q + 1)·bins/2Q⌋, the last one at the upper end. Half a step is
     added because a code is a rounded value: one that stands on the border of two bins is in the upper one, as in a
     histogram, also if it was rounded down.
 
-    >>> [Bins(Interval(15, 70), 55).of_numbers(np.array([27.0])).tolist(), Bins(Interval(0, 64), 64).ends(27)[0] < 27.0]
-    [[12], True]
+    >>> years = Interval(15, 70)
+    >>> int(Bins(years, 55).of_codes(years.code(27))), Bins(Interval(0, 64), 64).ends(27)[0] < 27.0
+    (12, True)
     """
 
     interval: Interval
@@ -222,10 +274,6 @@ class Bins:
         """Return the bin of codes, in integers."""
         return np.minimum((2 * codes + 1) * self.bins // (2 * GRID), self.bins - 1)
 
-    def of_numbers(self, values: Floats) -> Ints:
-        """Return the bin of values."""
-        return np.asarray(self.of_codes(self.interval.codes(values, np.empty(values.size)).astype(np.int64)))
-
     def ends(self, index: int) -> tuple[float, float]:
         """Return the least and the greatest value of a bin."""
         first, beyond = (-((self.bins - 2 * GRID * i) // (2 * self.bins)) for i in (index, index + 1))
@@ -239,24 +287,5 @@ class Bins:
         return low + (high - low) / 2
 
 
-@dataclass(frozen=True)
-class Answered:
-    """Whether there is a number at all: a first cell for those who answered, a second one for the others."""
-
-    @property
-    def size(self) -> int:
-        """The number of cells."""
-        return 2
-
-    @property
-    def labels(self) -> tuple[str, ...]:
-        """What each cell is called."""
-        return "answered", "missing"
-
-    def of_numbers(self, values: Floats) -> Ints:
-        """Return 0 for a number, 1 for NaN."""
-        return np.isnan(values).astype(np.int64)
-
-
-Sorting = Categories | Edges | Bins | Answered
+Sorting = Categories | Edges | Bins
 """A way to sort people into cells."""

@@ -19,9 +19,10 @@ import re
 import sys
 import unicodedata
 import warnings
+from collections.abc import Iterable
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -55,6 +56,14 @@ BAD_ID = (
     f"{LONGEST_ID} characters; clean the ids first"
 )
 
+Missing = Literal["estimate", "drop", "midpoint", "none"] | float
+"""What is done about missing values; a number: they count as that."""
+
+CHOICES = (
+    "'estimate' (those who answered alone count, and who did stays private), 'drop' (the same, and who answered is "
+    "public), 'midpoint' or a number (what a missing value counts as), or 'none' (you promise that none is missing)"
+)
+
 _VALUE = re.compile(f"(?:{NUMBER})|(?:{INFINITE})")
 _EPSILON = re.compile(f"(?!{LEADING_ZERO[1:]}){NUMBER}")  # 05 may be the end of 0,05
 _PUBLIC = frozenset({"inf", "infinity", "public"})
@@ -66,17 +75,21 @@ _PUBLIC = frozenset({"inf", "infinity", "public"})
 def value_of(cell: Any) -> float:
     """Return a private cell as a double, NaN when it is missing or cannot be read. Never raises.
 
-    >>> [value_of(cell) for cell in (3, " 2.5 ", "1e999", None, "1,5", True)]
-    [3.0, 2.5, inf, nan, nan, nan]
+    True and false are 1 and 0, also as words, in the spellings of Python, R, SQL and JSON. Libraries turn a column of
+    booleans into one of objects or texts as soon as one cell is missing or is no boolean, and if that changed what the
+    other cells mean, one person's value would move everybody's.
+
+    >>> [value_of(cell) for cell in (3, " 2.5 ", "1e999", None, "1,5", True, "FALSE", "yes")]
+    [3.0, 2.5, inf, nan, nan, 1.0, 0.0, nan]
     """
     kind = type(cell)
     if issubclass(kind, float):
         return float.__float__(cell)
     if issubclass(kind, str):
         text = str.strip(cell, BLANKS)
-        return float(text) if _VALUE.fullmatch(text) else math.nan
+        return float(text) if _VALUE.fullmatch(text) else TRUTH.get(text, math.nan)
     if issubclass(kind, (bool, np.bool_)):
-        return math.nan
+        return float(cell)
     if issubclass(kind, int):
         return _double(int.__int__(cell))
     return _foreign(cell)
@@ -100,22 +113,6 @@ def _foreign(cell: Any) -> float:
             return math.nan
 
 
-def loose_value_of(cell: Any) -> float:
-    """Return a private cell in memory as a double: as `value_of`, and booleans and their names as 1 and 0.
-
-    Libraries turn a column of booleans into one of objects or texts as soon as one cell is missing or is no boolean.
-    If that changed what the other cells mean, one person's value would move everybody's.
-
-    >>> [loose_value_of(cell) for cell in (True, "False", "TRUE", "yes", "2.5")]
-    [1.0, 0.0, 1.0, nan, 2.5]
-    """
-    kind = type(cell)
-    if issubclass(kind, (bool, np.bool_)):
-        return float(cell)
-    truth = TRUTH.get(str.strip(cell, BLANKS)) if issubclass(kind, str) else None
-    return value_of(cell) if truth is None else truth
-
-
 def grouped(decimal: str, thousands: str) -> str:
     """Return the pattern of a number with a separator between groups of three digits, as in 1,234,567.8.
 
@@ -127,10 +124,27 @@ def grouped(decimal: str, thousands: str) -> str:
 
 
 def is_missing(cell: Any) -> bool:
-    """Say whether a private cell is missing (rather than unreadable); for the owner's `check` alone."""
+    """Say whether a private cell is missing (rather than unreadable). Never raises."""
     if issubclass(type(cell), str):
         return str.strip(cell, BLANKS).lower() in MISSING
-    return cell is None or (issubclass(type(cell), (float, np.floating)) and math.isnan(value_of(cell)))
+    pandas = sys.modules.get("pandas")
+    if cell is None or (pandas is not None and (cell is pandas.NA or cell is pandas.NaT)):
+        return True
+    return issubclass(type(cell), (float, np.floating)) and math.isnan(value_of(cell))
+
+
+def missing_of(given: Any) -> Missing | None:
+    """Return a choice for missing values, a number also from text; raise if it is none.
+
+    >>> missing_of("drop"), missing_of("0.5")
+    ('drop', 0.5)
+    """
+    if given is None or (isinstance(given, str) and given in ("estimate", "drop", "midpoint", "none")):
+        return given  # type: ignore[return-value]
+    number = math.nan if isinstance(given, bool) else value_of(given)
+    if not math.isfinite(number):
+        raise InputError(f"missing is {CHOICES} (got {given!r})")
+    return number
 
 
 def epsilon_of(cell: Any, where: str = "") -> float:
@@ -197,9 +211,44 @@ def to_json(fact: Any) -> str:
     return json.dumps(jsonable(fact), indent=2, ensure_ascii=False, allow_nan=False)
 
 
+def plural(count: int, noun: str) -> str:
+    """Return a number of things in words.
+
+    >>> plural(1, "person"), plural(2000, "person"), plural(0, "level"), plural(2, "category")
+    ('1 person', '2,000 people', '0 levels', '2 categories')
+    """
+    many = "people" if noun == "person" else f"{noun[:-1]}ies" if noun.endswith("y") else f"{noun}s"
+    return f"{count:,} {noun if count == 1 else many}"
+
+
 def normal(text: str) -> str:
     """Return a text in the form in which ids and groups are compared: NFC, otherwise exact."""
     return unicodedata.normalize("NFC", text)
+
+
+_BAD_ID = re.compile(f"{NOT_IN_ID}|[\ud800-\udfff]")  # half a surrogate pair cannot be written down
+
+
+def clean_ids(ids: Iterable[Any], what: str = "id") -> list[str]:
+    r"""Return ids as they are kept: text in Unicode's normal form C, otherwise exact; a bad one raises.
+
+    >>> clean_ids(["007", "7", "Zoe\u0308"]) == ["007", "7", "Zoë"]
+    True
+    """
+    found = []
+    for number, cell in enumerate(ids, 1):
+        if not isinstance(cell, str):
+            raise InputError(
+                f"an id must be text (got {type(cell).__name__} at {what} {number}); write numbers as text: '007' is "
+                "not '7'"
+            )
+        text = normal(cell) if len(cell) <= LONGEST_ID else cell
+        if not text:
+            raise InputError(f"an id must not be empty (at {what} {number})")
+        if len(text) > LONGEST_ID or _BAD_ID.search(text):
+            raise InputError(f"an id {BAD_ID} (at {what} {number})")
+        found.append(text)
+    return found
 
 
 # The interval and its grid -------------------------------------------------------------------------------------------
@@ -216,6 +265,8 @@ class Interval:
     lo: float
     hi: float
 
+    words: ClassVar[str] = "values clipped to"
+
     def __post_init__(self) -> None:
         for name in ("lo", "hi"):
             object.__setattr__(self, name, _finite(getattr(self, name)))
@@ -226,9 +277,10 @@ class Interval:
 
     @classmethod
     def of(cls, bounds: Any) -> Interval:
-        """Return the interval of a pair (lo, hi), or the interval itself."""
-        if isinstance(bounds, Interval):
-            return bounds
+        """Return the interval of a pair (lo, hi), the interval itself, or that of bounds that were found privately."""
+        found = getattr(bounds, "interval", bounds)
+        if isinstance(found, Interval):
+            return found
         if isinstance(bounds, str) or not hasattr(bounds, "__len__") or len(bounds) != 2:
             raise InputError(f"bounds must be a pair of numbers (lo, hi) (got {bounds!r}); they are public")
         return cls(bounds[0], bounds[1])
@@ -252,18 +304,15 @@ class Interval:
 
     @property
     def mid(self) -> float:
-        """The midpoint: what a missing value counts as, and the answer that uses no data."""
+        """The midpoint: the answer that uses no data, and what a missing value can count as."""
         return self.at(Fraction(1, 2))
 
-    def codes(
-        self, values: NDArray[Any], out: NDArray[np.float64], mask: NDArray[np.bool_] | None = None
-    ) -> NDArray[np.float64]:
+    def codes(self, values: NDArray[Any], out: NDArray[np.float64], missing: float = GRID // 2) -> NDArray[np.float64]:
         """Write the grid code of every value into `out` and return it: floor((clip(x) − lo)/(hi − lo)·Q + ½).
 
-        `mask` is room to work in.
-
-        Claim: the code of a person is a whole number in {0 … Q} and depends on that person's value alone,
-        for any value at all: NaN counts as the midpoint, ±inf and everything outside as the nearer bound.
+        Claim: the code of a person is a whole number in {0 … Q}, if `missing` is one, and depends on that person's
+        value alone, for any value at all: NaN gets the code `missing` (NaN leaves it as it is, to be settled later, see
+        `tally.groupby`), ±inf and everything outside that of the nearer bound.
 
         Argument: every step below works element by element. After clipping, lo ≤ x ≤ hi, so by the
         monotony of rounding 0 ≤ fl(x − lo) ≤ fl(hi − lo) = width and the quotient is in [0, 1];
@@ -284,8 +333,13 @@ class Interval:
             np.multiply(out, GRID, out=out)
             np.add(out, 0.5, out=out)
             np.floor(out, out=out)
-            np.copyto(out, GRID // 2, where=np.isnan(out, out=mask))
+            if missing == missing:  # noqa: PLR0124  not NaN
+                np.copyto(out, missing, where=np.isnan(out))
         return out
+
+    def code(self, value: float) -> int:
+        """Return the grid code of one number."""
+        return int(self.codes(np.array([value]), np.empty(1))[0])
 
     @staticmethod
     def average(total: Any, rows: Any) -> Any:

@@ -248,3 +248,36 @@ def _people(level: Any, count: Any) -> int:
     if people < 0:
         raise InputError(f"the number of people must be a whole number, 0 or more (got {count!r} at epsilon {level})")
     return min(people, MOST_PEOPLE + 1)  # an array of 64-bit integers holds this; `collapse` refuses it
+
+
+def capped(epsilon: Floats, cap: float) -> Floats:
+    """Return min(ε, cap) divided by the largest of them, without ever dividing by infinity.
+
+    >>> capped(np.array([0.0, 0.5, np.inf]), 2.0)
+    array([0.  , 0.25, 1.  ])
+    >>> capped(np.array([0.0, 0.5, np.inf]), np.inf)
+    array([0., 0., 1.])
+    """
+    top = min(cap, float(epsilon.max()))
+    if top == 0:
+        return np.zeros_like(epsilon)
+    if np.isinf(top):
+        return np.isinf(epsilon).astype(np.float64)
+    return np.minimum(epsilon, top) / top
+
+
+def shift(count: Ints, weight: Floats) -> float:
+    """Return δ = Σ(1/n − w)₊ for weights in any unit, scaled to the sum 1.
+
+    Examples
+    --------
+    Half of the people at ε = 0.1, half at 1, capped at 0.26: the strict ones have 0.1/0.36 of the weight, not a half.
+
+    >>> round(shift(np.array([500, 500]), np.array([0.1, 0.26])), 4)
+    0.2222
+    """
+    total = float(count @ weight)
+    if not total > 0:
+        return 0.0
+    n = float(count.sum())
+    return float(count @ np.maximum(1 / n - weight / total, 0.0))

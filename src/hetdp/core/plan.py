@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+import numbers
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,19 +16,43 @@ from numpy.typing import NDArray
 from hetdp.core.domain import to_json
 from hetdp.errors import InputError, PrivacyError
 from hetdp.estimators import METHODS, Shape
-from hetdp.privacy.exact import LARGEST_SCALE, SMALLEST_SCALE, NoiseTerm, check, check_units, lattice, scale_for
+from hetdp.privacy.exact import (
+    LARGEST_SCALE,
+    SMALLEST_SCALE,
+    NoiseTerm,
+    check,
+    check_together,
+    check_units,
+    lattice,
+    scale_for,
+)
 from hetdp.statistics import Statistic
+from hetdp.statistics.bounds import share_left
+from hetdp.statistics.learned import learned, with_squares
 from hetdp.statistics.mean import Mean
 from hetdp.statistics.statistic import UNIT
 
-from .accuracy import Errors, IntervalKind, affine_errors, midpoint, radius, smallest_cap, unit_variance
+from .accuracy import (
+    Errors,
+    IntervalKind,
+    affine_errors,
+    check_level,
+    midpoint,
+    radius,
+    shape_bound,
+    smallest_cap,
+    unit_cost,
+    unit_variance,
+)
 from .domain import Interval
 from .geometry import Line
-from .levels import Levels, epsilon_array
+from .intervals import predicted_half_width
+from .levels import Levels, epsilon_array, shift
 
 if TYPE_CHECKING:
     from hetdp.report.facts import Facts
 
+Target = Literal["population", "people"]
 FAMILY = ("adpm", "uniform", "proportional", "threshold")
 """The methods that any statistic can have: one noise for all people, and nothing is drawn to the middle."""
 
@@ -81,6 +106,12 @@ class Plan:
         The factor by which the estimate is drawn towards the midpoint, after the noise; 1 is unbiased.
     share
         The share of everybody's ε that this release may use, where several are made of the same people.
+    drift
+        How far the expected means of two levels may differ, as a share of the interval; 0: ε tells nothing about it.
+    target
+        Whose number is estimated: that of the "population" from which people are drawn, or of exactly these "people".
+    squares
+        The plan of a second release from what the first leaves over, which learns the variance; None without one.
     """
 
     method: str
@@ -93,6 +124,9 @@ class Plan:
     variance_bound: float = 0.25
     shrink: float = 1.0
     share: float = 1.0
+    drift: float = 0.0
+    target: Target = "population"
+    squares: Plan | None = None
 
     def __post_init__(self) -> None:
         self.check()
@@ -104,6 +138,14 @@ class Plan:
             raise PrivacyError("several numbers have one noise for all people, not several; nothing was released")
         check_units(self.units, self.levels.count)
         check(self.costs, self.levels.epsilon, self.levels.count, self.noise, self.share)
+        if self.squares is not None:
+            self.squares.check()
+            check_together(self.parts, self.levels.epsilon)
+
+    @property
+    def parts(self) -> list[tuple[NDArray[np.int64], tuple[NoiseTerm, ...]]]:
+        """Costs and noise of everything that the plan releases: itself, and what learns the variance."""
+        return [(self.costs, self.noise), *([] if self.squares is None else self.squares.parts)]
 
     @property
     def costs(self) -> NDArray[np.int64]:
@@ -158,12 +200,18 @@ class Plan:
 
     @cached_property
     def spent(self) -> NDArray[np.float64]:
-        """What one person at each level spends, W/scale, rounded up to the next double; never above ε."""
+        """What one person at each level spends, W/scale, rounded up to the next double; never above ε.
+
+        It includes what is spent on learning the variance: the exact sum is not above ε⁻.
+        """
         spent = np.where(self.costs > 0, np.inf, 0.0)
         for term in self.noise:
             part = slice(term.first, term.last)
             spent[part] = np.where(self.costs[part] > 0, np.nextafter(self.costs[part] / term.scale, np.inf), 0.0)
-        return spent
+        if self.squares is None:
+            return spent
+        both = np.nextafter(spent + self.squares.spent, np.inf)
+        return np.minimum(np.where(self.squares.spent > 0, both, spent), self.levels.epsilon)
 
     @cached_property
     def person_weight(self) -> NDArray[np.float64]:
@@ -184,6 +232,17 @@ class Plan:
         names = self.levels.names
         columns = (self.levels.epsilon, self.levels.count, self.person_weight, self.spent)
         return tuple(Row(e, c, w, s, names.get(e)) for e, c, w, s in zip(*(x.tolist() for x in columns), strict=True))
+
+    @cached_property
+    def bias_share(self) -> float:
+        """δ = Σ(1/n − w)₊: if the means of two levels of ε differ by at most x, the bias is at most δ·x.
+
+        It is public and says how much of the weight is moved from some people to others, who allow more.
+
+        >>> round(plan({0.1: 500, 1.0: 500}, bounds=(0, 1)).bias_share, 4)
+        0.2222
+        """
+        return 0.0 if self.abstains else self.shrink * shift(self.levels.count, self.person_weight)
 
     @cached_property
     def errors(self) -> Errors:
@@ -224,7 +283,11 @@ class Plan:
         """
         interval, errors, v = self.interval, self.errors, unit_variance(variance, self.interval)
         offset = 0.25 - v if mean is None else ((mean - interval.mid) / interval.width) ** 2
-        return (errors.spread * v + errors.pull * offset + errors.noise) * self.span.width * self.span.width
+        return errors.at(v, math.sqrt(offset)) * self.span.width * self.span.width
+
+    def error_at(self, drift: float) -> float:
+        """Return the worst-case error if the means of two levels may differ by this share of the range, in units."""
+        return math.sqrt(self.errors.drifting(drift).worst(self.variance_bound)) * self.span.width
 
     def radius(self, level: float = 0.95, kind: IntervalKind = "guaranteed", *, together: int = 1) -> float:
         """Return r: the unclamped estimate is within r of μ with probability at least `level`, in units of the values.
@@ -235,6 +298,24 @@ class Plan:
         narrower normal approximation at the worst-case variance and promises nothing for small n.
         """
         return radius(self, level, kind, together)
+
+    def width(self, level: float = 0.95, variance: float | None = None) -> float:
+        """Return half the width of the guaranteed interval at the mean where it is widest, in units of the values.
+
+        Known before any value is read. The interval of a release is as wide or, near an end of the range, narrower.
+
+        Parameters
+        ----------
+        level
+            The confidence of the interval.
+        variance
+            The width if this bound on the variance were stated; otherwise that of the plan.
+        """
+        check_level(level)
+        stated = self if variance is None else replace(self, variance_bound=unit_variance(variance, self.interval))
+        if not isinstance(self.statistic.geometry, Line):
+            return self.radius(level)
+        return predicted_half_width(stated, level) * self.span.width
 
     def frontier(self, tolerance: float = 0.01) -> float:
         """Return the smallest cap τ: giving everybody min(ε, τ) keeps the worst-case MSE within (1 + tolerance) times.
@@ -274,7 +355,8 @@ class Plan:
         return text(plan_parts(self))
 
     def _repr_html_(self) -> str:
-        from hetdp.report.text import plan_parts, to_html
+        from hetdp.report.page import to_html
+        from hetdp.report.text import plan_parts
 
         return to_html(plan_parts(self))
 
@@ -293,7 +375,9 @@ def plan(
     bounds: Any = None,
     statistic: Statistic | None = None,
     method: str = "adpm",
-    variance: float | None = None,
+    variance: float | Literal["learn"] | None = None,
+    drift: float = 0.0,
+    target: str | None = None,
     share: float = 1.0,
 ) -> Plan:
     """Return what a release would do and cost, from the public levels alone.
@@ -311,8 +395,17 @@ def plan(
     variance
         A publicly known bound on the variance of one value, in squared units of the values. Never take it
         from the data. Without it the largest possible variance (hi − lo)²/4 is assumed. For one number only.
+        "learn": people above the cap spend some of what is left of their ε on a second release, from which the interval
+        of a mean learns the variance. The estimate is the same as without.
+    drift
+        How far the expected means of two levels of ε may differ, as a share of the range, from 0 to 1: say it if people
+        who choose a small ε may answer differently. It is never taken from the data. The worst case then includes the
+        bias, and adpm chooses its cap for that (`hetdp.estimators.drift`); the weights of other methods stay.
+    target
+        Whose number is estimated: that of the "population" from which these people are drawn, or of exactly these
+        "people". A sum or a count is of these people, everything else of the population unless said.
     share
-        The share of everybody's ε that this release may use.
+        The share of everybody's ε that this release may use; if the bounds were found privately, of what is left.
 
     Examples
     --------
@@ -327,6 +420,12 @@ def plan(
     if (bounds is None) == (statistic is None):
         raise InputError("a plan needs the public bounds of the values, (lo, hi), or a statistic that has its own")
     statistic = statistic or Mean(Interval.of(bounds))
+    if statistic.private_bounds:
+        share = min(share, share_left([statistic]))
+    if variance == "learn":
+        if drift or target == "people":
+            raise InputError("the variance is learned where ε tells nothing about the value, for the population")
+        return with_squares(plan(levels, statistic=learned(statistic), method=method, share=share), drawn_plan)
     rule, one = METHODS[method], isinstance(statistic.geometry, Line)
     if not one and (variance is not None or method not in FAMILY):
         what = "a bound on the variance" if variance is not None else f"the method {method}"
@@ -334,37 +433,54 @@ def plan(
     bound = statistic.variance if variance is None else unit_variance(variance, statistic.interval)
     if bound == 0:
         raise InputError("the bound on the variance must be positive; leave it out if none is known")
-    shape = rule.shape(levels, shape_bound(statistic, bound, share))
-    drawn = _drawn(rule.name, levels, statistic, shape, bound, share)
-    if drawn is not None and not (rule.abstains and drawn.errors.worst(bound) > statistic.idle):
+    aim = aimed_at(statistic, drift, target)
+    how: dict[str, Any] = {"variance_bound": bound, "share": share, "drift": float(drift), "target": aim}
+    wanted = shape_bound(statistic, bound, share)
+    shape = rule.shaped(levels, wanted, drift * share, people=aim == "people") if drift else rule.shape(levels, wanted)
+    drawn = drawn_plan(rule.name, levels, statistic, shape, how)
+    if drawn is not None and not (rule.abstains and statistic.useless(drawn)):
         return drawn
     nothing = np.zeros(len(levels), np.int64)
-    made = (rule.name, levels, statistic, nothing, (), shape.threshold)
-    return Plan(*made, abstains=True, variance_bound=bound, share=share)
+    return Plan(rule.name, levels, statistic, nothing, (), shape.threshold, abstains=True, **how)
 
 
-def shape_bound(statistic: Statistic, bound: float, share: float) -> float:
-    """Return 2/ρ, which a method takes for the variance of a value; of a share f of ε the noise is 1/f² times as large.
-
-    The rules were written for one number, where the noise has variance 2η² and so ρ = 2/variance.
-    """
+def aimed_at(statistic: Statistic, drift: Any, target: Any) -> Target:
+    """Return whose number is estimated; raise unless drift and target are what they can be for this statistic."""
+    if isinstance(drift, bool) or not isinstance(drift, numbers.Real) or not 0 <= float(drift) <= 1:
+        raise InputError(
+            f"drift must be a number from 0 to 1 (got {drift!r}): how far the means of two levels of ε may differ, as "
+            "a share of the range"
+        )
+    if target not in (None, *get_args(Target)):
+        raise InputError(f"target is 'population' or 'people' (got {target!r})")
     one = isinstance(statistic.geometry, Line)
-    return (bound if one else 2 / statistic.rho) * share * share
+    if target == "people" and statistic.keeps_missing:
+        raise InputError(
+            "those who answered have no target 'people': who they are stays private; leave out target=, or say "
+            "missing='drop' if who answered is public"
+        )
+    if (drift and not statistic.takes_drift) or (target == "people" and not (one or statistic.whole)):
+        what = "a drift" if drift and not statistic.takes_drift else "the target 'people'"
+        raise InputError(f"{what} is for means, sums, proportions and counts, not for a {statistic.name}; leave it out")
+    if statistic.whole and target == "population":
+        raise InputError(f"a {statistic.name} is of exactly these people; leave out target='population'")
+    return "people" if statistic.whole or target == "people" else "population"
 
 
-def unit_cost(statistic: Statistic) -> int:
-    """Return what a weight unit costs."""
-    return int(statistic.geometry.cost(np.ones(1, np.int64))[0])
+def drawn_plan(
+    method: str, levels: Levels, statistic: Statistic, shape: Shape, how: Mapping[str, Any], rest: Any = None
+) -> Plan | None:
+    """Return the plan with its noise; None if nobody has weight or the noise could not be drawn.
 
-
-def _drawn(method: str, levels: Levels, statistic: Statistic, shape: Shape, bound: float, share: float) -> Plan | None:
-    """Return the plan with its noise; None if nobody has weight or the noise could not be drawn."""
+    The noise is for all of ε, or for what is left of it, the `rest`.
+    """
+    share = how["share"]
     if shape.kept:
         if share != 1 or not statistic.sums:
             raise InputError(f"{method} keeps people one by one; it has a mean of one column and no share of ε")
         from hetdp.privacy.sampling import sampling_plan  # it builds on this module
 
-        return sampling_plan(method, levels, statistic, shape, bound)
+        return sampling_plan(method, levels, statistic, shape, how)
     largest = float(shape.weight.max())
     if not 0 < largest < math.inf:
         return None
@@ -373,10 +489,11 @@ def _drawn(method: str, levels: Levels, statistic: Statistic, shape: Shape, boun
     least = max(shape.noise / largest * int(units.max()), statistic.geometry.least)
     costs = statistic.geometry.cost(units)
     spans = list(pairwise(range(len(levels) + 1) if shape.apart else (0, len(levels))))
-    scales = [max(scale_for(costs[first:last], levels.epsilon[first:last], share), least) for first, last in spans]
+    allowed = levels.epsilon if rest is None else rest
+    scales = [max(scale_for(costs[first:last], allowed[first:last], share), least) for first, last in spans]
     if max(scales) > LARGEST_SCALE:
         return None
     terms = zip(scales, spans, strict=True)
     noise = tuple(NoiseTerm(max(scale, SMALLEST_SCALE), first, last) for scale, (first, last) in terms if scale)
     made = (method, levels, statistic, units, noise, shape.threshold)
-    return Plan(*made, abstains=False, variance_bound=bound, shrink=shape.shrink, share=share)
+    return Plan(*made, abstains=False, shrink=shape.shrink, **how)

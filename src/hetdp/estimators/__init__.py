@@ -2,17 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from hetdp.errors import InputError
 
 from . import adpm, fme, ldpe, minimax, plain, sampling
 from .shape import Method, Shape
 
 
-class _Methods(dict[str, Method]):
+class Methods(dict[str, Method]):
+    """{name: method}, which shows itself as a table; another name raises, with the names that exist."""
+
     def __missing__(self, name: str) -> Method:
         raise InputError(f"unknown method {name!r}; choose one of {', '.join(self)}")
+
+    def report(self) -> str:
+        """Return every method with its title and where it comes from, as text."""
+        return "\n".join(f"{m.name:14}{m.title}\n{'':14}{m.citation}" for m in self.values())
+
+    def _repr_html_(self) -> str:
+        from hetdp.report.page import to_html
+        from hetdp.report.text import Grid
+
+        rows = [(m.name, m.title, m.citation) for m in self.values()]
+        return to_html([Grid(("Method", "What it does", "From"), rows, words=3)])
+
+    __str__ = __repr__ = report
 
 
 _ALL = (
@@ -26,16 +39,16 @@ _ALL = (
     plain.STRETCH,
     plain.THRESHOLD,
 )
-METHODS = _Methods({method.name: method for method in _ALL})
-"""Every method by its name; another name raises, with the names that exist."""
+METHODS = Methods({method.name: method for method in _ALL})
+"""Every method by its name."""
 
-__all__ = ["METHODS", "Method", "Shape", "methods"]
+__all__ = ["METHODS", "Method", "Methods", "Shape", "methods"]
 
 
-def methods() -> Mapping[str, Method]:
-    """Return every method by its name.
+def methods() -> Methods:
+    """Return every method by its name; in a terminal and in a notebook it is a table.
 
     >>> list(methods())
     ['adpm', 'minimax', 'proportional', 'uniform', 'ldpe', 'fme', 'sampling', 'stretch', 'threshold']
     """
-    return dict(METHODS)
+    return Methods(METHODS)

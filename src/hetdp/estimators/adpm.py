@@ -9,8 +9,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from hetdp.core.levels import Levels
+from hetdp.core.levels import Levels, capped
 
+from .drift import drift_cap
 from .shape import Method, Shape
 
 
@@ -61,24 +62,13 @@ def root(level: NDArray[np.float64], mass: NDArray[np.float64], rho: float) -> f
         return float(level[last] + (rho - rise[last]) / slope[last])
 
 
-def capped(epsilon: NDArray[np.float64], cap: float) -> NDArray[np.float64]:
-    """Return min(ε, cap) divided by the largest of them, without ever dividing by infinity.
-
-    >>> capped(np.array([0.0, 0.5, np.inf]), 2.0)
-    array([0.  , 0.25, 1.  ])
-    >>> capped(np.array([0.0, 0.5, np.inf]), np.inf)
-    array([0., 0., 1.])
-    """
-    top = min(cap, float(epsilon.max()))
-    if top == 0:
-        return np.zeros_like(epsilon)
-    if np.isinf(top):
-        return np.isinf(epsilon).astype(np.float64)
-    return np.minimum(epsilon, top) / top
-
-
 def _shape(levels: Levels, variance: float) -> Shape:
     t = saturation(levels.epsilon, levels.count, rho=2 / variance)
+    return Shape(capped(levels.epsilon, t), threshold=t)
+
+
+def _drifting(levels: Levels, variance: float, drift: float, *, people: bool) -> Shape:
+    t = drift_cap(levels, variance, drift, people=people)
     return Shape(capped(levels.epsilon, t), threshold=t)
 
 
@@ -99,6 +89,7 @@ METHOD = Method(
     title="ADPM: weights min(ε, t)",
     citation="Chaudhuri and Courtade, Mean Estimation Under Heterogeneous Privacy, ISIT 2023, Algorithm 1",
     shape=_shape,
+    drifting=_drifting,
     abstains=True,
 )
 PROPORTIONAL = Method(

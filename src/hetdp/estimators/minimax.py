@@ -10,9 +10,9 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from hetdp.core.levels import Levels
+from hetdp.core.levels import Levels, capped
 
-from .adpm import capped, saturation
+from .adpm import saturation
 from .shape import Method, Shape
 
 _NOTHING = 1e-50

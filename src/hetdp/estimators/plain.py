@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from hetdp.core.levels import Levels
+from hetdp.core.levels import Levels, capped
 from hetdp.errors import InputError
 
-from .adpm import capped
 from .shape import Method, Shape
 
 

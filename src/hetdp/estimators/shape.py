@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,6 +41,13 @@ class Shape:
     kept: bool = False
 
 
+class Drifting(Protocol):
+    """A rule that also takes how far the means of two levels may differ, and whether exactly these people count."""
+
+    def __call__(self, levels: Levels, variance: float, drift: float, *, people: bool) -> Shape:
+        """Return the shape."""
+
+
 @dataclass(frozen=True)
 class Method:
     """One estimator: its name, its place in the literature, its rule.
@@ -48,6 +56,8 @@ class Method:
     ----------
     shape
         From levels and a bound on the variance (both for an interval of length 1) to a `Shape`.
+    drifting
+        The rule when ε goes with the value; a method without one keeps its weights, and only predicts a larger error.
     abstains
         Whether its paper returns the midpoint when the worst-case error would exceed the midpoint's.
     needs_records
@@ -58,6 +68,7 @@ class Method:
     title: str
     citation: str
     shape: Callable[[Levels, float], Shape]
+    drifting: Drifting | None = None
     abstains: bool = False
     needs_records: bool = False
 
@@ -65,3 +76,9 @@ class Method:
     def label(self) -> str:
         """The short name that the literature uses, as in a legend."""
         return self.title.partition(":")[0]
+
+    def shaped(self, levels: Levels, variance: float, drift: float = 0.0, *, people: bool = False) -> Shape:
+        """Return the shape for levels whose means may differ by `drift`, a share of the range."""
+        if drift > 0 and self.drifting is not None:
+            return self.drifting(levels, variance, drift, people=people)
+        return self.shape(levels, variance)

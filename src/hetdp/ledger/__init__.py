@@ -13,12 +13,10 @@ person allows, `level` the ε of that, and `charges` what a plan costs at each o
 
 from __future__ import annotations
 
-import os
-import re
 import weakref
-from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -26,30 +24,36 @@ from typing import Any
 import numpy as np
 
 from hetdp.core.accuracy import unit_variance
-from hetdp.core.domain import BAD_ID, GRID, LONGEST_ID, NOT_IN_ID, Interval, normal
-from hetdp.core.levels import joined_names
-from hetdp.core.plan import Plan
+from hetdp.core.cells import Categories
+from hetdp.core.domain import Interval, clean_ids, normal, plural
+from hetdp.core.levels import Levels
+from hetdp.core.plan import Plan, aimed_at, plan
 from hetdp.errors import ChargedError, InputError, LedgerError, OtherRequestError
 from hetdp.estimators import METHODS
-from hetdp.sources import Form, Source
+from hetdp.privacy.release import unused
+from hetdp.sources import Form, Source, declared_public
 from hetdp.statistics import Statistic
+from hetdp.statistics.answer import Group, Groups, label
+from hetdp.statistics.bounds import for_ledger
 from hetdp.statistics.mean import Mean
-from hetdp.statistics.statistic import Answer, Release
-from hetdp.tally.groupby import coded, squared
+from hetdp.statistics.statistic import Answer, needs_missing
+from hetdp.tally.groupby import coded, settled
 from hetdp.tally.tally import Table, Tally
 
 if find_spec("sqlalchemy") is None:  # the modules below need it
     raise LedgerError("a ledger needs SQLAlchemy; install it with: pip install 'hetdp[sql]'")
 
 from . import charge, history
+from . import people as who
 from .books import UNLIMITED, Rule, budget_units, charges, level
-from .charge import Enrolled, Keeper, Read, Request
-from .history import Balance, Entry, Forecast, Verified
+from .charge import Keeper, Read, Request
+from .history import Balance, DryRun, Entry, Forecast, Listing, Verified
+from .people import Enrolled
 from .store import PathName, Store, find
 
 __all__ = [
-    "UNLIMITED", "Balance", "ChargedError", "Enrolled", "Entry", "Forecast", "Keeper", "Ledger", "LedgerError",
-    "OtherRequestError", "Request", "Rule", "Verified", "budget_units", "charges", "level",
+    "UNLIMITED", "Balance", "ChargedError", "DryRun", "Enrolled", "Entry", "Forecast", "Keeper", "Ledger",
+    "LedgerError", "OtherRequestError", "Request", "Rule", "Verified", "budget_units", "charges", "level",
 ]  # fmt: skip
 
 
@@ -78,7 +82,7 @@ class Ledger:
     >>> people = [f"p{i}" for i in range(1000)]
     >>> print(ledger.enroll({person: 1 for person in people}))
     1,000 people enrolled
-    >>> ask = {"person": people, "bounds": (0, 1), "spend": 0.1, "release_id": "2026-05"}
+    >>> ask = {"person": people, "bounds": (0, 1), "spend": 0.1, "release_id": "2026-05", "missing": "midpoint"}
     >>> may = ledger.mean([0.5] * 1000, **ask)
     >>> ledger.balance("p0").left
     0.9
@@ -127,7 +131,7 @@ class Ledger:
         self.close()
 
     def __repr__(self) -> str:
-        return f"Ledger({self.name!r}, {self._store.state.people:,} people)"
+        return f"Ledger({self.name!r}, {plural(self._store.state.people, 'person')})"
 
     def enroll(
         self,
@@ -153,16 +157,29 @@ class Ledger:
         form
             How a delimited file is written.
         """
-        budgets, names = _budgets_of(source, person, budget, {} if tiers is None else tiers, form)
-        enrolled = self._store.change(lambda connection, state: charge.enroll(connection, state, budgets, names))
+        budgets, names = who.budgets_of(source, person, budget, {} if tiers is None else tiers, form)
+        enrolled = self._store.change(lambda connection, state: who.enroll(connection, state, budgets, names))
         self._store.flush_head()
         return enrolled
 
-    def mean(self, source: Any, *, bounds: Any, value: str | None = None, **options: Any) -> Release:
-        """Return a private mean and charge everybody exactly what it spends; `ask` has all options and the rules."""
-        return self.ask(source, Mean(Interval.of(bounds), value=value), **options)  # type: ignore[return-value]
+    def mean(
+        self,
+        source: Any,
+        *,
+        bounds: Any,
+        value: str | None = None,
+        missing: Any = None,
+        values: Mapping[Any, float] | None = None,
+        **options: Any,
+    ) -> Any:
+        """Return a private mean and charge everybody exactly what it spends; `ask` has all options and the rules.
 
-    def ask(  # noqa: PLR0913  one parameter an aspect of a release
+        `missing` and `values` are as for `hetdp.mean`; here `missing` is always needed: who has no row is missing.
+        """
+        asked = Mean(Interval.of(bounds), value=value, missing=missing, values=values)
+        return self.ask(source, asked, **options)
+
+    def ask(  # noqa: C901, PLR0913  one parameter an aspect of a release
         self,
         source: Any,
         statistic: Statistic,
@@ -173,22 +190,31 @@ class Ledger:
         share: Any = None,
         share_left: Any = None,
         people: Iterable[str] | Mapping[str, Any] | str = "enrolled",
+        by: str | Sequence[str] | Mapping[str, Any] | None = None,
+        public_columns: Sequence[str] = (),
+        groups: Sequence[Any] | None = None,
         method: str = "adpm",
         variance: float | None = None,
+        drift: float = 0.0,
+        target: str | None = None,
         form: Form = Form(),  # noqa: B008  it is frozen
-    ) -> Answer:
+        dry_run: bool = False,
+        warn: Callable[[str], object] | None = None,
+    ) -> Any:
         """Return the answer to a question and charge everybody exactly what it spends of their privacy.
 
         Person i enters with ε = min(what the rule allows, what they have left). Everybody enrolled takes part: who has
-        no row counts as the midpoint (where people are sorted into cells: as missing), a row of somebody else is
-        ignored, several rows are averaged (sorted: the first one counts). So neither the result's public half nor any
-        message tells who has a row, which may be private.
+        no row is missing, and the statistic says what that means, with missing=…; a row of somebody else is ignored,
+        several rows are averaged (where people are sorted by what they say: the first one counts). So neither the
+        result's public half nor any message tells who has a row, which may be private.
 
         Parameters
         ----------
         statistic
-            What is asked, as `hetdp.ask.histogram(value="job", categories=[…])`.
-        source, method, variance
+            What is asked, as `hetdp.ask.histogram(value="job", categories=[…])`. With missing="drop" people without a
+            row are left out, as with people="source". Whether a cell is empty stays private, as with "estimate",
+            because cells are read after the charge.
+        source, method, variance, drift, target
             As for `hetdp.mean`. There is no ε here: the ledger knows it.
         person
             The column of ids; with values in memory, the ids.
@@ -201,25 +227,78 @@ class Ledger:
         people
             Who takes part: "enrolled" is everybody; a list of ids, or a mapping {id: ε at most}, is these people;
             "source" is who has a row. A list must be public, and so must be who has a row if you say "source".
+        by
+            One answer for each group, `Groups`. The groups are public: a mapping {id: group} of those who take part; or
+            with people="source" a column of the source, or several, which must be among `public_columns`. Each person
+            is in one group and is charged once. All groups are charged before a value is read, each under its own id,
+            as "2026-05/north".
+        public_columns, groups
+            As for `hetdp.mean`. Nobody is charged for a group that is empty.
         form
             How a delimited file is written.
+        dry_run
+            Return what would be charged, as a `DryRun`. No value is read, and nothing is charged or written.
+        warn
+            Called before anything is charged, with a sentence for each tier that the release empties. The answer has
+            the same sentences, `ledger["warnings"]`.
         """
-        (name,) = _clean_ids([release_id], "release id")
+        (name,) = clean_ids([release_id], "release id")
+        statistic = for_ledger(statistic) if statistic.private_bounds else statistic
         interval = statistic.interval.ordinary()
+        _refuse_learning(variance)
         if variance is not None:
             unit_variance(variance, interval)
+        aimed_at(statistic, drift, target)
         if METHODS[method].needs_records:
             raise InputError(
                 f"{method} keeps people one by one and cannot be used with a ledger; choose another method"
             )
         rule = Rule.given(spend=spend, share=share, share_left=share_left)
-        read = _source_of(source, statistic, person, form)
+        needs_missing(statistic)
+        if statistic.missing == "drop":
+            if people not in ("enrolled", "source"):
+                raise InputError("missing='drop' leaves out who has no row; with a list of people choose another way")
+            people, statistic = "source", replace(statistic, missing="estimate")
+        named = () if by is None or isinstance(by, Mapping) else (by,) if isinstance(by, str) else tuple(by)
+        declared_public(named, public_columns)
+        read = _source_of(source, statistic, person, form, named or None)
         read.check()
         files = [Path(name).name for name in read.names] or None
         about = {"value": statistic.named, "user": person if isinstance(person, str) else None, "files": files}
-        limits, quotes = _limits(people, read), people != "source"
-        request = Request(name, rule, statistic, method, variance, limits, about, quotes=quotes)
-        return self.carry_out(request, lambda levels, plan: _tally_of(read, levels, plan))
+        about |= {} if statistic.values is None else {"values": statistic.values.plain}
+        ask: dict[str, Any] = {"rule": rule, "statistic": statistic, "method": method, "variance": variance}
+        ask |= {"quotes": people != "source", "drift": drift, "target": target}
+        if by is None and groups is not None:
+            raise InputError("a list of groups needs to know who is in them: by=…, --by COL")
+        if by is None:
+            limits = None if people == "enrolled" else who.limits_of(people, read)
+            requests: dict[Group, Request] = {"": Request(name, people=limits, about=about, **ask)}
+        else:
+            columns, found = who.grouped(people, read, by, groups)
+            about |= {"by": list(columns), "groups": [label(group) for group in found]}
+            ids = dict(
+                zip(found, clean_ids((f"{name}/{label(group)}" for group in found), "release id of group"), strict=True)
+            )
+            requests = {
+                group: Request(ids[group], people=limits, about={**about, "group": label(group)}, **ask)
+                for group, limits in found.items()
+                if limits
+            }
+            empty = plan(Levels.from_arrays(np.zeros(1), np.zeros(1, np.int64)), statistic=statistic, method=method)
+            nobody = statistic.answer(empty, unused(empty), ["Nobody is in this group; nothing was charged for it."])
+        if dry_run or warn is not None:
+            seen = self._store.read(lambda connection, state: history.dry_run(connection, state, requests, name))
+            if dry_run:
+                return seen
+            if warn is not None and not seen.done:
+                for sentence in seen.warnings:
+                    warn(sentence)
+        answers = self._carried_out(requests, lambda levels, plan: _tally_of(read, levels, plan))
+        where = read.about(statistic)
+        answers = {g: replace(r, about=replace(where, released=r.about.released)) for g, r in answers.items()}
+        if by is None:
+            return answers[""]
+        return Groups({group: answers.get(group) or nobody for group in found}, checked=True, by=columns)
 
     def carry_out(self, request: Request, read: Read, keeper: Keeper | None = None) -> Answer:
         """Charge a release, compute it, store it and return it; what of this is done already is not done again.
@@ -236,29 +315,38 @@ class Ledger:
             For an owner who does not trust the ledger's database: whoever can make a statement fail there after having
             seen it would otherwise get a second draw for one charge.
         """
-        return charge.carry_out(self._store, request, read, keeper)
+        return self._carried_out({"": request}, read, keeper)[""]
+
+    def _carried_out(
+        self, requests: Mapping[Group, Request], read: Read, keeper: Keeper | None = None
+    ) -> dict[Group, Answer]:
+        done = charge.carry_out(self._store, list(requests.values()), read, keeper)
+        pairs = zip(requests, done, strict=True)
+        return {group: history.published(self._store.label, *events) for group, events in pairs}
 
     def balance(self, person: str) -> Balance:
         """Return what a person asked for, has spent and has left."""
-        ids = _clean_ids([person])
+        ids = clean_ids([person])
         found = self._store.read(lambda connection, state: history.balances(connection, state, ids))
         if not found:
             raise InputError(f"{ids[0][:64]!r} is not enrolled; ids are exact text: '007' is not '7'")
         return found[0]
 
-    def balances(self) -> list[Balance]:
+    def balances(self) -> Listing[Balance]:
         """Return the balances of everybody, in the order of their ids."""
         return self._store.read(history.balances)
 
-    def cohorts(self) -> list[Balance]:
+    def cohorts(self) -> Listing[Balance]:
         """Return the balances of groups of people with the same budget who have spent the same."""
-        return self._store.read(lambda _, state: [Balance.of(c, state) for c in state.cohorts.values() if c.people])
+        return self._store.read(
+            lambda _, state: Listing(Balance.of(c, state) for c in state.cohorts.values() if c.people)
+        )
 
     def charged(self, release_id: str) -> bool:
         """Say whether a release was charged; it may have no result yet."""
         return self._store.read(lambda connection, _: find(connection, release_id, "charge")) is not None
 
-    def history(self) -> list[Entry]:
+    def history(self) -> Listing[Entry]:
         """Return everything that happened, in order."""
         found = self._store.read(lambda connection, _: history.entries(connection))
         self._store.flush_head()  # it has results
@@ -288,109 +376,35 @@ class Ledger:
         releases
             How many to look ahead at most.
         """
+        _refuse_learning(variance)
         rule = Rule.given(spend=spend, share=share, share_left=share_left)
         ask = {"statistic": Mean(Interval.of(bounds).ordinary()), "method": method, "variance": variance}
         return history.forecast(self._store.read(lambda _, state: state), rule, ask, releases)
 
 
-def _limits(people: Any, read: Any) -> dict[str, int] | None:
-    if isinstance(people, str):
-        if people == "enrolled":
-            return None
-        if people != "source":
-            raise InputError(f"people is 'enrolled', 'source' or a list of ids (got {people[:64]!r})")
-        return dict.fromkeys(_ids_of(read), UNLIMITED)
-    ids = _clean_ids(people)
-    if len(set(ids)) < len(ids):  # in a mapping: two ways to write one id
-        raise InputError("an id stands twice among the people, perhaps in two Unicode forms; name everybody once")
-    if isinstance(people, Mapping):
-        return {p: budget_units(cell, f" for {p!r}") for p, cell in zip(ids, people.values(), strict=True)}
-    return dict.fromkeys(ids, UNLIMITED)
-
-
-# --- Ids and enrolment
-
-_BAD = re.compile(f"{NOT_IN_ID}|[\ud800-\udfff]")  # half a surrogate pair cannot be written down
-
-
-def _clean_ids(ids: Iterable[Any], what: str = "id") -> list[str]:
-    r"""Return ids as they are kept: text in Unicode's normal form C, otherwise exact; a bad one raises.
-
-    >>> _clean_ids(["007", "7", "Zoe\u0308"]) == ["007", "7", "Zoë"]
-    True
-    """
-    found = []
-    for number, cell in enumerate(ids, 1):
-        if not isinstance(cell, str):
-            raise InputError(
-                f"an id must be text (got {type(cell).__name__} at {what} {number}); write numbers as text: '007' is "
-                "not '7'"
-            )
-        text = normal(cell) if len(cell) <= LONGEST_ID else cell
-        if not text:
-            raise InputError(f"an id must not be empty (at {what} {number})")
-        if len(text) > LONGEST_ID or _BAD.search(text):
-            raise InputError(f"an id {BAD_ID} (at {what} {number})")
-        found.append(text)
-    return found
-
-
-def _budgets_of(
-    source: Any, person: Any, budget: Any, tiers: Mapping[str, Any], form: Form
-) -> tuple[dict[str, int], dict[int, str]]:
-    """Return {person: units} and the names of tiers by their budget; a bad id or budget raises and names its place."""
-    if not isinstance(tiers, Mapping) or not all(isinstance(name, str) for name in tiers):
-        raise InputError(f"tiers are a mapping of names to budgets, such as {{'open': 1}} (got {type(tiers).__name__})")
-    known = {name: budget_units(cell, f" for tier {name!r}") for name, cell in tiers.items()}
-    if isinstance(person, str) or isinstance(source, (str, os.PathLike)):
-        ids, cells = _table(source, person, budget, tiers, form)
-    elif person is not None or not isinstance(source, Iterable) or isinstance(source, Mapping) != (budget is None):
-        raise InputError("enrol a mapping {id: budget}, ids with budget=…, or a table with person=… and budget=…")
-    else:
-        ids, one = _clean_ids(source), isinstance(budget, str) or not isinstance(budget, Iterable)
-        cells = list(source.values()) if isinstance(source, Mapping) else [budget] * len(ids) if one else list(budget)
-        if len(ids) != len(cells):
-            raise InputError(f"everybody needs one budget (got {len(ids)} ids and {len(cells)} budgets)")
-        for who, cell in zip(ids, cells, strict=True) if tiers else ():
-            if cell not in tiers:
-                said = ", ".join(map(repr, tiers))
-                raise InputError(f"unknown tier {str(cell)[:64]!r} for {who[:64]!r}; the tiers are {said}")
-        cells = [tiers[cell] for cell in cells] if tiers else cells
-    # Most people have one of a few budgets, and each is read once. Its type belongs to it: to a dict True is 1.
-    some = {(type(cell), cell): who for who, cell in zip(ids, cells, strict=True)}
-    units = {key: budget_units(key[1], f" for {who[:64]!r}") for key, who in some.items()}
-    found = {who: units[type(cell), cell] for who, cell in zip(ids, cells, strict=True)}
-    if len(found) < len(ids):
-        ((twice, _),) = Counter(ids).most_common(1)
-        raise InputError(f"an id comes twice, such as {twice[:64]!r}; everybody is enrolled once with one budget")
-    names = joined_names((amount, name) for name, amount in known.items())
-    return found, {int(amount): name for amount, name in names.items()}
-
-
-def _table(source: Any, person: Any, budget: Any, tiers: Mapping[str, Any], form: Form) -> tuple[list[str], list[Any]]:
-    """Return the ids and budgets of a table. A budget is read as an ε is: a number, inf, public or a tier."""
-    if not isinstance(person, str) or not isinstance(budget, str):
-        raise InputError("enrolling a table needs the names of two columns: person=… and budget=…")
-    people = Source.of(source, value=None, epsilon=budget, person=person, tiers=tiers, form=form, counts_only=True)
-    ids: list[str] = []
-    cells: list[Any] = []
-    for batch in people.batches():
-        ids += _clean_ids(batch.texts[person].to_list(), "row")
-        cells += batch.epsilon.tolist()
-    if not ids:
-        raise InputError("there is nobody to enrol; the table has no rows")
-    return ids, cells
+def _refuse_learning(variance: Any) -> None:
+    """Raise if the variance is to be learned: that is a second release, and an id stands for one."""
+    if variance == "learn":
+        raise InputError(
+            "a ledger charges one release for one id: it cannot learn the variance; state a bound, or none"
+        )
 
 
 # --- The rows of a source: before the charge who they are about, after it their values
 
 
-def _source_of(source: Any, statistic: Statistic, person: Any, form: Form = Form()) -> Source:  # noqa: B008  it is frozen
+def _source_of(
+    source: Any,
+    statistic: Statistic,
+    person: Any,
+    form: Form = Form(),  # noqa: B008  it is frozen
+    by: tuple[str, ...] | None = None,
+) -> Source:
     """Return a source with values and the ids of whom they are about; nothing is read."""
     if person is None:
         raise InputError("a ledger needs to know who a row is about; name the column of ids: person=…")
     named, reads = statistic.named, statistic.reads
-    found = Source.of(source, value=named, reads=reads, epsilon=1.0, person=person, rows="average", form=form)
+    found = Source.of(source, value=named, reads=reads, epsilon=1.0, person=person, rows="average", by=by, form=form)
     if found.ids is not None:
         sizes = [len(some) if hasattr(some, "__len__") else None for some in (source, found.ids)]
         if None in sizes or sizes[0] != sizes[1]:
@@ -400,34 +414,23 @@ def _source_of(source: Any, statistic: Statistic, person: Any, form: Form = Form
     return found
 
 
-def _ids_of(people: Source) -> list[str]:
-    """Return the ids of a source whose rows are public, one row per person. What stands in other columns is not used.
-
-    No message quotes an id: on a damaged line of a delimited file it may be a piece of the value beside it.
-    """
-    column = str(people.asked.person)
-    ids = _clean_ids(cell for batch in people.batches() for cell in batch.texts[column].to_list())
-    if len(set(ids)) < len(ids):
-        raise InputError("an id stands on more than one row; here everybody has one row")
-    return ids
-
-
 def _tally_of(people: Source, levels: Mapping[str, int], plan: Plan) -> Tally:
     """Return the tally of those who take part; `levels` has the index of each one's level in the plan.
 
     Claim. It adds what one person hands over for each of them, whatever rows the source has: nobody's values, and
     nobody's presence in the source, changes who is counted or raises.
 
-    Argument. A person's code is the average of the codes of their rows, rounded in integers as everywhere; without a
-    row it is the midpoint. Where people are sorted into cells the first row counts, and without a row the cell is that
-    of a missing value. A row of somebody who does not take part is nobody's, and so is one whose id no person can have:
-    such a text is none of the clean ids here. Counts come from the plan. Who has ε = 0 is not in `levels`: their values
-    are not looked at.
+    Argument. A person's code is the average of the codes of those of their rows that have a value, rounded in integers
+    as everywhere; without one they are missing, as are people without a row, and `settled` says what that means. Where
+    people are sorted by what they say the first row counts. A row of somebody who does not take part is nobody's, and
+    so is one whose id no person can have: such a text is none of the clean ids here. Counts come from the plan, and
+    nobody is left out: missing="drop" does not come here. Who has ε = 0 is not in `levels`: their values are not looked
+    at.
     """
     statistic, row_of = plan.statistic, {person: i for i, person in enumerate(levels)}
-    absent = coded(statistic, [np.full(1, np.nan if kind is None else kind.size - 1) for kind in statistic.reads])
-    cell, rows = np.full(len(row_of), absent[0][0]), np.zeros(len(row_of), np.int64)
-    sums = np.zeros((len(statistic.sums), len(row_of)), np.int64)
+    absent = [np.full(1, kind.size - 1 if isinstance(kind, Categories) else np.nan) for kind in statistic.reads]
+    cell, rows = np.full(len(row_of), coded(statistic, absent)[0][0]), np.zeros(len(row_of), np.int64)
+    sums, known = (np.zeros((len(statistic.coded), len(row_of)), np.int64) for _ in range(2))
     for batch in people.batches():
         ids = batch.texts[str(people.asked.person)].to_list()
         at = np.array([row_of.get(normal(cell), -1) if isinstance(cell, str) else -1 for cell in ids], dtype=np.int64)
@@ -436,13 +439,17 @@ def _tally_of(people: Source, levels: Mapping[str, int], plan: Plan) -> Tally:
         who, first = np.unique(at[mine], return_index=True)
         fresh = rows[who] == 0
         cell[who[fresh]] = places[first[fresh]]
-        for total, code in zip(sums, codes, strict=False):
-            np.add.at(total, at[mine], code.astype(np.int64))
+        for total, there, code in zip(sums, known, codes, strict=True):
+            valued = ~np.isnan(code)
+            np.add.at(total, at[mine][valued], code[valued].astype(np.int64))
+            np.add.at(there, at[mine][valued], 1)
         np.add.at(rows, at[mine], 1)
-    averages = [np.where(rows > 0, Interval.average(total, np.maximum(rows, 1)), GRID // 2) for total in sums]
-    if statistic.square:
-        averages.append(squared(averages[0]).astype(np.int64))
-    coded_rows = np.stack(averages, axis=1) if averages else np.zeros((len(row_of), 0), np.int64)
+    averages = [
+        np.where(there > 0, Interval.average(total, np.maximum(there, 1)), np.nan)
+        for total, there in zip(sums, known, strict=True)
+    ]
+    _, cell, added = settled(statistic, cell, averages)
+    coded_rows = np.stack(added, axis=1).astype(np.int64) if added else np.zeros((len(row_of), 0), np.int64)
     found = np.zeros((len(plan.levels), statistic.width), np.int64)
     places, one = np.fromiter(levels.values(), np.int64, len(levels)), np.ones(len(levels), np.int64)
     for i in range(0, len(row_of), _CHUNK):

@@ -37,13 +37,10 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from hetdp.core.domain import Interval, epsilon_of
-from hetdp.core.levels import Levels
+from hetdp.core.domain import epsilon_of
 from hetdp.core.plan import Plan
-from hetdp.errors import InputError, LedgerError
-from hetdp.privacy.exact import NoiseTerm
-from hetdp.statistics import STATISTICS, statistic_of
-from hetdp.statistics.mean import Mean
+from hetdp.errors import InputError, LedgerError, PrivacyError
+from hetdp.statistics import STATISTICS
 
 UNIT = 10**9
 """Units in one ε."""
@@ -121,6 +118,8 @@ def levels(units: Ints) -> Floats:
 
 def charges(plan: Plan) -> Ints:
     """Return what one person at each level of a plan spends: ⌈10⁹·C/s⌉ units, `UNLIMITED` where no noise protects."""
+    if plan.squares is not None:
+        raise PrivacyError("a ledger charges one release for one id, not one that also learns a variance")
     costs = plan.costs
     found = np.where(costs > 0, UNLIMITED, 0)
     for term in plan.noise:
@@ -269,8 +268,12 @@ class Event:
 
 
 def next_event(head: Head, kind: str, facts: Mapping[str, Any], release: str | None = None) -> Event:
-    """Return the event that comes after a head."""
+    """Return the event that comes after a head.
+
+    A result has the time to the minute: how long drawing took may tell of the values.
+    """
     at, body = datetime.now(UTC).isoformat(timespec="milliseconds"), canonical({**FORMAT, **MEAN, **facts})
+    at = f"{at[:17]}00.000{at[23:]}" if kind == "result" else at
     return Event(head.seq + 1, kind, release, at, body, _hash(head, kind, release, at, body))
 
 
@@ -335,45 +338,6 @@ def _unpacked(text: str, kinds: set[str]) -> NDArray[Any]:
     if kind not in kinds or not numbers:
         raise ValueError("no column of an event")
     return np.frombuffer(binascii.a2b_base64(numbers, strict_mode=True), dtype=f"<{kind}")
-
-
-def plan_facts(made: Plan) -> dict[str, Any]:
-    """Return a plan as exact plain data and columns of numbers."""
-    return {
-        "method": made.method,
-        "bounds": [bound.hex() for bound in made.bounds],
-        **({} if made.statistic.name == "mean" else {"parameters": made.statistic.plain}),
-        "epsilon": made.levels.epsilon,
-        "count": made.levels.count,
-        "rounded": made.levels.rounded,
-        **({"wide": True} if made.levels.wide else {}),
-        "names": {e.hex(): name for e, name in made.levels.names.items()},
-        "units": made.units,
-        "noise": [[term.scale.hex(), term.first, term.last] for term in made.noise],
-        "threshold": None if made.threshold is None else float(made.threshold).hex(),
-        "abstains": made.abstains,
-        "variance": float(made.variance_bound).hex(),
-        "shrink": float(made.shrink).hex(),
-    }
-
-
-def plan_of(facts: Mapping[str, Any], statistic: str = "mean") -> Plan:
-    """Return the plan of a statistic that `plan_facts` gave; it passes the exact check again."""
-    real = float.fromhex
-    names = {real(e): name for e, name in facts["names"].items()}
-    people, how = (reals(facts["epsilon"]), integers(facts["count"])), {"rounded": facts["rounded"], "names": names}
-    ends = Interval.of([real(bound) for bound in facts["bounds"]])
-    return Plan(
-        facts["method"],
-        Levels.from_arrays(*people, **how, wide=facts.get("wide", False)),
-        Mean(ends) if statistic == "mean" else statistic_of(statistic, facts["parameters"]),
-        integers(facts["units"]),
-        tuple(NoiseTerm(real(scale), first, last) for scale, first, last in facts["noise"]),
-        None if facts["threshold"] is None else real(facts["threshold"]),
-        abstains=facts["abstains"],
-        variance_bound=real(facts["variance"]),
-        shrink=real(facts["shrink"]),
-    )
 
 
 # --- What events add up to. An event's body has up to three lists, applied in this order:

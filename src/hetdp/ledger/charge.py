@@ -27,32 +27,28 @@ that was used for a later move and then taken away is noticed.
 from __future__ import annotations
 
 import hashlib
-import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from fractions import Fraction
+from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any, Protocol
 
 import numpy as np
 from sqlalchemy import Connection
 
-from hetdp.core.domain import jsonable
+from hetdp.core.domain import plural
 from hetdp.core.levels import WIDE, Levels
 from hetdp.core.plan import Plan, plan
 from hetdp.errors import ChargedError, HetdpError, InputError, LedgerError, OtherRequestError, PrivacyError
 from hetdp.privacy.release import release, unused
 from hetdp.statistics import Statistic
-from hetdp.statistics.statistic import Answer
 from hetdp.tally.tally import Tally
 
 from . import books
 from .books import GENESIS, UNLIMITED, Event, Floats, Ints, Rule, State
+from .plans import aim_facts, parameters, plan_facts, plan_of
 from .store import Store, events, find, run, write, wrong_triggers
 
-_COUNTED = "A person counts once, with the average of their rows, and as the midpoint without a row."
-_SORTED = "A person counts once, by their first row, and without a row as one whose value is missing."
 _FEW = 500
 """So many people are asked for by their ids; of more, all are read."""
 
@@ -127,68 +123,6 @@ def charged_people(connection: Connection, state: State, charged: Event, name: s
     return found
 
 
-# --- Enrolment
-
-
-@dataclass(frozen=True)
-class Enrolled:
-    """What an enrolment did, in people.
-
-    Attributes
-    ----------
-    frozen
-        Of those who lowered their budget, how many had spent more than that already. They take no part any more.
-    """
-
-    added: int = 0
-    raised: int = 0
-    lowered: int = 0
-    frozen: int = 0
-    unchanged: int = 0
-
-    def __str__(self) -> str:
-        said = [f"{self.added:,} people enrolled"]
-        said += [f"{count:,} {verb}" for verb, count in (("raised", self.raised), ("lowered", self.lowered)) if count]
-        if self.frozen:
-            said.append(f"{self.frozen:,} of these frozen, as they have spent more already")
-        return ", ".join([*said, *([f"{self.unchanged:,} unchanged"] if self.unchanged else [])])
-
-
-def enroll(
-    connection: Connection, state: State, budgets: Mapping[str, int], names: Mapping[int, str]
-) -> tuple[State, Enrolled]:
-    """Enrol people with budgets in units; of those enrolled already, change the budget.
-
-    A budget may be raised at any time. One that is lowered below what was spent cannot be honoured for the past: the
-    person is frozen and has weight 0 from now on.
-    """
-    there = members(connection, state.head.seq, list(budgets)) if state.people else {}
-    kinds: Counter[str] = Counter()
-    moved: dict[str, tuple[int, int]] = {}  # what they ask for and have spent: those who agree in both share a cohort
-    for person, asked in budgets.items():
-        now = state.cohorts[there[person]] if person in there else None
-        if now is None:
-            kinds["added"] += 1
-        elif asked == now.asked:
-            kinds["unchanged"] += 1
-            continue
-        else:
-            kinds["raised" if asked > now.asked else "lowered"] += 1
-            kinds["frozen"] += asked < min(now.asked, now.spent)
-        moved[person] = (asked, 0 if now is None else now.spent)
-    new_names = {str(asked): name for asked, name in names.items() if state.names.get(asked) != name}
-    if not moved and not new_names:
-        return state, Enrolled(**kinds)
-    cohort = {(now.asked, now.spent): number for number, now in sorted(state.cohorts.items(), reverse=True)}
-    fresh = sorted(set(moved.values()) - cohort.keys())
-    cohort |= {key: number for number, key in enumerate(fresh, max(state.cohorts, default=0) + 1)}
-    to = {person: cohort[key] for person, key in moved.items()}
-    new = [[cohort[asked, spent], asked, max(asked, spent), spent] for asked, spent in fresh]
-    facts: dict[str, Any] = {"new": new, **move_facts(there, to.items()), **({"names": new_names} if new_names else {})}
-    event = books.next_event(state.head, "enroll", facts)
-    return write(connection, state, event, to), Enrolled(**kinds)
-
-
 # --- What a release is, and what comes out of it
 
 
@@ -202,7 +136,7 @@ class Request:
         The id of the release.
     rule
         How much it may use of each person.
-    statistic, method, variance
+    statistic, method, variance, drift, target
         As `plan` takes them.
     people
         {person: units} of those who take part and what each allows at most; None: everybody enrolled.
@@ -220,24 +154,24 @@ class Request:
     people: Mapping[str, int] | None = None
     about: Mapping[str, Any] = field(default_factory=dict)
     quotes: bool = True
+    drift: float = 0.0
+    target: str | None = None
 
     @property
     def ask(self) -> dict[str, Any]:
         """What `plan` takes."""
-        return {"statistic": self.statistic, "method": self.method, "variance": self.variance}
+        return {name: getattr(self, name) for name in ("statistic", "method", "variance", "drift", "target")}
 
     @property
     def facts(self) -> dict[str, Any]:
         """The request as plain data: what the same id must mean the next time."""
-        variance = None if self.variance is None else float(self.variance).hex()
-        ends = self.statistic.interval
-        ask: dict[str, Any] = {"bounds": [ends.lo.hex(), ends.hi.hex()], "method": self.method, "variance": variance}
-        if self.statistic.name != "mean":
-            ask |= {"statistic": self.statistic.name, "parameters": self.statistic.plain}
-        people: Any = "enrolled"
-        if self.people is not None:
-            limits = (f"{person}\t{units}" for person, units in self.people.items())
-            people = {"count": len(self.people), "ids": digest(limits)}
+        variance, asked = None if self.variance is None else float(self.variance).hex(), self.statistic
+        ends = [asked.interval.lo.hex(), asked.interval.hi.hex()]
+        ask: dict[str, Any] = {"bounds": ends, "method": self.method, "variance": variance, **aim_facts(self)}
+        if more := parameters(asked):
+            ask |= {"statistic": asked.name, **more}
+        limits = (f"{person}\t{units}" for person, units in (self.people or {}).items())
+        people = "enrolled" if self.people is None else {"count": len(self.people), "ids": digest(limits)}
         rule = {self.rule.kind: str(self.rule.amount)}
         return {"rule": rule, "plan": ask, "people": people, "columns": dict(self.about)}
 
@@ -276,6 +210,8 @@ class Intent:
     facts
         How many people take part, are left out because nothing is left, are frozen, have less left than the rule
         allows.
+    tiers
+        What this does to the people of each budget, see `tiers_of`.
     """
 
     plan: Plan
@@ -283,6 +219,7 @@ class Intent:
     index: Ints
     units: Ints
     facts: dict[str, int]
+    tiers: dict[str, Ints]
 
 
 def everybody(state: State) -> Ints:
@@ -304,16 +241,17 @@ def intended(state: State, parts: Ints, rule: Rule, ask: Mapping[str, Any]) -> I
     allowed = np.minimum(np.minimum(left, wanted), own)
     epsilon = books.levels(allowed)
     wide = ask["statistic"].width > WIDE
-    made = plan(Levels.from_arrays(epsilon, count, wide=wide, names=_names(state, asked, epsilon)), **ask)
+    frozen, empty = asked < spent, (left == 0) & (asked > 0)
+    names = _names(state, asked, epsilon) | _without({"exhausted": empty & ~frozen, "frozen": frozen}, epsilon)
+    made = plan(Levels.from_arrays(epsilon, count, wide=wide, names=names), **ask)
     index = np.searchsorted(made.levels.epsilon, made.levels.like(epsilon))
     units = books.charges(made)
     if (units[index] > allowed).any():  # by the claim in `books` this cannot happen
         raise PrivacyError("this plan would charge more than somebody has left; nothing was released")
-    frozen, empty = asked < spent, (left == 0) & (asked > 0)
     kinds = {"used_up": empty & ~frozen, "frozen": frozen, "short": (left < wanted) & (left > 0)}
     facts = {"people": int(count.sum()), **{name: int(count[kind].sum()) for name, kind in kinds.items()}}
     enters = allowed > 0
-    return Intent(made, parts[enters], index[enters], units, facts)
+    return Intent(made, parts[enters], index[enters], units, facts, tiers_of(asked, spent, units[index], count))
 
 
 def _names(state: State, asked: Ints, epsilon: Floats) -> dict[float, str]:
@@ -323,6 +261,39 @@ def _names(state: State, asked: Ints, epsilon: Floats) -> dict[float, str]:
         for units, e in zip(asked.tolist(), epsilon.tolist(), strict=True):
             tiers.setdefault(e, set()).add(state.names.get(units, ""))
     return {e: ", ".join(sorted(names)) for e, names in tiers.items() if "" not in names}
+
+
+def _without(kinds: Mapping[str, Any], epsilon: Floats) -> dict[float, str]:
+    """Return the name of the level 0 if people are there who have nothing left; they did not ask for 0."""
+    found = [name for name, kind in kinds.items() if kind.any()]
+    others = ((epsilon == 0) & ~np.logical_or.reduce(list(kinds.values()))).any()
+    return {0.0: ", ".join([*found, *(["never use"] if others else [])])} if found else {}
+
+
+def tiers_of(asked: Ints, spent: Ints, charged: Ints, count: Ints) -> dict[str, Ints]:
+    """Return what a charge does to the people of each budget, as columns with an entry a budget.
+
+    Of `people`, `exhausted` had nothing left before, and `emptied` have nothing left because of this charge. Amounts
+    are in units: what is `charged` at most, and after it the least and the most that one of them has spent and left.
+    """
+    budget, row = np.unique(asked, return_inverse=True)
+    limited = asked < UNLIMITED
+    before = np.where(limited, np.maximum(asked - spent, 0), UNLIMITED)
+    after = np.where(limited, before - charged, UNLIMITED)
+    paid = np.minimum(spent + charged, UNLIMITED)
+    had, gone = (before == 0) & (asked > 0), (before > 0) & (after == 0)
+    people = {"people": count, "exhausted": np.where(had, count, 0), "emptied": np.where(gone, count, 0)}
+    found = {name: np.bincount(row, some).astype(np.int64) for name, some in people.items()}
+    for name, amount, which in (
+        ("charged", charged, np.maximum),
+        ("least_spent", paid, np.minimum),
+        ("most_spent", paid, np.maximum),
+        ("least_left", after, np.minimum),
+        ("most_left", after, np.maximum),
+    ):
+        found[name] = np.full(budget.size, 0 if which is np.maximum else UNLIMITED)
+        which.at(found[name], row, amount)
+    return {"budget": budget, **found}
 
 
 def split(state: State, intent: Intent) -> tuple[list[list[int]], dict[tuple[int, int], int]]:
@@ -349,23 +320,43 @@ def split(state: State, intent: Intent) -> tuple[list[list[int]], dict[tuple[int
 # --- The order of a release
 
 
-def carry_out(store: Store, request: Request, read: Read, keeper: Keeper | None) -> Answer:
-    """Charge a release, compute it, store it and return it; see `Ledger.carry_out`."""
-    request.statistic.interval.ordinary()  # what is charged can also be shown
+def carry_out(
+    store: Store, requests: Sequence[Request], read: Read, keeper: Keeper | None
+) -> list[tuple[Event, Event]]:
+    """Return the charge and the stored result of each of some releases; see `Ledger.carry_out`.
+
+    All are charged in one transaction, before a value is read for any of them: if one cannot be charged, none is.
+    """
+    for request in requests:
+        request.statistic.interval.ordinary()  # what is charged can also be shown
+
+    def work(connection: Connection, state: State) -> tuple[State, list[Event]]:
+        events = []
+        for request in requests:
+            state, event = _charged(connection, state, request)
+            events.append(event)
+        return state, events
+
     try:
-        charged = store.change(lambda connection, state: _charged(connection, state, request))
+        charged = store.change(work)
     except KeyboardInterrupt:
-        raise _unfinished(request.release, "may be charged already", "it was interrupted") from None
+        raise _unfinished(requests[0].release, "may be charged already", "it was interrupted") from None
+    return [(event, _finished(store, event, read, keeper)) for event in charged]
+
+
+def _finished(store: Store, charged: Event, read: Read, keeper: Keeper | None) -> Event:
+    """Return the stored result of a release that is charged: the one that is there, or a new one."""
+    release_id = str(charged.release)
     try:
-        stored = store.read(lambda connection, _: find(connection, request.release, "result"))
+        stored = store.read(lambda connection, _: find(connection, release_id, "result"))
         if stored is None:
             numbers = _computed(store, charged, read, keeper)
             stored = store.change(lambda connection, state: _stored(connection, state, charged, numbers))
         store.flush_head()
     except (HetdpError, KeyboardInterrupt) as error:
         why = "it was interrupted" if isinstance(error, KeyboardInterrupt) else str(error)
-        raise _unfinished(request.release, "is charged", why) from None
-    return published(store.name, charged, stored)
+        raise _unfinished(release_id, "is charged", why) from None
+    return stored
 
 
 def _unfinished(release_id: str, state: str, why: str) -> ChargedError:
@@ -377,40 +368,52 @@ def _unfinished(release_id: str, state: str, why: str) -> ChargedError:
 
 def _charged(connection: Connection, state: State, request: Request) -> tuple[State, Event]:
     """Return the charge of a release: the one that is there, or a new one."""
+    found = charge_of(connection, request)
+    return _charge_now(connection, state, request) if found is None else (state, found)
+
+
+def charge_of(connection: Connection, request: Request) -> Event | None:
+    """Return the charge of a release, if there is one; raise if its id was charged for another request."""
     found = find(connection, request.release, "charge")
     if found is None:
-        return _charge_now(connection, state, request)
+        return None
     before, now = found.facts["request"], request.facts
     if books.canonical(before) != books.canonical(now):
-        words = {
-            "rule": "how much it may use",
-            "plan": "the statistic, the bounds, the method or the variance",
-            "people": "who takes part",
-            "columns": "the columns or the names of the files",
-        }
+        words = {"plan": "the statistic, the bounds, the method, the variance, the drift or the target"}
+        words |= {"rule": "how much it may use", "people": "who takes part"}
+        words |= {"columns": "the columns, the groups or the names of the files"}
         differs = [words[name] for name in now if books.canonical(now[name]) != books.canonical(before.get(name))]
         raise OtherRequestError(
             f"release id {request.release!r} stands for another request, it differs in: {', '.join(differs)}; "
             "an id is used once: choose another one"
         )
-    return state, found
+    return found
+
+
+def intent_of(
+    connection: Connection, state: State, request: Request
+) -> tuple[Intent, dict[str, int], dict[str, tuple[int, int]]]:
+    """Return what a release would do; if it is of some people, also where they are and of which part each is."""
+    if not state.people:
+        raise InputError("there is nobody here (n = 0); enrol people first")
+    if request.people is None:
+        return intended(state, everybody(state), request.rule, request.ask), {}, {}
+    there = members(connection, state.head.seq, list(request.people))
+    if unknown := [person for person in request.people if person not in there]:
+        example = f", such as {unknown[0][:64]!r}" if request.quotes else ""
+        raise InputError(f"not enrolled: {plural(len(unknown), 'person')}{example}; enrol them, or leave them out")
+    people = {person: (there[person], units) for person, units in request.people.items()}
+    parts = [(*part, count) for part, count in Counter(people.values()).items()]
+    intent = intended(state, np.array(parts, np.int64).reshape(-1, 3), request.rule, request.ask)
+    return intent, there, people
 
 
 def _charge_now(connection: Connection, state: State, request: Request) -> tuple[State, Event]:
     """Charge a release. All of this is public, and nobody's balance can change before the charge is written."""
-    if not state.people:
-        raise InputError("there is nobody here (n = 0); enrol people first")
+    intent, there, people = intent_of(connection, state, request)
     if request.people is None:
-        intent = intended(state, everybody(state), request.rule, request.ask)
         pairs, moves, moved = np.array([intent.parts[:, 0], intent.index]).T, {}, {}
     else:
-        there = members(connection, state.head.seq, list(request.people))
-        if unknown := [person for person in request.people if person not in there]:
-            example = f", such as {unknown[0][:64]!r}" if request.quotes else ""
-            raise InputError(f"{len(unknown):,} people are not enrolled{example}; enrol them, or leave them out")
-        people = {person: (there[person], units) for person, units in request.people.items()}
-        parts = [(*part, count) for part, count in Counter(people.values()).items()]
-        intent = intended(state, np.array(parts, np.int64).reshape(-1, 3), request.rule, request.ask)
         new, where = split(state, intent)
         pairs = np.array([*dict(zip(where.values(), intent.index.tolist(), strict=True)).items()], np.int64)
         moved = {person: where[part] for person, part in people.items() if where.get(part, part[0]) != part[0]}
@@ -418,9 +421,10 @@ def _charge_now(connection: Connection, state: State, request: Request) -> tuple
     facts = {
         "statistic": request.statistic.name,
         "request": request.facts,
-        "plan": books.plan_facts(intent.plan),
+        "plan": plan_facts(intent.plan),
         "units": intent.units,
         "people": intent.facts,
+        "tiers": {**intent.tiers, "names": {str(asked): name for asked, name in state.names.items()}},
         "levels": pairs.ravel(),
     }
     event = books.next_event(state.head, "charge", facts | moves, request.release)
@@ -429,7 +433,7 @@ def _charge_now(connection: Connection, state: State, request: Request) -> tuple
 
 def planned(charged: Event) -> Plan:
     """Return the plan that was charged."""
-    return books.plan_of(charged.facts["plan"], charged.facts.get("statistic", "mean"))
+    return plan_of(charged.facts["plan"], charged.facts.get("statistic", "mean"))
 
 
 def _computed(store: Store, charged: Event, read: Read, keeper: Keeper | None) -> tuple[float, ...]:
@@ -459,6 +463,7 @@ def _covered(charged: Event, plan: Plan) -> None:
     spends = np.array_equal(books.charges(plan), books.integers(facts["units"]))
     same = asked.get("statistic", "mean") == plan.statistic.name
     same &= asked.get("parameters", plan.statistic.plain) == plan.statistic.plain
+    same &= {name: asked[name] for name in ("drift", "target") if name in asked} == aim_facts(plan)
     same &= asked["bounds"] == [bound.hex() for bound in plan.bounds] and asked["method"] == plan.method
     if not spends or not same or ((places < 0) | (places >= len(plan.levels))).any():
         raise LedgerError("the charge of this release is not what its plan spends; nothing was read")
@@ -474,27 +479,3 @@ def _stored(connection: Connection, state: State, charged: Event, numbers: tuple
     facts = {"charge": charged.seq, "statistic": charged.facts.get("statistic", "mean"), **one}
     event = books.next_event(state.head, "result", facts, charged.release)
     return write(connection, state, event), event
-
-
-def published(name: str, charged: Event, stored: Event) -> Answer:
-    """Return a stored release as it was, with what a reader should know about its people. All of it is public."""
-    facts, release_id, made = charged.facts, str(charged.release), planned(charged)
-    people, most = facts["people"], books.in_epsilon(int(books.costs(facts)[1].max(initial=0)))
-    ((kind, amount),) = facts["request"]["rule"].items()
-    cost = "of public people without limit" if most == math.inf else f"of anybody at most ε = {most:.9g}"
-    notes = [
-        f"Ledger {name}, release {release_id}, event {charged.seq}: it could use {Rule(kind, Fraction(amount))} "
-        f"and was charged {cost}.",
-        _COUNTED if made.statistic.sorting is None else _SORTED,
-    ]
-    left_out = {
-        "used_up": "have nothing left of their budget and have weight 0",
-        "frozen": "lowered their budget below what was spent before and have weight 0",
-        "short": "have less left than the release may use and enter with what is left",
-    }
-    notes += [f"{people[why]:,} people {what}." for why, what in left_out.items() if people[why]]
-    shown = {"name": name, "event": charged.seq, "at": charged.at, "rule": {kind: amount}, "people": people["people"]}
-    shown |= {**{why: people[why] for why in left_out}, "most_charged": jsonable(most)}
-    drawn = stored.facts["numbers"] if "numbers" in stored.facts else [stored.facts["unclamped"]]
-    answer = made.statistic.answer(made, [float.fromhex(number) for number in drawn], notes)
-    return replace(answer, release_id=release_id, ledger=shown)

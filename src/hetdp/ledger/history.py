@@ -5,21 +5,35 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
-from typing import Any
+from dataclasses import asdict, dataclass, field, fields, replace
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from sqlalchemy import Connection
 
-from hetdp.core.domain import jsonable
+from hetdp.core.cells import Categories, Edges
+from hetdp.core.domain import Interval, jsonable, plural
+from hetdp.core.plan import Plan
 from hetdp.errors import InputError, LedgerError
+from hetdp.report.about import Provenance, Reported
+from hetdp.statistics.answer import Group, label
+from hetdp.statistics.mean import ratio
+from hetdp.statistics.statistic import Answer
 
 from . import books
-from .books import UNLIMITED, Cohort, Rule, State, in_epsilon, refused
-from .charge import everybody, intended, members, planned, replayed
+from .books import UNLIMITED, Cohort, Event, Rule, State, in_epsilon, refused
+from .charge import Request, charge_of, everybody, intended, intent_of, members, planned, replayed
 from .store import check_cohorts, events, run
 
+if TYPE_CHECKING:
+    from hetdp.report.text import Parts
+
 _MOST_RELEASES = 10_000
+_MOST_WARNINGS = 6
+_COUNTED = "A person counts once, with the average of their rows that have a value; without one they are missing."
+_SORTED = "A person counts once, by their first row; without a row they are missing."
+T = TypeVar("T", bound="_Plain")
 
 
 @dataclass(frozen=True)
@@ -30,6 +44,27 @@ class _Plain:
         """Return this as plain data; infinities are written "inf"."""
         found: dict[str, Any] = jsonable(asdict(self))
         return found
+
+
+class Listing(list[T]):
+    """What a ledger lists: one line each in a terminal, a table in a notebook."""
+
+    def __str__(self) -> str:
+        return "\n".join(map(str, self))
+
+    def _repr_html_(self) -> str:
+        from hetdp.report.page import to_html
+        from hetdp.report.text import Grid
+
+        rows = [[_cell(fact) for fact in entry.to_dict().values()] for entry in self]
+        headings = [name.capitalize() for name in self[0].to_dict()] if self else ["Nothing yet"]
+        return to_html([Grid(headings, rows, words=len(headings))])
+
+
+def _cell(fact: Any) -> str:
+    if fact is None or isinstance(fact, str):
+        return fact or ""
+    return f"{fact:.9g}" if isinstance(fact, float) else f"{fact:,}" if not isinstance(fact, bool) else str(fact)
 
 
 @dataclass(frozen=True)
@@ -59,12 +94,22 @@ class Balance(_Plain):
         people = cohort.people if person is None else 1
         return cls(*amounts, cohort.frozen, state.names.get(cohort.asked), people, person)
 
+    @property
+    def exhausted(self) -> bool:
+        """Whether nothing is left of a budget that there was."""
+        return self.left == 0 < self.budget
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return this as plain data; infinities are written "inf"."""
+        return {**super().to_dict(), "exhausted": self.exhausted}
+
     def __str__(self) -> str:
-        who = f"{self.people:,} people" if self.person is None else self.person
+        who = plural(self.people, "person") if self.person is None else self.person
         tier = f" ({self.tier})" if self.tier else ""
         if math.isinf(self.budget):
             return f"{who}{tier}: public, no limit; ε = {self.spent:.9g} spent so far"
-        left = "frozen, as less was asked for later" if self.frozen else f"ε = {self.left:.9g} left"
+        left = "exhausted" if self.exhausted else f"ε = {self.left:.9g} left"
+        left = "frozen, as less was asked for later" if self.frozen else left
         return f"{who}{tier}: ε = {self.spent:.9g} spent of {self.budget:.9g}, {left}"
 
 
@@ -89,22 +134,22 @@ class Entry(_Plain):
     def __str__(self) -> str:
         said = {
             "open": "ledger made",
-            "enroll": f"{self.people:,} people enrolled or changed",
-            "charge": f"{self.release}: charged {self.people:,} people, at most ε = {self.most:.9g} each",
+            "enroll": f"{plural(self.people, 'person')} enrolled or changed",
+            "charge": f"{self.release}: charged {plural(self.people, 'person')}, at most ε = {self.most:.9g} each",
             "result": f"{self.release}: result {'' if self.estimate is None else format(self.estimate, '.6g')}",
         }
         return f"{self.event:>6}  {self.at[:19]}  {said[self.kind]}"
 
 
-def balances(connection: Connection, state: State, ids: Sequence[str] | None = None) -> list[Balance]:
+def balances(connection: Connection, state: State, ids: Sequence[str] | None = None) -> Listing[Balance]:
     """Return the balances of some people, or of everybody, in the order of their ids."""
     there = members(connection, state.head.seq, ids)
-    return [Balance.of(state.cohorts[there[p]], state, p) for p in sorted(ids or there) if p in there]
+    return Listing(Balance.of(state.cohorts[there[p]], state, p) for p in sorted(ids or there) if p in there)
 
 
-def entries(connection: Connection) -> list[Entry]:
+def entries(connection: Connection) -> Listing[Entry]:
     """Return everything that happened, in order."""
-    found: list[Entry] = []
+    found: Listing[Entry] = Listing()
     bounds: dict[str | None, list[float]] = {}
     for event in events(connection):
         facts = event.facts
@@ -114,13 +159,162 @@ def entries(connection: Connection) -> list[Entry]:
             units, count = books.integers(facts["units"]), books.integers(facts["plan"]["count"])
             entry = replace(entry, people=int(count[units > 0].sum()), most=in_epsilon(int(units.max())))
         elif event.kind == "result":
-            lo, hi = bounds[event.release]
             if facts.get("statistic", "mean") in ("mean", "proportion"):  # others are no number on that interval
-                entry = replace(entry, estimate=min(max(float.fromhex(facts["unclamped"]), lo), hi))
+                entry = replace(entry, estimate=_estimate(facts, Interval(*bounds[event.release])))
         elif event.kind == "enroll":
             entry = replace(entry, people=sum(people for *_, people in facts["moves"]))
         found.append(entry)
     return found
+
+
+def _estimate(facts: Mapping[str, Any], interval: Interval) -> float:
+    """Return the estimate that a result holds: one number, or the two halves of those who answered."""
+    if "numbers" in facts:
+        upper, lower = (float.fromhex(number) for number in facts["numbers"][:2])
+        return ratio(upper, lower, interval)
+    return interval.clamp(float.fromhex(facts["unclamped"]))
+
+
+# --- Tiers: people with the same budget, and what a charge does to them
+
+
+def tier_rows(columns: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the columns of `charge.tiers_of`, as an event keeps them, as a row for each budget; amounts in ε."""
+    names = columns.get("names", {})
+    kept = {name: books.integers(column).tolist() for name, column in columns.items() if name != "names"}
+    rows = [dict(zip(kept, row, strict=True)) for row in zip(*kept.values(), strict=True)]
+    return [
+        {
+            "name": names.get(str(row["budget"])),
+            "budget": in_epsilon(row["budget"]),
+            **{name: row[name] for name in ("people", "exhausted", "emptied")},
+            "charged": in_epsilon(row["charged"]),
+            "spent": [in_epsilon(row["least_spent"]), in_epsilon(row["most_spent"])],
+            "left": [in_epsilon(row["least_left"]), in_epsilon(row["most_left"])],
+        }
+        for row in rows
+    ]
+
+
+def warnings_of(tiers: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return a sentence for each tier whose people have nothing left after the charge, because of it."""
+    said = []
+    for row in tiers:
+        if row["emptied"]:
+            budget = f"budget {row['budget']:.9g}"
+            tier = f"tier {row['name']} ({budget})" if row["name"] else f"the tier with {budget}"
+            who = f"{row['emptied']:,} of {row['people']:,} people"
+            who = f"all {row['people']:,} people" if row["emptied"] == row["people"] else who
+            who = "the one person" if row["people"] == 1 else who
+            said.append(f"this release uses up the budget of {who} of {tier}; they count in no later release")
+    if len(said) > _MOST_WARNINGS:
+        gone, count = sum(row["emptied"] for row in tiers), len(said)
+        return [
+            f"this release uses up the budget of {gone:,} people of {count:,} tiers; they count in no later release"
+        ]
+    return said
+
+
+# --- A release: as it was published, and what one would do
+
+
+def published(name: str, charged: Event, stored: Event) -> Answer:
+    """Return a stored release as it was, with what a reader should know about its people. All of it is public."""
+    facts, release_id, made = charged.facts, str(charged.release), planned(charged)
+    people, most = facts["people"], in_epsilon(int(books.costs(facts)[1].max(initial=0)))
+    ((kind, amount),) = facts["request"]["rule"].items()
+    cost = "of public people without limit" if most == math.inf else f"of anybody at most ε = {most:.9g}"
+    notes = [
+        f"Ledger {name}, release {release_id}, event {charged.seq}: it could use {Rule(kind, Fraction(amount))} "
+        f"and was charged {cost}.",
+        _SORTED if isinstance(made.statistic.sorting, (Categories, Edges)) else _COUNTED,
+    ]
+    left_out = {
+        "used_up": "had nothing left of their budget and got weight 0",
+        "frozen": "lowered their budget below what was spent before and got weight 0",
+        "short": "had less left than the release may use and entered with what was left",
+    }
+    notes += [f"{plural(people[why], 'person')} {what}." for why, what in left_out.items() if people[why]]
+    shown = {"name": name, "event": charged.seq, "at": charged.at, "rule": {kind: amount}, "people": people["people"]}
+    shown |= {**{why: people[why] for why in left_out}, "most_charged": jsonable(most)}
+    rows = tier_rows(facts.get("tiers", {}))
+    shown |= {"tiers": jsonable(rows), "warnings": warnings_of(rows)}
+    drawn = stored.facts["numbers"] if "numbers" in stored.facts else [stored.facts["unclamped"]]
+    answer = made.statistic.answer(made, [float.fromhex(number) for number in drawn], notes)
+    return replace(answer, release_id=release_id, ledger=shown, about=Provenance(released=f"{charged.at[:19]}Z"))
+
+
+@dataclass(frozen=True, eq=False)
+class DryRun(Reported):
+    """What a release through a ledger would do. No value was read, nothing was charged or written.
+
+    Attributes
+    ----------
+    release_id, rule
+        The id of the release, and how much it may use of each person.
+    plans
+        The plan of the release; with groups, of each. A plan has the ε that each level would spend.
+    tiers
+        What it would do to the people of each budget: how many they are, were exhausted before and would be emptied by
+        it; what it would charge at most; the least and the most that one of them would have spent and have left.
+    warnings
+        Which tiers it would empty, in sentences.
+    done
+        Whether it is charged already. Then the numbers are those of that charge, and asking again costs nothing.
+    """
+
+    release_id: str
+    rule: str
+    plans: Mapping[Group, Plan]
+    tiers: tuple[Mapping[str, Any], ...]
+    warnings: tuple[str, ...]
+    done: bool
+
+    def to_dict(self, level: float = 0.95) -> dict[str, Any]:  # noqa: ARG002  there is no interval in it
+        """Return the same as plain data; infinities are written "inf"."""
+        facts = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "plans"}
+        errors = {label(group): plan.worst_case_error for group, plan in self.plans.items()}
+        people = sum(plan.n for plan in self.plans.values())
+        return dict(jsonable({"dry_run": True, **facts, "people": people, "worst_case_error": errors}))
+
+    def parts(self, level: float) -> Parts:  # noqa: ARG002  as above
+        """Return what would happen, and the tiers as a table."""
+        from hetdp.report.budgets import dry_run_parts
+
+        return dry_run_parts(self)
+
+
+def dry_run(connection: Connection, state: State, requests: Mapping[Group, Request], release_id: str) -> DryRun:
+    """Return what some releases would do, all under one id; nothing is written."""
+    plans, columns, done = dict[Group, Plan](), list[Mapping[str, Any]](), []
+    for group, request in requests.items():
+        charged = charge_of(connection, request)
+        if charged is None:
+            intent, *_ = intent_of(connection, state, request)
+            plans[group] = intent.plan
+            columns.append({**intent.tiers, "names": {str(asked): name for asked, name in state.names.items()}})
+        else:
+            plans[group] = planned(charged)
+            columns.append(charged.facts.get("tiers", {}))
+        done.append(charged is not None)
+    rows = _together([tier_rows(some) for some in columns])
+    rule = str(next(iter(requests.values())).rule)
+    return DryRun(release_id, rule, plans, tuple(rows), tuple(warnings_of(rows)), all(done))
+
+
+def _together(parts: Sequence[list[dict[str, Any]]]) -> list[dict[str, Any]]:
+    """Return the tiers of several releases of different people as one list."""
+    found: dict[float, dict[str, Any]] = {}
+    for row in (row for part in parts for row in part):
+        same = found.setdefault(row["budget"], row)
+        if same is not row:
+            ends = {name: [min(same[name][0], row[name][0]), max(same[name][1], row[name][1])] for name in _AMOUNTS}
+            counts = {name: same[name] + row[name] for name in ("people", "exhausted", "emptied")}
+            found[row["budget"]] = {**same, **counts, "charged": max(same["charged"], row["charged"]), **ends}
+    return [found[budget] for budget in sorted(found)]
+
+
+_AMOUNTS = ("spent", "left")
 
 
 # --- Verification: the whole ledger from its first event on
@@ -141,8 +335,8 @@ class Verified(_Plain):
         pending = self.charges - self.results
         waiting = f"; {pending:,} charged without a result yet" if pending else ""
         return (
-            f"verified: {self.events:,} events, {self.people:,} people in {self.cohorts:,} cohorts, "
-            f"{self.charges:,} releases{waiting}\nhead {self.head}"
+            f"verified: {plural(self.events, 'event')}, {plural(self.people, 'person')} in "
+            f"{plural(self.cohorts, 'cohort')}, {plural(self.charges, 'release')}{waiting}\nhead {self.head}"
         )
 
 
@@ -210,10 +404,12 @@ class Forecast(_Plain):
 
     def __str__(self) -> str:
         looked = len(self.steps)
-        more = "or more " if self.releases == looked else ""
-        lines = [f"With {self.rule} you can publish {self.releases} {more}releases from the data."]
+        made = f"{self.releases} or more releases" if self.releases == looked else plural(self.releases, "release")
+        lines = [f"With {self.rule} you can publish {made} from the data."]
         for tier, lasts in sorted(self.lasts.items(), key=lambda item: math.inf if item[1] is None else item[1]):
-            ends = f"{looked} more releases do not use up" if lasts is None else f"{lasts} more releases use up"
+            more = plural(looked if lasts is None else lasts, "more release")
+            verb = "do not use up" if lasts is None else "uses up" if lasts == 1 else "use up"
+            ends = f"{more} {verb}"
             lines.append(f"  {ends} {tier}")
         if used := [step.worst_case_error for step in self.steps if not step.abstains]:
             first, last = f"± {used[0]:.4g}", f"± {used[-1]:.4g}"

@@ -115,6 +115,11 @@ class Store:
             self.close()
             raise LedgerError(f"{self.name} runs with fsync = off and would forget charges; switch it on")
 
+    @property
+    def label(self) -> str:
+        """How a report calls it: the file or database without folders, user and host, which are nobody's business."""
+        return Path(self.name.partition("?")[0]).name
+
     def check(self, expect_head: str | None) -> None:
         """Raise unless this ledger can be trusted; then nothing stays open."""
         try:

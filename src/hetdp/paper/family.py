@@ -20,17 +20,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hetdp.core.cells import Categories
-from hetdp.core.domain import GRID, loose_value_of
+from hetdp.core.cells import Reading, Words
+from hetdp.core.domain import GRID, value_of
 from hetdp.core.geometry import Box, Choice, Geometry, Mass
 from hetdp.core.levels import Levels
 from hetdp.core.plan import FAMILY, Plan, plan
 from hetdp.errors import InputError
 from hetdp.statistics import Statistic
-from hetdp.statistics.answered import MeanAnswered
 from hetdp.statistics.histogram import Celled
+from hetdp.statistics.mean import Ratio
 from hetdp.statistics.quantile import Ranks
-from hetdp.tally.groupby import coded
+from hetdp.tally.groupby import coded, settled
 
 Floats = NDArray[np.float64]
 Generator = np.random.Generator
@@ -82,15 +82,17 @@ def law_of(statistic: Statistic, distribution: Any) -> Law:
         raise InputError(f"a person of this distribution has {len(reads)} values: {{value: probability}}")
     chance = _chances(chance, len(rows))
     columns = [_column(column, kind) for column, kind in zip(zip(*rows, strict=True), reads, strict=True)]
-    cell, codes = coded(statistic, columns)
+    keep, cell, codes = settled(statistic, *coded(statistic, columns))
+    if keep is not None:  # those who answered are all there is
+        chance = _chances(chance[keep] / chance[keep].sum(), cell.size)
     if alone:
         return Law(np.bincount(cell, chance, statistic.cells).astype(np.float64))
     sums = np.stack(codes, axis=1).astype(np.int64) if codes else np.zeros((cell.size, 0), np.int64)
     return Law(chance, statistic.totals(cell, np.ones(cell.size, np.int64), sums) / GRID)
 
 
-def _column(cells: Sequence[Any], kind: Categories | None) -> NDArray[Any]:
-    read = loose_value_of if kind is None else kind.index
+def _column(cells: Sequence[Any], kind: Reading) -> NDArray[Any]:
+    read = value_of if kind is None else kind.value if isinstance(kind, Words) else kind.index
     return np.array([read(cell) for cell in cells])
 
 
@@ -144,7 +146,7 @@ def squared_errors(planned: Plan, law: Law, sums: Floats, rng: Generator) -> Flo
         numbers = np.einsum("ijk,j->ik", sums, planned.person_weight)
         if scale:
             numbers = numbers + noise_of(statistic.geometry, rng, scale, runs)
-    if isinstance(statistic, MeanAnswered):
+    if isinstance(statistic, Ratio) and statistic.keeps_missing:
         there = numbers[:, 0] + numbers[:, 1]
         ratio = np.where(there > 0, numbers[:, 0] / np.where(there > 0, there, 1), 0.5).clip(0, 1)
         return np.asarray((ratio - law.mean[0] / law.mean[:2].sum()) ** 2)
@@ -158,15 +160,18 @@ def _unit_nothing(statistic: Statistic) -> Floats:
 
 def _rank_errors(planned: Plan, law: Law, sums: Floats, scale: float, rng: Generator) -> Floats:
     """Return by how much the chosen bins miss the wanted ranks of the distribution, squared and added up."""
-    asked, upto = planned.statistic, np.cumsum(law.mean)
+    asked = planned.statistic
     wanted: Sequence[float] = asked.q  # type: ignore[attr-defined]  # quantiles alone are chosen
-    weights = np.einsum("ijk,j->ik", sums, planned.person_weight)
-    above, total = np.cumsum(weights, axis=1), np.zeros(sums.shape[0])
+    size = asked.sorting.size  # type: ignore[union-attr]  # they are sorted into bins; a last cell has the unanswered
+    there = law.mean[:size] / law.mean[:size].sum()
+    weights = np.einsum("ijk,j->ik", sums, planned.person_weight)[:, :size]
+    upto, above, total = np.cumsum(there), np.cumsum(weights, axis=1), np.zeros(sums.shape[0])
     for q, idle in zip(wanted, asked.nothing, strict=False):
-        score = -np.maximum(0, np.maximum(above - weights - q, q - above))
+        rank = q * above[:, -1:]
+        score = -np.maximum(0, np.maximum(above - weights - rank, rank - above))
         score += rng.exponential(scale, score.shape) if scale else 0
         bins = np.full(total.size, int(idle)) if planned.abstains else score.argmax(axis=1)
-        total += np.maximum(0, np.maximum(upto[bins] - law.mean[bins] - q, q - upto[bins])) ** 2
+        total += np.maximum(0, np.maximum(upto[bins] - there[bins] - q, q - upto[bins])) ** 2
     return total
 
 
@@ -182,7 +187,7 @@ def exact_error(planned: Plan, law: Law) -> float:
         if planned.abstains:
             return float(squared_errors(planned, law, np.zeros((1, 1, law.mean.size)), np.random.default_rng())[0])
         return errors.spread * statistic.variance + errors.noise
-    if isinstance(statistic, MeanAnswered):
+    if isinstance(statistic, Ratio) and statistic.keeps_missing:
         upper, lower, _ = law.mean
         share, m = float(upper + lower), float(upper / (upper + lower))
         if planned.abstains:

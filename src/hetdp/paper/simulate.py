@@ -27,7 +27,7 @@ from hetdp.errors import InputError
 from hetdp.estimators import sampling
 from hetdp.privacy.exact import LARGEST_SCALE
 from hetdp.statistics import Statistic
-from hetdp.statistics.answered import MeanAnswered
+from hetdp.statistics.mean import Ratio
 
 from .distributions import Distribution, Total, Values, distribution_of
 from .family import exact_error, law_of, plans_of, squared_errors
@@ -336,7 +336,8 @@ def _run_statistic(
         return np.stack([squares.sum(axis=1), (squares**2).sum(axis=1)])
 
     one = statistic.geometry.numbers == 1 and not isinstance(statistic.geometry, Choice)
-    width = plans[0].span.width if one or isinstance(statistic, MeanAnswered) else 1.0
+    ratio = isinstance(statistic, Ratio) and statistic.keeps_missing
+    width = plans[0].interval.width if ratio else plans[0].span.width if one else 1.0
     return _shared(block, len(sizes), runs), [exact_error(planned, law) for planned in plans], width
 
 

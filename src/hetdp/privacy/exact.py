@@ -198,6 +198,20 @@ def check_together(parts: Sequence[tuple[Ints, tuple[NoiseTerm, ...]]], epsilon:
             raise PrivacyError("these plans would together spend more than somebody allows; nothing was released")
 
 
+def left_over(costs: Ints, noise: tuple[NoiseTerm, ...], epsilon: Floats) -> Floats:
+    """Return ε⁻ − cost/scale at each level, in exact fractions rounded down; 0 where next to nothing is left, or less.
+
+    What a second release may use. `check_together` decides whether the two together are right.
+    """
+    limit, rest = below(epsilon), np.full(epsilon.size, np.inf)
+    for level in np.flatnonzero(np.isfinite(epsilon)).tolist():
+        scale = next((term.scale for term in noise if term.first <= level < term.last), None)
+        spent = Fraction(int(costs[level])) / Fraction(scale) if scale is not None else Fraction(0)
+        left = Fraction(float(limit[level])) - spent
+        rest[level] = max(math.nextafter(float(left), 0.0), 0.0) if left > limit[level] * 1e-6 else 0.0
+    return rest
+
+
 def weigh(units: Ints, count: Ints) -> int:
     """Return Σ W·n over the levels, in Python's integers."""
     return sum(map(operator.mul, units.tolist(), count.tolist()))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from fractions import Fraction
 from itertools import accumulate, pairwise
 from typing import Any
@@ -15,6 +16,8 @@ from hetdp.core.geometry import Choice, Line, Mass
 from hetdp.core.levels import Levels
 from hetdp.core.plan import Plan
 from hetdp.errors import InputError, PrivacyError
+from hetdp.report.about import Provenance
+from hetdp.statistics.bounds import settle
 from hetdp.statistics.statistic import Answer, Release
 from hetdp.tally.tally import Tally
 
@@ -34,7 +37,8 @@ def release(tally: Tally, plan: Plan) -> Answer:
     integers per noise term, floored to whole weight units, then the sampler. Before the private sums are
     touched the sampler's own privacy map must agree at the tightest levels. The estimate is computed from
     the noisy integers and public numbers alone. An abstaining plan never touches the sums. A statistic of several
-    numbers has one noise term, and `_drawn` has its argument.
+    numbers has one noise term, and `_drawn` has its argument. If the bounds were found privately from the same people,
+    `settle` has seen before that both together respect everybody.
 
     Parameters
     ----------
@@ -44,27 +48,52 @@ def release(tally: Tally, plan: Plan) -> Answer:
         From `hetdp.plan(tally.levels, bounds=…)`.
     """
     _fit(tally, plan)
+    if plan.statistic.private_bounds:
+        settle([[plan]])
+    return carry_out(tally, plan)
+
+
+def carry_out(tally: Tally, plan: Plan) -> Answer:
+    """Return the answer, as `release` does, where private bounds that the plan uses have been settled."""
+    _fit(tally, plan)
     if isinstance(plan, SamplingPlan):
         raise InputError(
             f"{plan.method} keeps people one by one, which sums per level cannot tell; "
             f"give arrays: hetdp.mean(values, epsilon=…, bounds=…, method={plan.method!r})"
         )
-    statistic = plan.statistic
+    statistic, about = tally.statistic, tally.about.now()  # before the draw: how long that takes tells of the noise
+    if plan.statistic.missing != statistic.missing:  # the plan is the same, and the report says what was read
+        plan = replace(plan, statistic=statistic)
     if plan.abstains:
-        return statistic.answer(plan, unused(plan), tally.notes)
+        return _answer(tally, plan, unused(plan), about)
     plan.check()
     for term in plan.noise:
         _sampler_agrees(plan, term)
     if not isinstance(statistic.geometry, Line):
-        return statistic.answer(plan, _drawn(tally, plan), tally.notes)
+        return _answer(tally, plan, _drawn(tally, plan), about)
+    mean = Fraction(1, 2) + Fraction(plan.shrink) * (_noisy_share(tally, plan) - Fraction(1, 2))
+    numbers = [plan.span.at(mean)]
+    if plan.squares is not None:  # another release of the same people: `plan.check` has added up what both cost
+        for term in plan.squares.noise:
+            _sampler_agrees(plan.squares, term)
+        numbers.append(float(_noisy_share(tally, plan.squares, column=1)))
+    return _answer(tally, plan, tuple(numbers), about)
+
+
+def _noisy_share(tally: Tally, plan: Plan, column: int = 0) -> Fraction:
+    """Return the noisy sum of a column of codes as a share of the whole weight: one floored sum for each noise."""
     bare = np.ones(len(plan.levels), dtype=bool)  # public levels outside every noise term
     answer = 0
     for term in plan.noise:
         bare[term.first : term.last] = False
-        answer += noisy(floored_sum(tally, plan, slice(term.first, term.last)), term.scale)
-    answer += floored_sum(tally, plan, bare)
-    share = Fraction(1, 2) + Fraction(plan.shrink) * (Fraction(answer, plan.total) - Fraction(1, 2))
-    return statistic.answer(plan, (plan.span.at(share),), tally.notes)
+        answer += noisy(floored_sum(tally, plan, slice(term.first, term.last), column), term.scale)
+    answer += floored_sum(tally, plan, bare, column)
+    return Fraction(answer, plan.total)
+
+
+def _answer(tally: Tally, plan: Plan, numbers: tuple[float, ...], about: Provenance) -> Answer:
+    """Return what was drawn as the answer to publish, with what is public about its people and where it comes from."""
+    return replace(plan.statistic.answer(plan, numbers, tally.notes), about=about)
 
 
 def _fit(tally: Tally, plan: Plan) -> None:
@@ -76,7 +105,7 @@ def _fit(tally: Tally, plan: Plan) -> None:
         raise InputError(f"the tally is for a {ours}, the plan for a {theirs}; plan again")
     if tally.interval != plan.interval:
         raise InputError(f"the tally is on {tally.interval}, the plan on {plan.interval}; use the same bounds for both")
-    if tally.statistic != plan.statistic:
+    if tally.statistic != plan.statistic or tally.statistic.keeps_missing != plan.statistic.keeps_missing:
         raise InputError(f"tally and plan are for a {plan.statistic.name} with other parameters; use the same for both")
     if tally.levels != plan.levels:
         raise InputError("the plan was made for other people than the tally has; use plan(tally.levels, …)")
@@ -172,9 +201,9 @@ def weighted(tally: Tally, plan: Plan, part: slice | NDArray[np.bool_]) -> list[
     return whole
 
 
-def floored_sum(tally: Tally, plan: Plan, part: slice | NDArray[np.bool_]) -> int:
-    """T = ⌊Σ W·S / Q⌋, exact: a person moves it by at most their W."""
-    return weighted(tally, plan, part)[0] // GRID
+def floored_sum(tally: Tally, plan: Plan, part: slice | NDArray[np.bool_], column: int = 0) -> int:
+    """T = ⌊Σ W·S / Q⌋ of a column of codes, exact: a person moves it by at most their W."""
+    return weighted(tally, plan, part)[column] // GRID
 
 
 def _sampler_agrees(plan: Plan, term: NoiseTerm) -> None:

@@ -16,9 +16,11 @@ The divisor is where the published mechanism fails: with the realised sample siz
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from decimal import ROUND_HALF_EVEN, Context, Decimal, localcontext
 from functools import cached_property, lru_cache
+from typing import Any
 
 import numpy as np
 
@@ -102,12 +104,16 @@ class SamplingPlan(Plan):
     def errors(self) -> Errors:
         """What the mean squared error is made of, on an interval of length 1."""
         scale = sum(term.scale for term in self.noise) / self.total
-        return sampling_errors(self.levels, self.keep / KEEP_ONE, scale)
+        people = self.target == "people"
+        return sampling_errors(self.levels, self.keep / KEEP_ONE, scale, self.drift, people=people)
 
 
-def sampling_plan(method: str, levels: Levels, statistic: Statistic, shape: Shape, bound: float) -> SamplingPlan | None:
+def sampling_plan(
+    method: str, levels: Levels, statistic: Statistic, shape: Shape, how: Mapping[str, Any]
+) -> SamplingPlan | None:
     """Return the plan that keeps people with the probabilities `shape.weight`; None if the noise could not be drawn.
 
+    `how` are more attributes of the plan, such as the bound on the variance.
     At its noise scale a person who is surely kept spends the largest ε; if somebody is public there is no noise.
     """
     units = lattice((shape.weight > 0).astype(np.float64), levels.active)
@@ -119,7 +125,7 @@ def sampling_plan(method: str, levels: Levels, statistic: Statistic, shape: Shap
         return None
     noise = (NoiseTerm(scale, 0, len(levels)),) if scale else ()
     made = (method, levels, statistic, units, noise, None)
-    return SamplingPlan(*made, abstains=False, variance_bound=bound, keep=keep_for(units, levels.epsilon, noise))
+    return SamplingPlan(*made, abstains=False, keep=keep_for(units, levels.epsilon, noise), **how)
 
 
 def _allowed(epsilon: Floats) -> Floats:

@@ -4,23 +4,27 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from hetdp.core.domain import Interval, jsonable
 from hetdp.core.geometry import Box, Choice, Line
 from hetdp.core.levels import Levels
-from hetdp.core.plan import FAMILY, Plan, plan
+from hetdp.core.plan import FAMILY, Plan, aimed_at, plan
 from hetdp.errors import InputError
 from hetdp.estimators import METHODS
+from hetdp.report.about import Provenance
 from hetdp.statistics import Statistic
 from hetdp.statistics.mean import Mean
 from hetdp.theory.certificate import Certificate, certificate
 
-from .text import Grid, Parts, assumed_lines, epsilon, number, text
+from .numbers import number, spent_epsilon
+from .text import Grid, Lines, Parts, about_line, assumed_lines, text
 
-_HEADINGS = ("Method", "Worst ±", "× best", "Data ±", "ε least", "ε most", "ε mean")
+_HEADINGS = ("Method", "Worst ±", "× best", "Data ±", "Drift 0.1 ±", "Drift 0.2 ±", "ε least", "ε most", "ε mean")
+DRIFTS = (0.0, 0.1, 0.2)
+"""How far the means of two levels of ε differ, as shares of the range, where methods are compared."""
 
 
 @dataclass(frozen=True)
@@ -33,6 +37,9 @@ class Entry:
         The root of the worst-case mean squared error, in units of the values.
     data_error
         The same for the data that was asked about.
+    at_drift
+        The worst-case error where the means of two levels of ε differ by a share of the range: {share: error}. The plan
+        is the same in all of them. Empty for a statistic that has no drift.
     """
 
     method: str
@@ -41,6 +48,7 @@ class Entry:
     refusal: str | None
     worst_case_error: float
     data_error: float
+    at_drift: Mapping[float, float] = field(default_factory=dict)
 
     @property
     def spends(self) -> dict[str, float]:
@@ -63,29 +71,38 @@ class Entry:
             "worst_case_mse": self.plan.worst_case_mse,
             "worst_case_error": self.worst_case_error,
             "error_at_variance": self.data_error,
+            "bias_share": self.plan.bias_share,
+            "error_at_drift": {f"{drift:g}": error for drift, error in self.at_drift.items()},
             "spent": jsonable(self.spends),
         }
 
     def row(self, best: float) -> tuple[str, ...]:
         """Return the entry as a row of the table; `best` is the smallest worst-case error of all."""
         if self.plan is None:
-            return (self.method, *["–"] * 6)
+            return (self.method, *["–"] * 8)
         name = self.method + (" (midpoint)" if self.plan.abstains else "")
-        worst, times = number(self.worst_case_error, best), f"{self.worst_case_error / best:.2f}"
-        return (name, worst, times, number(self.data_error, best), *map(epsilon, self.spends.values()))
+        worst, data = (number(error, best, "up") for error in (self.worst_case_error, self.data_error))
+        drifting = [number(error, best, "up") for drift, error in self.at_drift.items() if drift] or ["–", "–"]
+        times = f"{self.worst_case_error / best:.2f}"
+        return (name, worst, times, data, *drifting, *map(spent_epsilon, self.spends.values()))
 
 
 @dataclass(frozen=True)
 class Comparison:
     """All methods for one population, best first, and the certificate: what no ε-DP method can beat in the worst case.
 
-    `variance` and `data` say for which data the second column of errors holds, as a number and in words.
+    `variance` and `data` say for which data the second column of errors holds, as a number and in words. `drift` is
+    what was stated. `repaired` is the worst-case error of adpm if it is told of a drift, at that drift: {drift: error}.
+    `about` says where the people come from.
     """
 
     entries: tuple[Entry, ...]
     certificate: Certificate | None
     variance: float
     data: str
+    drift: float = 0.0
+    repaired: Mapping[float, float] = field(default_factory=dict)
+    about: Provenance = field(default_factory=Provenance)
 
     @property
     def floor(self) -> float | None:
@@ -97,8 +114,11 @@ class Comparison:
         return {
             "variance": self.variance,
             "data": self.data,
+            "drift": self.drift,
+            "adpm_with_drift": {f"{drift:g}": error for drift, error in self.repaired.items()},
             "methods": [entry.to_dict() for entry in self.entries],
             "certificate": None if self.certificate is None else self.certificate.to_dict(),
+            "provenance": self.about.to_dict(),
         }
 
     def report(self) -> str:
@@ -108,12 +128,31 @@ class Comparison:
     def parts(self, notes: Sequence[str] = ()) -> Parts:
         """Return the report as its parts, with what is assumed about the people below it."""
         rows = [entry.row(self.entries[0].worst_case_error) for entry in self.entries]
-        lines = [("Worst", "the error in the worst case, for any distribution"), ("Data", f"the error for {self.data}")]
+        stated = f", with a drift of {self.drift:g}" if self.drift else ""
+        lines = [("Worst", f"the error in the worst case, for any distribution{stated}")]
+        lines.append(("Data", f"the error for {self.data}{stated}"))
+        lines += self._drift_lines()
         lines.append(("ε", "what people with weight spend"))
         lines += [("Refused", f"{entry.method} refuses: {entry.refusal}") for entry in self.entries if entry.refusal]
         none = "how far this is from the best possible is not known: there is no certificate for this statistic yet"
+        if self.drift or self.repaired:
+            none = "how far this is from the best possible is certified for the population without drift alone"
         last = ("ADPM", self.certificate.sentence()) if self.certificate is not None else ("Best", none)
-        return [Grid(_HEADINGS, rows), [*lines, last, *assumed_lines(notes)]]
+        return [Grid(_HEADINGS, rows), [*lines, last, *assumed_lines(notes), about_line(self.about)]]
+
+    def _repr_html_(self) -> str:
+        from .page import to_html
+
+        return to_html(self.parts())
+
+    def _drift_lines(self) -> Lines:
+        """Return what the columns of drift are, and what telling adpm of it is worth."""
+        if not self.repaired:
+            return []
+        what = "the same worst case if the means of two levels of ε differ by 0.1 or 0.2 of the range"
+        best = self.entries[0].worst_case_error
+        told = "; ".join(f"{number(error, best)} with --drift {drift:g}" for drift, error in self.repaired.items())
+        return [("Drift", what), ("", f"adpm that is told of it (drift=) would have {told}")]
 
     def plot(self, path: str | Path) -> None:
         """Write a picture: errors beside the floor, and who spends what; .png, .svg or .pdf."""
@@ -130,6 +169,8 @@ def compare(
     bounds: Any = None,
     statistic: Statistic | None = None,
     variance: float | None = None,
+    drift: float = 0.0,
+    target: str | None = None,
 ) -> Comparison:
     """Return every method side by side: worst case, error at one variance, who spends what, the certificate.
 
@@ -141,6 +182,8 @@ def compare(
     variance
         The variance of the data for the second column of errors, at the mean that is worst for it; by default values
         spread evenly over the interval.
+    drift, target
+        As for `plan`. Whatever they are, there are columns for what a drift of 0.1 and 0.2 does to each method.
 
     Examples
     --------
@@ -151,6 +194,7 @@ def compare(
     if (bounds is None) == (statistic is None):
         raise InputError("a comparison needs the public bounds of the values, (lo, hi), or a statistic")
     if statistic is not None and not isinstance(statistic.geometry, Line):
+        aimed_at(statistic, drift, target)
         return _family(levels, statistic)
     asked = statistic or Mean(Interval.of(bounds))
     interval = asked.interval.ordinary()
@@ -159,10 +203,13 @@ def compare(
     data = "values spread evenly over the interval"
     if variance is not None:
         data = f"values of standard deviation {math.sqrt(variance):,.4g}, at the least favourable mean"
-    entries = [_entry(levels, asked, name, at, centre) for name in METHODS]
+    aim = {"drift": drift, "target": target}
+    entries = [_entry(levels, asked, name, aim, (at, centre)) for name in METHODS]
     entries.sort(key=lambda entry: entry.worst_case_error)
-    known = None if asked.whole else certificate(levels, bounds=interval)
-    return Comparison(tuple(entries), known, at, data)
+    plain = not drift and aimed_at(asked, drift, target) == "population"
+    told = {d: plan(levels, statistic=asked, drift=d, target=target).worst_case_error for d in DRIFTS if d}
+    known = certificate(levels, bounds=interval) if plain else None
+    return Comparison(tuple(entries), known, at, data, drift, told, Provenance(asked.name))
 
 
 def _family(levels: Levels, statistic: Statistic) -> Comparison:
@@ -184,13 +231,18 @@ def _family(levels: Levels, statistic: Statistic) -> Comparison:
         error = math.sqrt(shape.numbers * one.mse(variance))
         entries.append(Entry("splitting", "splitting", one, None, error, error))
     entries.sort(key=lambda entry: entry.worst_case_error)
-    return Comparison(tuple(entries), None, statistic.variance, "the worst case as well: it is the same here")
+    same = "the worst case as well: it is the same here"
+    return Comparison(tuple(entries), None, statistic.variance, same, about=Provenance(statistic.name))
 
 
-def _entry(levels: Levels, asked: Statistic, name: str, variance: float, mean: float | None) -> Entry:
+def _entry(
+    levels: Levels, asked: Statistic, name: str, aim: Mapping[str, Any], data: tuple[float, float | None]
+) -> Entry:
+    """Return a method for these levels; `data` is a variance and, unless the worst is taken, a mean."""
     label = METHODS[name].label
     try:
-        planned = plan(levels, statistic=asked, method=name)
+        planned = plan(levels, statistic=asked, method=name, **aim)
     except InputError as refusal:
         return Entry(name, label, None, str(refusal), math.inf, math.inf)
-    return Entry(name, label, planned, None, planned.worst_case_error, math.sqrt(planned.mse(variance, mean)))
+    at_drift = {drift: planned.error_at(drift) for drift in DRIFTS}
+    return Entry(name, label, planned, None, planned.worst_case_error, math.sqrt(planned.mse(*data)), at_drift)

@@ -10,7 +10,8 @@ from typing import Any
 from hetdp.core.domain import epsilon_of, jsonable
 from hetdp.errors import InputError
 
-from .text import odds
+from .numbers import odds
+from .text import Parts, text
 
 _GUESSES = (0.01, 0.1, 0.5, 0.9)
 _LARGEST = 709.0
@@ -60,23 +61,32 @@ class Explanation:
         times = before * math.exp(self.epsilon)
         return min(1.0, _up(times / (1 - before + times)))
 
-    def report(self) -> str:
-        """Return the explanation as text."""
+    def parts(self) -> Parts:
+        """Return the explanation as the parts of a report."""
         if self.epsilon == 0:
-            return "ε = 0: the value is not used. The result would be the same whatever it is: nothing can be learned."
+            return [[("ε = 0", "the value is not used: whatever it is, nothing can be learned about it")]]
         if math.isinf(self.epsilon):
-            return "ε = ∞: the value is treated as public. It may be read off the result: nothing is protected."
+            return [[("ε = ∞", "the value is treated as public: it may be read off the result, nothing is protected")]]
         guesses = ", ".join(f"{p:.0%} → {_percent(self.guess(p))}" for p in _GUESSES)
         half, advantage = _percent(self.guess_from_half), _percent(self.advantage)
         lines = [
-            f"ε = {self.epsilon:g}: the most that the result tells about one person, whatever is known already:",
-            f"Odds      the odds of any guess about the value change by a factor of at most {odds(self.epsilon)}",
-            f"Guess     the probability of a guess, before → at most after: {guesses}",
-            f"Pick      of two equally likely values, the right one is picked in at most {half} of cases",
-            f"Test      a test for a value has a hit rate at most {advantage} above its rate of false alarms",
-            "Together  releases add up: two that spend this ε each tell as much as one that spends twice this ε",
+            (f"ε = {self.epsilon:g}", "the most that the result tells about one person, whatever is known already"),
+            ("Odds", f"the odds of any guess about the value change by a factor of at most {odds(self.epsilon)}"),
+            ("Guess", f"the probability of a guess, before → at most after: {guesses}"),
+            ("Pick", f"of two equally likely values, the right one is picked in at most {half} of cases"),
+            ("Test", f"a test for a value has a hit rate at most {advantage} above its rate of false alarms"),
+            ("Together", "releases add up: two that spend this ε each tell as much as one that spends twice this ε"),
         ]
-        return "\n".join(lines)
+        return [lines]
+
+    def report(self) -> str:
+        """Return the explanation as text."""
+        return text(self.parts())
+
+    def _repr_html_(self) -> str:
+        from .page import to_html
+
+        return to_html(self.parts())
 
     def to_dict(self) -> dict[str, Any]:
         """Return the explanation as plain data; infinities are written "inf"."""
@@ -90,7 +100,7 @@ def explain(epsilon: Any) -> Explanation:
     """Return what an onlooker can learn at most about a person who spends this ε, in words and numbers.
 
     >>> print(explain(0))
-    ε = 0: the value is not used. The result would be the same whatever it is: nothing can be learned.
+    ε = 0       the value is not used: whatever it is, nothing can be learned about it
     """
     level = epsilon_of(epsilon)
     if level == 0:

@@ -15,20 +15,19 @@ from hetdp.core.geometry import Line
 from hetdp.core.plan import Plan, Row, plan
 from hetdp.estimators import METHODS
 from hetdp.privacy.sampling import SamplingPlan
+from hetdp.report.about import Provenance
+from hetdp.statistics.mean import ANSWERED, Ratio
 from hetdp.theory.certificate import certificate
-from hetdp.version import __version__
+from hetdp.version import SCHEMA, __version__
+
+from . import drift
 
 if TYPE_CHECKING:
     from hetdp.statistics.statistic import Answer
 
-SCHEMA = 1
-"""Counts up when a field of the JSON changes its meaning or goes; new fields may come without it."""
-
-ASSUMPTIONS = (
-    "ε is public and must not depend on the value. The number of people, the bounds, the weights and the noise scale "
-    "are public too.",
+PROTECTED = (
     "Each person's value is protected: replacing it changes the probability of any result by at most a factor "
-    "e^(ε spent). Who takes part is not protected.",
+    "e^(ε spent). Who takes part is not protected."
 )
 STATED = (
     "The variance of a value is at most what was stated; if not, the error is larger. Privacy does not depend on it."
@@ -92,11 +91,17 @@ class Facts:
         return math.sqrt(self.plan.mse(interval.width * interval.width / 12, mean=interval.mid))
 
     @cached_property
+    def width(self) -> float | None:
+        """Half the width of the guaranteed 95 % interval that is to be expected; None of several numbers."""
+        return self.plan.width() if isinstance(self.plan.statistic.geometry, Line) else None
+
+    @cached_property
     def alternatives(self) -> dict[str, dict[str, float]]:
         """The worst-case error of the plain methods, in units of the values and as a multiple of this plan's."""
         p, found = self.plan, {}
         bound = p.variance_bound * p.interval.width * p.interval.width
-        stated = {"variance": bound} if isinstance(p.statistic.geometry, Line) else {}
+        stated: dict[str, Any] = {"variance": bound} if isinstance(p.statistic.geometry, Line) else {}
+        stated |= {"drift": p.drift, "target": p.target}
         for name in PLAIN:
             if name != p.method:
                 planned = plan(p.levels, statistic=p.statistic, method=name, share=p.share, **stated)
@@ -109,7 +114,8 @@ class Facts:
     def certificate(self) -> dict[str, Any] | None:
         """How far the plan's worst case is from the best possible; None if that is not known.
 
-        It is known for the mean and for what comes to the same, unless a bound on the variance was assumed.
+        It is known for the mean of the population and for what comes to the same, unless a bound on the variance was
+        assumed or a drift stated.
         """
         p = self.plan
         if p.variance_bound < 0.25 or not certified(p):
@@ -127,9 +133,19 @@ class Facts:
         return [{"more_mse": more, "cap": cap, "people": gain[more]} for more, cap in caps.items()]
 
     @property
+    def answered_errors(self) -> list[dict[str, float]] | None:
+        """About which error to expect when everybody answers, four fifths and half of them; of such a mean alone."""
+        asked = self.plan.statistic
+        if not isinstance(asked, Ratio) or not asked.keeps_missing or self.plan.abstains:
+            return None
+        return [{"answered": share, "error": asked.error_answered(self.plan, share)} for share in ANSWERED]
+
+    @property
     def assumptions(self) -> tuple[str, ...]:
         """What the reader has to accept."""
-        said = (*ASSUMPTIONS, self.plan.statistic.target)
+        clipped = (ends.sentence for ends in self.plan.statistic.private_bounds)
+        public, target = drift.assumed(self.plan)
+        said = (public, PROTECTED, target, *clipped)
         stated = isinstance(self.plan.statistic.geometry, Line) and self.plan.variance_bound < 0.25
         return (*said, STATED) if stated else said
 
@@ -141,19 +157,27 @@ class Facts:
             "version": __version__,
             "statistic": p.statistic.name,
             "parameters": p.statistic.plain,
+            "missing": p.statistic.counted,
+            "error_by_share_answered": self.answered_errors,
             "measure": "pure-epsilon",
             "method": p.method,
             "title": METHODS[p.method].title,
             "n": p.n,
             "bounds": p.bounds,
+            "bounds_found_with_share": [ends.origin.plan.share for ends in p.statistic.private_bounds],
             "threshold": p.threshold,
             "share_of_epsilon": p.share,
+            "target": p.target,
+            "drift": p.drift,
+            "bias_share": p.bias_share,
             "abstains": p.abstains,
             "noiseless": p.noiseless,
             "noise_scale": p.noise_scale,
             "worst_case_mse": p.worst_case_mse,
             "worst_case_error": p.worst_case_error,
             "even_spread_error": self.even_spread_error,
+            "width": self.width,
+            "learning": None if p.squares is None else _learning(p.squares),
             "tiers": [_tier(row) for row in p.table],
             "levels_rounded_down": p.levels.rounded,
             "alternatives": self.alternatives,
@@ -167,21 +191,40 @@ class Facts:
                 "shrink": p.shrink,
             },
             "assumptions": self.assumptions,
+            "warnings": drift.warnings(p),
+            "provenance": self.about.to_dict(),
         }
         return dict(jsonable(facts))
+
+    @property
+    def about(self) -> Provenance:
+        """What a plan is about; nothing is released by it."""
+        return Provenance(self.plan.statistic.name)
 
 
 def _tier(row: Row) -> dict[str, Any]:
     facts = asdict(row)
-    return {"name": facts.pop("name"), "people": facts.pop("count"), **facts, "free": row.free, "share": row.share}
+    return {"name": facts.pop("name"), "people": facts.pop("count"), **facts, "free": _free(row), "share": row.share}
+
+
+def _free(row: Row) -> float:
+    """Return what is free of somebody's ε; a rounding of what was spent is not."""
+    return row.free if row.free > 1e-9 * row.epsilon else 0.0
+
+
+def _learning(squares: Plan) -> dict[str, Any]:
+    """Return the second plan, which learns the variance: its own weights, noise and spends; `tiers` have both."""
+    noise = [{"scale": t.scale.hex(), "first": t.first, "last": t.last} for t in squares.noise]
+    return {"spent": squares.spent.tolist(), "weights": squares.units.tolist(), "noise": noise}
 
 
 def certified(p: Plan) -> bool:
-    """Say whether there is a lower bound for what a plan releases: one mean or share of the distribution."""
-    return isinstance(p.statistic.geometry, Line) and not p.statistic.whole and p.share == 1
+    """Say whether there is a lower bound for what a plan releases: one mean or share of the distribution, no drift."""
+    return isinstance(p.statistic.geometry, Line) and p.target == "population" and not p.drift and p.share == 1
 
 
 def release_facts(r: Answer, level: float) -> dict[str, Any]:
     """Return a release as plain data for JSON."""
     facts = r.plan.to_dict()
-    return {**jsonable(r.facts(level)), **facts, "assumptions": [*facts["assumptions"], *r.notes]}
+    notes, about = [*facts["assumptions"], *r.notes], r.provenance.to_dict()
+    return {**jsonable(r.facts(level)), **facts, "assumptions": notes, "provenance": about}

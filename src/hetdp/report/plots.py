@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
     from matplotlib.axis import Axis
     from matplotlib.figure import Figure
 
+    from hetdp.report.about import Provenance
     from hetdp.statistics.statistic import Answer
 
     from .compare import Comparison
@@ -80,9 +82,11 @@ def plain(axis: Axis) -> None:
 def answer(found: Answer, level: float) -> Figure:
     """Return the numbers of an answer with their intervals: bars for shares, ranks for quantiles, else points."""
     figures = found.figures(level)
+    if any(f.shown is not None for f in figures):
+        raise InputError(NO_PICTURE)
     if all("rank" in f.about for f in figures):
-        return _ranks(found, level)
-    shares, names = all("people" in f.about for f in figures), all(f.shown is not None for f in figures)
+        return _captioned(_ranks(found, level), found.provenance)
+    shares = all("people" in f.about for f in figures)
     groups: list[list[Any]] = [[f] for f in figures] if found.apart else [figures]
     tall = 0.8 if found.apart else 0.34 * len(figures) + 0.9
     drawn, axes = figure(len(groups), width=6.4, height=tall, stacked=True)
@@ -92,16 +96,28 @@ def answer(found: Answer, level: float) -> Figure:
             axis.barh(places, estimates, height=0.7, color=COLOURS["sampling"])
             axis.axvline(0, color=DASHED, linewidth=0.8)
             axis.xaxis.set_major_formatter(lambda x, _: f"{100 * x:.3g}%")
-        elif not names:
+        else:
             axis.plot(estimates, places, marker="o", linestyle="", color=COLOURS["adpm"])
             axis.xaxis.set_major_formatter(lambda x, _: f"{x:,.6g}")
         middles, halves = _ends(some)
         axis.errorbar(middles, places, xerr=halves, fmt="none", ecolor=DASHED, capsize=3, linewidth=1)
-        axis.set_yticks(places, [(f.shown or f.label)[:40] for f in some])
+        axis.set_yticks(places, [f.label[:40] for f in some])
         axis.set_ylim(len(some) - 0.4, -0.6)
         axis.grid(visible=False, axis="y")
-    said = f"{'share of people' if shares else 'estimate'} and {level:.0%} interval"
-    axes[-1].set_xlabel(f"{found.between.lower()}, {level:.0%}" if names else said)
+    axes[-1].set_xlabel(f"{'share of people' if shares else 'estimate'} and {level:.0%} interval")
+    return _captioned(drawn, found.provenance)
+
+
+NO_PICTURE = (
+    "a mode is one name, of which there is nothing to draw; leave out the picture, or ask for a histogram, which shows "
+    "the shares of all cells"
+)
+
+
+def _captioned(drawn: Figure, about: Provenance) -> Figure:
+    """Write below a picture what it is about and where it comes from, so that it can travel without its report."""
+    words = "\n".join(textwrap.wrap(str(about), int(18 * drawn.get_figwidth())))
+    drawn.supxlabel(words, x=0.01, ha="left", fontsize=6.5, color=DASHED)
     return drawn
 
 
@@ -140,6 +156,8 @@ def comparison(compared: Comparison) -> Figure:
         look: dict[str, Any] = {"color": COLOURS[entry.method], "marker": MARKERS[entry.method]}
         left.plot(entry.worst_case_error, place, markersize=8, **look)
         left.plot(entry.data_error, place, markersize=8, fillstyle="none", **look)
+        drifting = list(entry.at_drift.values())
+        left.plot(drifting, [place] * len(drifting), marker="|", linewidth=0.8, color=COLOURS[entry.method])
         spends = [(row.epsilon, row.spent) for row in plan.table if 0 < row.spent < float("inf")]
         thick = 1 + 0.6 * place  # what coincides stays visible as a rim
         right.plot(*zip(*spends, strict=True), markersize=3 + thick, linewidth=thick, label=entry.method, **look)
@@ -147,8 +165,9 @@ def comparison(compared: Comparison) -> Figure:
         left.axvline(compared.floor, color=DASHED, linestyle="--", linewidth=1)
         floor = " no ε-DP method can be below in the worst case"
         left.text(compared.floor, len(planned) - 0.5, floor, color=DASHED, fontsize=8)
+    bars = "\nbars: worst case at a drift of 0, 0.1 and 0.2" if compared.repaired else ""
     left.set_yticks(range(len(planned)), [entry.method for entry, _ in planned])
-    left.set(xscale="log", ylim=(-0.6, len(planned)), xlabel=f"error: filled, worst case; open, {compared.data}")
+    left.set(xscale="log", ylim=(-0.6, len(planned)), xlabel=f"error: filled, worst case; open, {compared.data}{bars}")
     right.set(xlabel="ε that a person allows", ylabel="ε that the release spends")
     plain(left.xaxis)
     if right.dataLim.width >= 0:  # somebody spends something
@@ -156,4 +175,4 @@ def comparison(compared: Comparison) -> Figure:
         plain(right.xaxis)
         plain(right.yaxis)
         right.legend(frameon=False, fontsize=8, loc="upper left", bbox_to_anchor=(1, 1), reverse=True)
-    return drawn
+    return _captioned(drawn, compared.about)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import decimal
-import html
 import math
 import textwrap
 from collections.abc import Sequence
@@ -12,20 +10,25 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from hetdp.core.domain import plural
 from hetdp.core.geometry import Choice, Line, Mass
 from hetdp.estimators import METHODS
+from hetdp.statistics.answer import ROWS, label
+from hetdp.statistics.learned import LearnedMean
 
+from .drift import drift_lines, group_lines, target_line
 from .facts import Band
+from .numbers import between, epsilon, number, odds, people, percent, shorten, size, spent_epsilon
 
 if TYPE_CHECKING:
     from hetdp.core.plan import Plan
+    from hetdp.report.about import Figure, Provenance
     from hetdp.statistics.answer import Answers, Groups
     from hetdp.statistics.statistic import Answer
     from hetdp.theory.target import Target
 
 WIDTH = 100
 _BAR = 28
-_LONGEST_NAME = 24
 _MOST_LEVELS = 24
 _HEADINGS = ("Tier", "ε asked", "People", "ε spent", "ε free", "Weight each", "Share")
 _PLAIN = {"uniform": "everybody at the smallest ε", "proportional": "weights proportional to ε"}
@@ -64,94 +67,17 @@ Parts = Sequence[Lines | Grid | str]
 """What a report consists of, in its order; text alone is a chart, which HTML shows as the bars of its table."""
 
 
-# How numbers are printed
-
-
-def number(x: float, error: float) -> str:
-    """Return x with as many digits as its error deserves: the error's third digit is the last one shown.
-
-    The error is public, so how a number is printed tells nothing about it.
-
-    >>> number(54321.987, 812.0), number(0.123456789, 0.0123), number(1.5e-9, 2e-8)
-    ('54,322', '0.1235', '1.5e-09')
-    """
-    if not 0 < error < math.inf:
-        return f"{x:,.6g}"
-    last = math.floor(math.log10(error)) - 2  # the decimal place of the last digit shown
-    if last >= -6 and error < 1e12:
-        return f"{x:,.{max(0, -last)}f}"
-    return f"{x:.{max(1, 1 + math.floor(math.log10(max(abs(x), error))) - last)}g}"
-
-
-def percent(share: float) -> str:
-    """Return a share of the range, three digits of it.
-
-    >>> percent(0.01109), percent(1.4e-9)
-    ('1.11%', '1.4e-07%')
-    """
-    return f"{100 * share:.3g}%"
-
-
-def epsilon(x: float) -> str:
-    """Return an ε for reading."""
-    return "∞" if math.isinf(x) else f"{x:.4g}"
-
-
-def spent_epsilon(x: float) -> str:
-    """Return an ε that is spent, rounded up so that what is printed holds, but for a millionth of it.
-
-    >>> spent_epsilon(0.123411), spent_epsilon(0.1), spent_epsilon(0.2142857147)
-    ('0.1235', '0.1', '0.2143')
-    """
-    if math.isinf(x) or x == 0:
-        return epsilon(x)
-    exact = decimal.Decimal(x * (1 - 1e-6))
-    step = decimal.Decimal(1).scaleb(exact.adjusted() - 3)
-    return epsilon(float((exact / step).to_integral_value(decimal.ROUND_CEILING) * step))
-
-
-def odds(x: float) -> str:
-    """Return e^ε, the factor by which odds can change at most, rounded up; it is above 1 for every ε > 0.
-
-    What exceeds 1 is given to three digits.
-
-    >>> odds(0.004), odds(0.14), odds(1), odds(5), odds(19), odds(1e-300), odds(0)
-    ('1.00401', '1.151', '2.72', '149', '1.79e+08', '1.000001', '1')
-    """
-    if x == 0:
-        return "1"
-    excess = max(decimal.Decimal(math.expm1(x) * (1 + 1e-15)), decimal.Decimal("1e-6"))  # expm1 is right to 2⁻⁵²
-    above = excess if excess < 100 else excess + 1
-    step = decimal.Decimal(1).scaleb(above.adjusted() - 2)
-    up = (above / step).to_integral_value(decimal.ROUND_CEILING) * step + (1 if excess < 100 else 0)
-    return f"{up.normalize():f}" if up < 10**6 else f"{float(up):.2e}"
-
-
-def shorten(name: str) -> str:
-    """Return a name that leaves room for the numbers."""
-    return name if len(name) <= _LONGEST_NAME else name[: _LONGEST_NAME - 1] + "…"
-
-
 # What is said
-
-
-def people(count: int) -> str:
-    """Return a number of people in words.
-
-    >>> people(1), people(2000)
-    ('1 person', '2,000 people')
-    """
-    return "1 person" if count == 1 else f"{count:,} people"
 
 
 def plan_lines(p: Plan) -> Lines:
     """Return what a plan says besides its table, as pairs of heading and sentence."""
-    lines = [("Saturation", _saturation(p))]
+    lines = [("Saturation", _saturation(p)), *_learning(p)]
     if p.abstains:
-        half = f"at most ± {number(p.span.width / 2, p.worst_case_error)}: half the range"
+        half = f"at most ± {size(p.span.width / 2)}: half the range"
         return [*lines, ("Error", half if _is_one(p) else "nothing is known beyond what was known before")]
     others = (f"{_PLAIN[name]}: {fact['times']:.2f} × this error" for name, fact in p.facts.alternatives.items())
-    lines += [("Noise", _noise(p)), ("Error", _error(p)), ("Instead", "; ".join(others))]
+    lines += [("Noise", _noise(p)), ("Error", _error(p)), *_width(p), *drift_lines(p), ("Instead", "; ".join(others))]
     for heading, offer in zip(("Frontier", "", ""), p.facts.frontier, strict=True):
         promise = f"you could promise everyone ε = {epsilon(offer['cap'])} at most ({offer['people']:,} gain)"
         lines.append((heading, f"for {offer['more_mse']:.0%} more squared error {promise}"))
@@ -178,9 +104,31 @@ def _saturation(p: Plan) -> str:
         return "none: only public people count" if p.noiseless else "none: everybody spends all they allow"
     above = int(p.levels.count[p.levels.epsilon > p.threshold].sum())
     if not above:
-        return f"t = {epsilon(p.threshold)}: nobody is above it, so everybody's ε is used in full"
-    verbs = "allows more, spends about t, and gets" if above == 1 else "allow more, spend about t, and get"
-    return f"t = {epsilon(p.threshold)}: {people(above)} ({above / p.n:.1%}) {verbs} the rest free"
+        return f"t = {cap(p)}: nobody is above it, so everybody's ε is used in full"
+    t = "t" if p.share == 1 else f"{p.share:.3g} t"
+    rest = "the rest free" if p.squares is None else "the rest free, but for what the variance takes"
+    verbs = f"allows more, spends about {t}, and gets" if above == 1 else f"allow more, spend about {t}, and get"
+    return f"t = {cap(p)}: {people(above)} ({above / p.n:.1%}) {verbs} {rest}"
+
+
+def _learning(p: Plan) -> Lines:
+    """Return what is spent on learning the variance; nothing if that was not asked for."""
+    if p.squares is None:
+        none = "nothing is learned about it: the mean leaves nobody ε to spend"
+        return [("Variance", none)] if isinstance(p.statistic, LearnedMean) else []
+    who, most = people(int(p.levels.count[p.squares.spent > 0].sum())), spent_epsilon(float(p.squares.spent.max()))
+    return [("Variance", f"learned: {who} spend up to ε = {most} of what the mean leaves; the estimate is the same")]
+
+
+def cap(p: Plan) -> str:
+    """Return the saturation level t of a plan as what people above it spend is printed: one number, rounded once.
+
+    Weights are whole numbers, so what they spend is t but for a hair, which can be another last digit.
+    """
+    spent = p.spent[(p.levels.epsilon > p.threshold) & (p.units > 0)] if p.threshold is not None else p.spent[:0]
+    if not spent.size or p.share != 1:
+        return "–" if p.threshold is None else spent_epsilon(p.threshold)
+    return spent_epsilon(float(spent.max()))
 
 
 def _noise(p: Plan) -> str:
@@ -194,7 +142,7 @@ def _noise(p: Plan) -> str:
         each = math.sqrt(p.errors.noise / shape.numbers)
         sums = "that adds up to 0" if isinstance(shape, Mass) else "in one draw for all numbers"
         return f"Laplace noise {sums}, standard deviation {percent(each)} of {_whole(p)} each"
-    return f"Laplace, scale {number(p.noise_scale, p.noise_scale)} ({share} of {_whole(p)})"
+    return f"Laplace, scale {size(p.noise_scale)} ({share} of {_whole(p)})"
 
 
 def _whole(p: Plan) -> str:
@@ -211,22 +159,35 @@ def _error(p: Plan) -> str:
     width, worst = p.span.width, p.worst_case_error
     if isinstance(p.statistic.geometry, Choice):
         return f"about ± {percent(worst)} of all people {p.statistic.missed}, root mean square, for any distribution"
+    if p.facts.answered_errors is not None:
+        parts = [f"± {number(e['error'], e['error'])} if {e['answered']:.0%} answer" for e in p.facts.answered_errors]
+        return f"root mean square about {', '.join(parts)}, at worst"
     if not _is_one(p):
         each = f"root mean square ± {percent(p.error_each)} of {_whole(p)} at most for one number"
         return f"{each}, ± {percent(worst)} for all together in the worst case"
-    size = f"root mean square ± {number(worst, worst)} ({percent(worst / width)} of {_whole(p)}) in the worst case"
+    most = f"root mean square ± {size(worst)} ({percent(worst / width)} of {_whole(p)}) in the worst case"
     if not p.statistic.sums:
-        return f"{size}, whatever the share is"
+        return f"{most}, whatever the share is"
     if p.variance_bound < 0.25:
         deviation = math.sqrt(p.variance_bound) * width
-        return f"{size}, if the standard deviation of a value is at most {deviation:,.4g}"
+        return f"{most}, if the standard deviation of a value is at most {deviation:,.4g}"
     spread = p.facts.even_spread_error
-    even = f"± {number(spread, worst)} ({percent(spread / width)}) if values are spread evenly"
-    return f"{size}, for any distribution; {even}"
+    even = f"± {number(spread, worst, 'up')} ({percent(spread / width)}) if values are spread evenly"
+    return f"{most}, for any distribution; {even}"
 
 
-def _setting(p: Plan) -> Lines:
-    lines = [("People", f"{p.n:,}   {p.statistic.setting}"), ("Method", METHODS[p.method].title)]
+def _width(p: Plan) -> Lines:
+    """Return the guaranteed interval that is to be expected, before any value is read."""
+    half = number(p.facts.width or 0.0, p.worst_case_error)
+    said = f"the guaranteed 95% interval will be about ± {half}, less near an end of the range"
+    return [("Interval", said)] if p.facts.width is not None else []
+
+
+def _setting(p: Plan, notes: Sequence[str] = ()) -> Lines:
+    rows = " rows, each taken as another person" if ROWS in notes else ""
+    lines = [("People", f"{p.n:,}{rows}   {p.statistic.setting}"), *target_line(p), ("Method", METHODS[p.method].title)]
+    if p.statistic.counted is not None:
+        lines.insert(0, ("Missing", p.statistic.counted))
     if p.share != 1:
         lines.append(("Share", f"this question may use {p.share:.3g} of everybody's ε"))
     return lines
@@ -238,22 +199,37 @@ def _estimate(r: Any, level: float) -> Lines:
     if r.plan.abstains:
         why = "the midpoint of the bounds, NOT from the data (too few people or too little ε)"
         return [("Estimate", f"{estimate}: {why}")]
-    low, high = (number(x, error) for x in r.confidence_interval(level))
-    narrow = [number(x, error) for x in r.confidence_interval(level, "normal")]
+    estimate += _uncertain(r.figures(level)[0])
+    low, high = r.confidence_interval(level)
+    least, most = r.confidence_interval(level, "normal")
+    narrow = f"(normal approximation, narrower, no guarantee: {between(least, most, error)})"
     note = [("Note", "no noise was needed: every person with weight said that their value is public")]
     return [
         *(note if r.plan.noiseless else []),
-        ("Estimate", f"{estimate}   {level:.0%} interval {low} to {high}, for any distribution"),
-        ("", f"(normal approximation, narrower, no guarantee: {narrow[0]} to {narrow[1]})"),
+        ("Estimate", f"{estimate}   {level:.0%} interval {between(low, high, error)}, {_holds(r.plan)}"),
+        *([("", narrow)] if most - least < high - low else []),  # at the worst variance, so it can also be wider
     ]
 
 
+def _holds(p: Plan) -> str:
+    """Return for what an interval holds; where levels weigh differently it needs that ε tells nothing."""
+    return "for any distribution" + (
+        " if ε tells nothing about the value" if p.bias_share > 1e-9 and not p.drift else ""
+    )
+
+
+def _uncertain(figure: Figure) -> str:
+    """Return what stands beside an estimate whose interval covers more than half of the range."""
+    return " (too uncertain to use)" if figure.uncertain else ""
+
+
 def _target(p: Plan, answer: Target) -> Lines:
-    """Return the answer to `--target-error`."""
-    goal = number(answer.error, answer.error)
+    """Return the answer to `--target-error` or `--target-width`."""
+    what, wanted = answer.goal
+    goal = f"{wanted:,.6g}"
     if answer.reached:
-        return [("Target", f"the worst-case error is already below {goal}")]
-    lines = [("Target", f"a worst-case error of {goal} needs one of these:")]
+        return [("Wanted", f"the {what} is already below {goal}")]
+    lines = [("Wanted", f"a {what} of {goal} needs one of these:")]
     if answer.people is None:
         lines.append(("", "no number of people at this mix of ε is enough"))
     else:
@@ -279,21 +255,38 @@ def cells(band: Band, n: int) -> tuple[str, ...]:
     spent = spent_low if spent_low == spent_high else f"{spent_low} to {spent_high}"
     if low == high and band.spent[1] <= high < math.inf and float(spent_high) > float(asked):
         asked = spent_high  # rounded the same way: nobody spends more than they asked for
+    if high == 0 and band.name.startswith(("exhausted", "frozen")):  # through a ledger: they did not ask for 0
+        asked = "–"
     free = epsilon(band.free) if math.isinf(band.free) or band.free > 1e-3 * high else "–"
     name = shorten(band.name) or ("public" if math.isinf(low) else "never use" if high == 0 else "")
     return name, asked, f"{band.people:,}", spent, free, f"{band.weight * n:.3g}/n", f"{band.share:.1%}"
 
 
-def _parts(first: Lines, p: Plan, more: Lines = (), notes: Sequence[str] = (), *, chart: bool = False) -> Parts:
-    """Return a report: what is special about it, the tiers, the plan, what is assumed."""
+def about_line(about: Provenance) -> tuple[str, str]:
+    """Return the last line of every report: what it is about and where it comes from."""
+    return "About", str(about)
+
+
+def _parts(  # everything that a report on one plan may have
+    first: Lines,
+    p: Plan,
+    about: Provenance,
+    more: Lines = (),
+    notes: Sequence[str] = (),
+    *,
+    chart: bool = False,
+) -> Parts:
+    """Return a report: what is special about it, the tiers, the plan, what is assumed, where it comes from."""
     bands, certificate = p.facts.bands, p.facts.certificate
     tiers = Grid(_HEADINGS, [cells(band, p.n) for band in bands], [(b.spent[1], b.epsilon[1]) for b in bands])
     best = "how far this is from the best possible is not certified when a bound on the variance is assumed"
-    if not _is_one(p) or p.statistic.whole or p.share != 1:
+    if _is_one(p) and not p.statistic.whole and (p.drift or p.target == "people"):
+        best = "how far this is from the best possible is certified for the population without drift alone"
+    elif not _is_one(p) or p.statistic.whole or p.share != 1:
         best = "how far this is from the best possible is not known: there is no certificate for this statistic yet"
-    last = ("Best", certificate["sentence"] if certificate else best)
+    last = [("Best", certificate["sentence"] if certificate else best), about_line(about)]
     bars = [_chart(tiers)] if chart and not p.abstains else []
-    return [first, tiers, [*plan_lines(p), *more], *bars, [*assumed_lines([*p.facts.assumptions, *notes]), last]]
+    return [first, tiers, [*plan_lines(p), *more], *bars, [*assumed_lines([*p.facts.assumptions, *notes]), *last]]
 
 
 def _chart(tiers: Grid) -> str:
@@ -307,48 +300,78 @@ def _chart(tiers: Grid) -> str:
     return "\n".join(lines)
 
 
-def plan_parts(p: Plan, answer: Target | None = None, notes: Sequence[str] = ()) -> Parts:
-    """Return the report on a plan, with the answer to `--target-error` if there is one."""
-    return _parts(_setting(p), p, _target(p, answer) if answer else (), notes, chart=True)
+def plan_parts(
+    p: Plan, answer: Target | None = None, notes: Sequence[str] = (), about: Provenance | None = None
+) -> Parts:
+    """Return the report on a plan, with the answer to `--target-error` or `--target-width` if there is one."""
+    return _parts(
+        _setting(p, notes), p, about or p.facts.about, _target(p, answer) if answer else (), notes, chart=True
+    )
 
 
 def release_parts(r: Answer, level: float) -> Parts:
     """Return the report on a release."""
+    from .budgets import with_budgets
+
+    first = _estimate(r, level) if _is_one(r.plan) else _above(r, level)
+    of = _clipped(r.plan)
     if _is_one(r.plan):
-        return _parts([*_estimate(r, level), *_setting(r.plan)], r.plan, notes=r.notes)
-    return [_results(r, level), *_parts([*_above(r, level), *_setting(r.plan)], r.plan, notes=r.notes)]
+        parts = _parts([*of, *first, *_setting(r.plan, r.notes)], r.plan, r.provenance, notes=r.notes)
+    else:
+        rest = _parts([*first, *_setting(r.plan, r.notes)], r.plan, r.provenance, notes=r.notes)
+        parts = [*([of] if of else []), _results(r, level), *rest]
+    return with_budgets(parts, r.ledger) if r.ledger else parts
+
+
+def _clipped(p: Plan) -> Lines:
+    """Return the headline of what is computed with private bounds: it is not about the values themselves."""
+    ends = p.statistic.private_bounds
+    if not ends:
+        return []
+    spent = " and ".join(f"{each.origin.plan.share:.4g}" for each in ends)
+    found = f"these bounds were found privately: {spent} of everybody's ε was spent on them before"
+    if any(each.origin.one_cell for each in ends):
+        found += "; most people are in one cell of the grid, and whoever has other values is clipped to about it"
+    return [("Of", f"the {p.statistic.name} of values clipped to {' and '.join(map(str, ends))}"), ("", found)]
 
 
 def _above(r: Answer, level: float) -> Lines:
     if r.plan.abstains:
         return [("Note", "these numbers are NOT from the data (too few people or too little ε)")]
     none = [("Note", "no noise was needed: every person with weight said that their value is public")]
-    return [*(none if r.plan.noiseless else []), ("Intervals", f"{level:.0%}, for any distribution; {r.holds}")]
+    holds = [("Intervals", f"{level:.0%}, {_holds(r.plan)}; {r.holds}")] if r.holds else []
+    return [*(none if r.plan.noiseless else []), *r.remarks, *holds]
 
 
-def _results(r: Answer, level: float) -> Grid:
-    """Return the numbers of an answer as a table."""
+def _results(r: Answer, level: float, *, remarks: bool = True) -> Grid:
+    """Return the numbers of an answer as a table; what is too uncertain has its own column, or stands beside."""
     figures = r.figures(level)
     shares = isinstance(r.plan.statistic.geometry, Mass) and all("people" in f.about for f in figures)
     rows, more = [], [name for name in ("people", "share", "rank") if figures and name in figures[0].about]
+    last = [""] if remarks and not r.plan.abstains and any(f.uncertain for f in figures) else []
     for f in figures:
-        low, high, estimate = (
-            (f"{100 * x:.2f}%" for x in (f.low, f.high, f.estimate))
-            if shares
-            else (number(x, f.error) for x in (f.low, f.high, f.estimate))
-        )
-        extra = [_extra(name, f.about[name]) for name in more]
-        rows.append((shorten(f.label), f.shown or estimate, f"{low} to {high}", *extra))
+        estimate, ends = number(f.estimate, f.error), between(f.low, f.high, f.error)
+        if shares or f.shown is not None:
+            estimate, ends = f"{number(100 * f.estimate, 100 * f.error)}%", f"{_percents(f)}"
+        doubt = "" if r.plan.abstains else _uncertain(f)
+        extra = [_extra(name, f.about[name], r.plan) for name in more] + ([doubt.strip()] if last else [])
+        rows.append((shorten(f.label), (f.shown or estimate) + ("" if last else doubt), ends, *extra))
     top = max((f.estimate for f in figures), default=0.0)
     lengths = [max(f.estimate / top, 0.0) for f in figures] if shares and top > 0 else ()
     heads = {"people": "People", "share": "Share of people", "rank": "Rank between"}
-    return Grid((r.heading, "Estimate", r.between, *(heads[name] for name in more)), rows, lengths=lengths)
+    return Grid((r.heading, "Estimate", r.between, *(heads[name] for name in more), *last), rows, lengths=lengths)
 
 
-def _extra(name: str, fact: Any) -> str:
+def _percents(f: Figure) -> str:
+    low, high = between(100 * f.low, 100 * f.high, 100 * f.error).split(" to ")
+    return f"{low}% to {high}%"
+
+
+def _extra(name: str, fact: Any, p: Plan) -> str:
     if name == "rank":
-        return f"{fact[0]:.3f} and {fact[1]:.3f}"
-    return f"{fact:,.0f}" if name == "people" else f"{100 * fact:.2f}%"
+        return f"{number(fact[0], 0.01, 'down')} and {number(fact[1], 0.01, 'up')}"
+    error = p.error_each
+    return number(fact, p.n * error) if name == "people" else f"{number(100 * fact, 100 * error)}%"
 
 
 def answers_parts(answers: Answers, level: float) -> Parts:
@@ -358,9 +381,12 @@ def answers_parts(answers: Answers, level: float) -> Parts:
         title = r.plan.statistic.title.removeprefix("A ")
         heading = [("Question", f"{name}: {title[0].lower()}{title[1:]}")]
         if _is_one(r.plan):
-            parts.append([*heading, *_estimate(r, level), *_setting(r.plan)])
+            parts.append(
+                [*heading, *_clipped(r.plan), *_estimate(r, level), *_setting(r.plan, r.notes), *drift_lines(r.plan)]
+            )
         else:
-            parts += [[*heading, *_above(r, level), *_setting(r.plan)], _results(r, level)]
+            above = [*_clipped(r.plan), *_above(r, level), *_setting(r.plan, r.notes), *drift_lines(r.plan)]
+            parts += [[*heading, *above], _results(r, level)]
     plans, rows = [r.plan for r in answers.values()], []
     for i, row in enumerate(plans[0].table[:_MOST_LEVELS]):
         spent = [spent_epsilon(float(p.spent[i])) for p in plans]
@@ -369,29 +395,37 @@ def answers_parts(answers: Answers, level: float) -> Parts:
         rows.append((name, epsilon(row.epsilon), f"{row.count:,}", *spent, together))
     parts.append(Grid(("Tier", "ε asked", "People", *(f"for {shorten(name)}" for name in answers), "ε spent"), rows))
     if more := len(plans[0].table) - len(rows):
-        parts.append([("Levels", f"{more:,} more levels of ε are not shown; the JSON has them all")])
+        levels = f"{plural(more, 'more level')} of ε {'is' if more == 1 else 'are'} not shown"
+        parts.append([("Levels", f"{levels}; the JSON has them all")])
     said = [sentence for r in answers.values() for sentence in (*r.plan.facts.assumptions, *r.notes)]
     best = "how far this is from the best possible is not known: there is no certificate for several questions"
-    return [*parts, [*assumed_lines(list(dict.fromkeys(said))), ("Best", best)]]
+    return [*parts, [*assumed_lines(list(dict.fromkeys(said))), ("Best", best), about_line(answers.provenance)]]
 
 
 def group_parts(groups: Groups, level: float) -> Parts:
     """Return a table of the releases of groups, and what is promised for it as a whole."""
-    said = [sentence for r in groups.values() for sentence in (*r.plan.facts.assumptions, *r.notes)]
-    last = [("Together", groups.composition), *assumed_lines(list(dict.fromkeys(said)))]
+    from .budgets import budget_lines, group_notes
+
+    said = [sentence for r in groups.values() for sentence in r.plan.facts.assumptions]
+    said = list(dict.fromkeys([*said, *group_notes(groups)]))
     first = next(iter(groups.values()))
+    missing = [("Missing", first.plan.statistic.counted)] if first.plan.statistic.counted else []
+    last = [*missing, *group_lines(groups), *budget_lines(groups), ("Together", groups.composition)]
+    last += assumed_lines(said)
+    last.append(about_line(groups.provenance))
     if not _is_one(first.plan):
-        holds = ("Intervals", f"{level:.0%}, for any distribution; in each group {first.holds}")
+        holds = ("Intervals", f"{level:.0%}, {_holds(first.plan)}; in each group {first.holds}")
         return [_group_results(groups, level), [holds, *last]]
     headings = ("Group", "People", "Estimate", f"{level:.0%} interval", "Worst case", "t", "Most spent")
     rows = []
     for name, r in groups.items():
         p, error = r.plan, r.plan.worst_case_error
-        t = "–" if p.threshold is None or p.abstains else epsilon(p.threshold)
-        ((low, high, estimate),) = ((number(x, error) for x in (f.low, f.high, f.estimate)) for f in r.figures(level))
-        estimate += " (midpoint, no data used)" if p.abstains else ""
-        spent = spent_epsilon(float(p.spent.max()))
-        rows.append((name, f"{p.n:,}", estimate, f"{low} to {high}", f"± {number(error, error)}", t, spent))
+        t, (f, *_) = "–" if p.abstains else cap(p), r.figures(level)
+        doubt = " (midpoint, no data used)" if p.abstains else _uncertain(f)
+        estimate, ends = number(f.estimate, error) + doubt, between(f.low, f.high, error)
+        rows.append(
+            (label(name), f"{p.n:,}", estimate, ends, f"± {size(error)}", t, spent_epsilon(float(p.spent.max())))
+        )
     return [Grid(headings, rows), last]
 
 
@@ -400,12 +434,12 @@ def _group_results(groups: Groups, level: float) -> Grid:
     headings: Sequence[str] = ()
     rows: list[Sequence[str]] = []
     for name, r in groups.items():
-        grid = _results(r, level)
+        grid = _results(r, level, remarks=False)
         headings = ("Group", *grid.headings, "Group of", "Most spent")
         unused = " (no data used)" if r.plan.abstains else ""
-        size = f"{r.plan.n:,}", spent_epsilon(float(r.plan.spent.max()))
-        for i, (label, estimate, *rest) in enumerate(grid.rows):
-            rows.append(("" if i else name, label, estimate + unused, *rest, *(("", "") if i else size)))
+        of = f"{r.plan.n:,}", spent_epsilon(float(r.plan.spent.max()))
+        for i, (what, estimate, *rest) in enumerate(grid.rows):
+            rows.append(("" if i else label(name), what, estimate + unused, *rest, *(("", "") if i else of)))
     return Grid(headings, rows, words=2)
 
 
@@ -430,51 +464,3 @@ def _table(part: Lines | Grid, width: int) -> str:
         for i, piece in enumerate(textwrap.wrap(sentence, max(width - indent, 20), break_on_hyphens=False)):
             lines.append(f"{'' if i else heading:{indent}}{piece}")
     return "\n".join(lines)
-
-
-def to_html(parts: Parts) -> str:
-    """Return a report as a piece of HTML."""
-    shown = (part for part in parts if not isinstance(part, str))  # of a chart, HTML has the bars in its table
-    laid = [_html_table(part) if isinstance(part, Grid) else _html_lines(part) for part in shown]
-    return f'<div class="hetdp">{"".join(laid)}</div>'
-
-
-def _html_lines(lines: Lines) -> str:
-    cell = '<b>{}</b><span style="white-space:pre-wrap">{}</span>'  # blanks keep numbers apart
-    rows = (cell.format(html.escape(name), html.escape(sentence)) for name, sentence in lines)
-    return f'<div style="display:grid;grid-template-columns:6.5em 1fr;gap:2px 8px">{"".join(rows)}</div>'
-
-
-def _html_table(grid: Grid) -> str:
-    rows = [[html.escape(cell) for cell in row] for row in (grid.headings, *grid.rows)]
-    if grid.bars:
-        bars = [f"spent | free, up to ε = {epsilon(grid.top)}", *(_bar(*bar, grid.top) for bar in grid.bars)]
-        rows = [[*row, bar] for row, bar in zip(rows, bars, strict=True)]
-    if grid.lengths:
-        bars = ["", *(_bar(length, length, 1.0) for length in grid.lengths)]
-        rows = [[*row, bar] for row, bar in zip(rows, bars, strict=True)]
-    cell = '<{0} style="text-align:{1};padding:2px 12px 2px 0">{2}</{0}>'
-    sides = [*["left"] * grid.words, *["right"] * (len(grid.headings) - grid.words), "left"]
-    made = ""
-    for i, row in enumerate(rows):
-        shown = (cell.format("td" if i else "th", side, entry) for side, entry in zip(sides, row, strict=False))
-        made += f"<tr>{''.join(shown)}</tr>"
-    return f'<div style="overflow-x:auto;margin:10px 0"><table style="border-collapse:collapse">{made}</table></div>'
-
-
-def _bar(spent: float, asked: float, top: float) -> str:
-    """Return a bar of HTML: what is spent, then what is free."""
-    dark, full = (round(100 * min(x / top, 1)) for x in (spent, asked))
-    part = '<span style="display:inline-block;height:.7em;width:{}px;background:{}"></span>'
-    more = " ▶" if asked > top else ""  # it goes on
-    return part.format(dark, "#0072B2") + part.format(max(full - dark, 0), "#9ecae1") + more
-
-
-def page(title: str, body: str, more_style: str = "") -> str:
-    """Return a whole HTML page around a report."""
-    style = "body{font:16px/1.55 system-ui,sans-serif;max-width:58rem;margin:2.5rem auto;padding:0 1.2rem}"
-    return (
-        '<!doctype html><html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">'
-        f"<title>{html.escape(title)}</title><style>:root{{color-scheme:light dark}}{style}{more_style}</style></head>"
-        f"<body><h1>{html.escape(title)}</h1>{body}</body></html>"
-    )

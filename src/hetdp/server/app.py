@@ -27,7 +27,7 @@ from starlette.staticfiles import StaticFiles
 from hetdp import __version__
 from hetdp.core.domain import epsilon_of
 from hetdp.errors import InputError
-from hetdp.report import text
+from hetdp.report import numbers
 
 from . import access, dashboard, publish, studies, tables
 from .access import DOCUMENTED, SAFE, Guard, Rates, RefusedError, StrictRoute, pace
@@ -359,9 +359,9 @@ def _when(seconds: int) -> Markup:
 
 _TEMPLATES = Environment(loader=FileSystemLoader(_FOLDER / "templates"), autoescape=True, undefined=StrictUndefined)
 _TEMPLATES.filters |= {
-    "number": text.number,
-    "epsilon": lambda x: text.epsilon(epsilon_of(x)),
-    "spent": lambda x: text.spent_epsilon(epsilon_of(x)),
+    "number": numbers.number,
+    "epsilon": lambda x: numbers.epsilon(epsilon_of(x)),
+    "spent": lambda x: numbers.spent_epsilon(epsilon_of(x)),
     "when": _when,
     "float": epsilon_of,
 }

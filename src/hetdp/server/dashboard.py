@@ -19,7 +19,7 @@ from hetdp.core.domain import epsilon_of, jsonable
 from hetdp.core.levels import Levels
 from hetdp.core.plan import Plan, Row, plan
 from hetdp.estimators import METHODS
-from hetdp.report import compare, text
+from hetdp.report import compare, numbers, text
 from hetdp.report.explain import explain
 
 from .access import RefusedError
@@ -102,7 +102,7 @@ def _meaning(epsilon: float) -> str:
     high = math.ceil(1000 * explain(epsilon).guess_from_half) / 10  # rounded up, and never 50 for an ε above 0
     return (
         f"Somebody who was 50 % sure of something about your answer can become at most {high:g} % sure: "
-        f"odds change by at most a factor of {text.odds(epsilon)}."
+        f"odds change by at most a factor of {numbers.odds(epsilon)}."
     )
 
 
@@ -113,7 +113,7 @@ def _cost_sentence(allowed: float, spent: float, *, free: bool) -> str:
         return "With so few people nothing would be spent yet: no data would be used."
     if spent > 20:
         return "You ask for no protection. Right now your answer would count almost as it is."
-    asked, used = text.epsilon(allowed), text.spent_epsilon(spent)
+    asked, used = numbers.epsilon(allowed), numbers.spent_epsilon(spent)
     if free:
         given = "You ask for no protection" if math.isinf(allowed) else f"You allow {asked}"
         return f"{given}; right now you would spend about {used}. The rest is free."

@@ -151,9 +151,10 @@ class Publisher:
     def _facts(self, study: Study, released: Answer, answered: list[Any]) -> dict[str, Any]:
         names = study.names({row.epsilon for row in answered})
         facts = {**released.to_dict(), "table": studies.table(released.plan, names)}
-        here = self.ledger.name  # a file or an address, which is nobody's business
+        here = facts["ledger"]["name"]  # a file or a database, which is nobody's business
         facts["ledger"]["name"] = "of this server"
         facts["assumptions"] = [said.replace(f" {here},", " of this server,") for said in facts["assumptions"]]
+        facts["provenance"]["source"] = "the answers to this study"
         facts["tiers"] = [{**tier, "name": names.get(epsilon_of(tier["epsilon"]))} for tier in facts["tiers"]]
         return facts
 

@@ -36,7 +36,7 @@ from hetdp.core.plan import Plan
 from hetdp.errors import InputError
 from hetdp.ledger import UNLIMITED, Rule, budget_units
 from hetdp.ledger import level as ledger_level
-from hetdp.report import text
+from hetdp.report import numbers
 from hetdp.sources import Source
 
 from . import access, tables
@@ -215,8 +215,8 @@ def table(p: Plan, names: Mapping[float, str]) -> list[dict[str, Any]]:
     rows = []
     for band in p.facts.bands:
         low, high = band.epsilon
-        first = f"ε = {text.epsilon(low)}"
-        name = names.get(low, first) if low == high else f"{first} to {text.epsilon(high)}"
+        first = f"ε = {numbers.epsilon(low)}"
+        name = names.get(low, first) if low == high else f"{first} to {numbers.epsilon(high)}"
         cells = {"name": name, "epsilon": high, "people": band.people, "spent": band.spent[1], "share": band.share}
         rows.append(jsonable(cells))
     return rows

@@ -11,25 +11,27 @@ import numbers
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
-from hetdp.core.cells import Categories
-from hetdp.core.domain import Interval, normal
+from hetdp.core.cells import Categories, Edges, Reading
+from hetdp.core.domain import Interval, normal, plural
 from hetdp.core.levels import Levels
 from hetdp.errors import InputError
+from hetdp.report.about import Provenance
 from hetdp.statistics import Statistic
+from hetdp.statistics.answer import ROWS, Group, label
 from hetdp.statistics.mean import Mean
+from hetdp.statistics.statistic import needs_missing
 from hetdp.tally.groupby import Grouping
 from hetdp.tally.tally import Table, Tally, merge
 
-from .arrays import Arrays
-from .databases import Database
-from .request import Batch, Form, Request, Tables, shown, tiers_of
+from .arrays import NOBODY, Arrays, records
+from .databases import Database, database_file, duckdb_frame
+from .request import Batch, Form, Request, Tables, natural, shown, tiers_of
 
 if TYPE_CHECKING:
     from .databases import Postgres, Sqlite
@@ -42,6 +44,9 @@ __all__ = [
     "Rows",
     "Source",
     "counted",
+    "declared_public",
+    "group_of",
+    "natural",
     "read",
     "read_groups",
     "records",
@@ -53,14 +58,16 @@ __all__ = [
 Rows = Literal["one", "average"]
 """How many rows a person may have, and what is done with several."""
 
-_DATABASE = re.compile(r"(postgres(ql)?|sqlite)(\+\w+)?://")
+_URL = re.compile(r"(postgres(ql)?|sqlite)(\+\w+)?://")
 _CONNECTIONS = {"sqlite3": ("Connection",), "psycopg": ("Connection",), "sqlalchemy": ("Engine", "Connection")}
+_DUCKDB = {"duckdb": ("DuckDBPyConnection",)}
 _NO_FRAMES = ("builtins", "numpy", "pathlib", "array", "collections")
 _BYTES = 16  # about how many bytes a row has in a file
-_NOBODY = "there is nobody here (n = 0); a mean needs at least one person"
-_AVERAGED = "A person's rows are averaged, so that everybody counts once; ids are compared as exact text."
+_AVERAGED = (
+    "A person's rows that have a value are averaged, so that everybody counts once; ids are compared as exact text."
+)
 _CHECKED = "No id is on two rows: everybody counts once."
-_ROWS = "Assumed: every row is another person."
+_ADDED = "{} that {} added with ε = ∞. Assumed: {} about nobody who is counted already."
 
 
 @dataclass(frozen=True)
@@ -77,10 +84,11 @@ class Source:
         *,
         value: str | tuple[str, ...] | None,
         epsilon: Any,
-        reads: tuple[Categories | None, ...] = (),
+        reads: tuple[Reading, ...] = (),
+        promised: bool | None = True,
         person: Any = None,
         rows: Rows = "one",
-        by: str | None = None,
+        by: Any = None,
         tiers: Mapping[str, Any] | None = None,
         query: str | None = None,
         form: Form = Form(),  # noqa: B008  it is frozen
@@ -100,29 +108,46 @@ class Source:
                 "mean(incomes, epsilon=privacy, bounds=…)"
             )
         kind = _table(origin, query, watch, named=value is not None or counts_only)
-        if query is not None and not isinstance(kind, Database):
-            raise InputError("a query needs a database: postgresql://…, sqlite:///file.db, or a connection")
+        if query is not None and getattr(kind, "query", None) is None:
+            raise InputError(
+                "a query needs a database: postgresql://…, a file of SQLite or DuckDB, or a connection to one of them"
+            )
         if form != Form() and not getattr(kind, "names", ()):
             raise InputError(
                 "delimiter, decimal and thousands say how a file is written; elsewhere turn the column into numbers"
             )
         if kind is None:
-            if value is not None or isinstance(epsilon, str) or by is not None or isinstance(person, str):
+            named = by is not None and not isinstance(by, Mapping)
+            if value is not None or isinstance(epsilon, str) or named or isinstance(person, str):
                 raise InputError(
                     "columns are named for files, frames and databases only; with values in memory give the columns "
-                    "themselves: mean(incomes, epsilon=privacy, bounds=…)"
+                    "themselves: mean(incomes, epsilon=privacy, bounds=…), and groups as by={'region': regions}"
                 )
             if len(reads) > 1:
                 raise InputError("several columns are read from a table: a file, a frame or a database")
-            ids = None if person is None else "ids"
-            asked = Request("values", 0.0, ids, rows == "average", tiers=names, reads=reads or (None,))
-            return cls(Arrays(origin, epsilon, person), asked)
+            ids, columns = None if person is None else "ids", dict(by or {})
+            if not all(isinstance(name, str) for name in columns) or columns.keys() & {"values", "epsilon", "ids"}:
+                raise InputError("groups of values in memory have a name, other than values, epsilon and ids")
+            groups = tuple(columns) or None
+            asked = Request("values", 0.0, ids, rows == "average", groups, names, reads=reads or (None,))
+            return cls(Arrays(origin, epsilon, person, columns), asked)
         if not isinstance(epsilon, (str, numbers.Real, decimal.Decimal)) or (value is None and not counts_only):
             raise InputError("a table needs the names of two columns: value=… and epsilon=…")
-        if not isinstance(person, (str, type(None))) or not isinstance(by, (str, type(None))):
+        several = isinstance(by, (list, tuple)) and all(isinstance(name, str) for name in by)
+        if not isinstance(person, (str, type(None))) or not (several or isinstance(by, (str, type(None)))):
             raise InputError("with a table give the names of the columns of ids and groups")
-        asked = Request(value, 0.0, person, rows == "average", by, names, form, reads)
+        groups = (tuple(by) or None) if several else by
+        asked = Request(value, 0.0, person, rows == "average", groups, names, form, reads, promised)
         return cls(kind, replace(asked, epsilon=epsilon if isinstance(epsilon, str) else asked.epsilon_of(epsilon)))
+
+    @classmethod
+    def asked_by(cls, statistic: Statistic, origin: Any, **where: Any) -> Source:
+        """Return the source that a question is about, or raise if it does not say what a missing value counts as."""
+        promised = _promised([statistic])
+        found = cls.of(origin, value=statistic.named, reads=statistic.reads, promised=promised, **where)
+        if not isinstance(found.kind, Arrays) or hasattr(found.kind.values, "name"):  # a column of a frame has a name
+            needs_missing(statistic)
+        return found
 
     def tables(self, statistic: Statistic | None) -> Tables:
         """Return the tables of the groups, an empty mapping if there is nobody.
@@ -133,13 +158,20 @@ class Source:
 
     def each(self, questions: Sequence[tuple[Statistic | None, Sequence[int]]]) -> list[Tables]:
         """Return the tables of several statistics, each of some of the private columns; rows are read once for all."""
-        if self.asked.several and any(asked is not None and asked.sorting is not None for asked, _ in questions):
+        sorts = (Categories, Edges)
+        if self.asked.several and any(asked is not None and isinstance(asked.sorting, sorts) for asked, _ in questions):
             raise InputError(
                 "rows='average' averages numbers, and here people are sorted into cells; keep one row of each person, "
                 "or ask for a mean"
             )
-        if hasattr(self.kind, "tables"):  # an engine, which groups by itself
-            return [self.kind.tables(self.asked.of(some), asked) for asked, some in questions]
+        kind: Any = self.kind
+        if self.asked.several and any(asked is not None and asked.name == "sum" for asked, _ in questions):
+            raise InputError(
+                "rows='average' gives everybody the average of their rows, and the sum of averages is no total; add up "
+                "the rows of each person first, or ask for a mean"
+            )
+        if hasattr(kind, "tables") and not kind.reads_here(self.asked):  # an engine groups by itself
+            return [kind.tables(self.asked.of(some), asked) for asked, some in questions]
         found: list[Any] = []
         for asked, _ in questions:
             if self.asked.texts:
@@ -184,7 +216,12 @@ class Source:
     @property
     def note(self) -> str:
         """What is assumed about rows and people, in a sentence."""
-        return _ROWS if self.asked.person is None else _AVERAGED if self.asked.several else _CHECKED
+        return ROWS if self.asked.person is None else _AVERAGED if self.asked.several else _CHECKED
+
+    def about(self, statistic: Statistic | None = None) -> Provenance:
+        """Return where the answer to a question comes from; without one, where people are counted."""
+        columns = () if statistic is None or isinstance(self.kind, Arrays) else statistic.columns
+        return Provenance("" if statistic is None else statistic.name, columns, self.kind.called)
 
 
 def _grouped(grouping: Any) -> Tables:
@@ -206,8 +243,11 @@ def _table(
     """
     listed = isinstance(origin, (list, tuple))
     names = [origin] if not listed else list(origin) if named else []
-    if _is_database(names[0] if len(names) == 1 else origin):
-        return Database.of(names[0], query)
+    one = names[0] if len(names) == 1 else origin
+    if (kind := _database(one)) is not None:
+        if kind == "duckdb":
+            return duckdb_frame(one, query)  # type: ignore[no-any-return]
+        return Database.of(f"sqlite:///{os.fspath(one)}" if kind == "file" else one, query)
     if names and all(isinstance(name, (str, os.PathLike)) for name in names):
         from .files import Files
 
@@ -219,11 +259,20 @@ def _table(
     return opened(origin)
 
 
-def _is_database(origin: Any) -> bool:
-    """Say whether a source is a database: a URL, or an engine or connection of a library that is already imported."""
-    if isinstance(origin, str):
-        return _DATABASE.match(origin) is not None
-    kinds = (getattr(sys.modules.get(module), name, None) for module, names in _CONNECTIONS.items() for name in names)
+def _database(origin: Any) -> str | None:
+    """Return what kind of database a source is: "duckdb", the "file" of SQLite, "other"; None if it is none.
+
+    It may be a URL, the name of a file, or an engine or connection of a library that is already imported.
+    """
+    if isinstance(origin, str) and _URL.match(origin):
+        return "other"
+    if isinstance(origin, (str, os.PathLike)):
+        return {"sqlite": "file", "duckdb": "duckdb"}.get(database_file(origin) or "")
+    return "duckdb" if _is_one_of(origin, _DUCKDB) else "other" if _is_one_of(origin, _CONNECTIONS) else None
+
+
+def _is_one_of(origin: Any, classes: Mapping[str, Sequence[str]]) -> bool:
+    kinds = (getattr(sys.modules.get(module), name, None) for module, names in classes.items() for name in names)
     return isinstance(origin, tuple(kind for kind in kinds if isinstance(kind, type)))
 
 
@@ -234,6 +283,8 @@ def read(  # noqa: PLR0913  mirrors the columns of a table
     epsilon: Any,
     bounds: Any = None,
     statistic: Statistic | None = None,
+    missing: Any = None,
+    values: Mapping[Any, float] | None = None,
     person: Any = None,
     rows: Rows = "one",
     tiers: Mapping[str, Any] | None = None,
@@ -249,8 +300,8 @@ def read(  # noqa: PLR0913  mirrors the columns of a table
     ----------
     source
         Values in memory, one a person; the name of a file (CSV, TSV, Parquet, Arrow IPC, NDJSON; gz and zst), a glob or
-        a list of names; a frame (pandas, Polars, PyArrow, DuckDB, Spark, Dask, Ibis); the URL or connection of a
-        PostgreSQL or SQLite database.
+        a list of names; a frame (pandas, Polars, PyArrow, DuckDB, Spark, Dask, Ibis); the URL, file or
+        connection of a PostgreSQL, SQLite or DuckDB database.
     value, epsilon
         The columns of a table; `epsilon` may be one ε for everybody. With values in memory there is no `value`, and
         `epsilon` is a sequence of the same length, or one ε for everybody.
@@ -258,11 +309,20 @@ def read(  # noqa: PLR0913  mirrors the columns of a table
         The public interval (lo, hi). It is never taken from the data.
     statistic
         What is to be computed, as `hetdp.ask.histogram(categories=…)`; the mean on `bounds` unless said.
+    missing
+        What is done about missing values. A value column of a table needs it; with values in memory it is "none" unless
+        said. "estimate": those who answered alone count, and who did stays private. "drop": they leave, which makes
+        public who answered. "midpoint" or a number: what a missing value counts as. "none": you promise that none is
+        missing; a line without the cell is then refused, and a cell that is empty all the same counts as the midpoint.
+        What cannot be read is missing.
+    values
+        {cell: number}, how cells become numbers, as {"yes": 1, "no": 0}; any other cell is missing. True and false are
+        1 and 0 without it.
     person
         The column of ids (with values in memory: the ids). Without it every row is taken for another person.
     rows
         What a person may have: "one" row, a second one is an error; or several whose clamped values are averaged,
-        "average". All rows of a person must have the same ε.
+        "average". A person is missing if all their rows are. All rows of a person must have the same ε.
     tiers
         {name: ε} when the ε column holds names of tiers.
     public_rows
@@ -274,18 +334,18 @@ def read(  # noqa: PLR0913  mirrors the columns of a table
 
     Notes
     -----
-    No value can raise, warn or change who is counted: one outside the interval is clamped, one
-    that is missing or unreadable counts as the midpoint. A bad ε is a loud error: it is public. In a delimited file a
-    line is a person, so a cell must not hold a line break; the page on limits has the other conditions.
+    No value can raise, warn or change who is counted (but with missing="drop", where it is public who has a value): one
+    outside the interval is clamped, one that is unreadable is missing. A bad ε is a loud error: it is public. In a
+    delimited file a line is a person, so a cell must not hold a line break; the page on limits has more.
     """
     if (bounds is None) == (statistic is None):
         raise InputError("reading needs the public bounds of the values, (lo, hi), or a statistic that has its own")
-    asked = Mean(Interval.of(bounds), value=value) if statistic is None else statistic.of(value)
+    asked = Mean(Interval.of(bounds)) if statistic is None else statistic
+    asked = asked.of(value).saying(missing=missing, values=values)
     form = Form(delimiter, decimal, thousands)
-    people = Source.of(
+    people = Source.asked_by(
+        asked,
         source,
-        value=asked.named,
-        reads=asked.reads,
         epsilon=epsilon,
         person=person,
         rows=rows,
@@ -298,57 +358,96 @@ def read(  # noqa: PLR0913  mirrors the columns of a table
 
 def tally(people: Source, statistic: Statistic, public_rows: Any = None) -> Tally:
     """Return the tally of a source and of the rows that are public."""
-    return read_groups(people, statistic, groups=[""], public_rows=public_rows)[""]
+    return read_groups(people, statistic, public_rows=public_rows)[""]
 
 
-def tallies_of(source: Any, asked: Mapping[str, Statistic], where: Mapping[str, Any]) -> dict[str, Tally]:
-    """Return the tallies of several statistics of one table, whose rows are read once; `where` as for `Source.of`."""
+def tallies_of(
+    source: Any,
+    asked: Mapping[str, Statistic],
+    where: Mapping[str, Any],
+    *,
+    groups: Sequence[Any] | None = None,
+    public_rows: Any = None,
+) -> tuple[Source, dict[str, dict[Group, Tally]]]:
+    """Return a table, and for each of several statistics of it the tallies of the groups; without groups one.
+
+    The rows are read once for all of them; `where` as for `Source.of`.
+    """
     pairs = [tuple(zip(question.columns, question.reads, strict=True)) for question in asked.values()]
     readings = list(dict.fromkeys(pair for some in pairs for pair in some))
     names, kinds = zip(*readings, strict=True)
-    people = Source.of(source, value=tuple(names), reads=tuple(kinds), **where)
+    people = Source.of(source, value=tuple(names), reads=tuple(kinds), promised=_promised(asked.values()), **where)
+    for question in asked.values():
+        needs_missing(question)
     places = [[readings.index(pair) for pair in some] for some in pairs]
-    found = people.each(list(zip(asked.values(), places, strict=True)))
-    if not all(found):
-        raise InputError(_NOBODY)
-    notes, tiers = (people.note,), people.asked.tier_names
-    rows = zip(asked.items(), found, strict=True)
-    return {name: Tally(tables[""], question, tiers, notes) for (name, question), tables in rows}
+    ask = list(zip(asked.values(), places, strict=True))
+    found = people.each(ask)
+    added: Sequence[Tables | None] = [None] * len(ask)
+    if public_rows is not None:
+        added = _public(people, public_rows).each(ask)
+    rows = zip(asked.items(), found, added, strict=True)
+    return people, {name: _tallies(people, question, tables, more, groups) for (name, question), tables, more in rows}
+
+
+def _promised(asked: Iterable[Statistic]) -> bool | None:
+    """Say whether one of several questions promises that no value is missing; None if all have a cell for it."""
+    said = [question.missing in (None, "none") for question in asked if question.asks_missing]
+    return any(said) if said else None
 
 
 def read_groups(
-    people: Source, statistic: Statistic, *, groups: Sequence[str] | None = None, public_rows: Any = None
-) -> dict[str, Tally]:
-    """Return a tally for each group: those named, which may be empty, or those that are there, in order of name."""
+    people: Source, statistic: Statistic, *, groups: Sequence[Any] | None = None, public_rows: Any = None
+) -> dict[Group, Tally]:
+    """Return a tally for each group: those named, which may be empty, or those that are there, in natural order."""
+    _named(people, groups)
     found = people.tables(statistic)
+    added = _public(people, public_rows).tables(statistic) if public_rows is not None else None
+    return _tallies(people, statistic, found, added, groups)
+
+
+def _named(people: Source, groups: Sequence[Any] | None) -> list[Group] | None:
+    """Return the groups that were named, or raise if one is not of this table's columns."""
+    columns = max(1, len(people.asked.groupings))
+    return None if groups is None else list(dict.fromkeys(group_of(group, columns) for group in groups))
+
+
+def _tallies(
+    people: Source, statistic: Statistic, found: Tables, added: Tables | None, groups: Sequence[Any] | None
+) -> dict[Group, Tally]:
+    """Return a tally for each group from the tables that were read, and from those of public rows if there are any."""
     if not found:
-        raise InputError(_NOBODY)
+        raise InputError(NOBODY)
     notes: tuple[str, ...] = (people.note,)
-    if public_rows is not None:
-        added = _public(people, public_rows).tables(statistic)
+    if added is not None:
         if not added:
             raise InputError("the public rows are empty; leave the option out if there are none")
         found = {g: merge([t[g] for t in (found, added) if g in t]) for g in found.keys() | added.keys()}
         rows = sum(table.n for table in added.values())
-        notes = (*notes, f"{rows:,} rows that are known publicly were added with ε = ∞.")
-    named = list(dict.fromkeys(map(normal, groups))) if groups is not None else sorted(found)
-    if unknown := sorted(found.keys() - set(named)):
-        example = "" if people.names else f", such as {shown(unknown[0])}"
-        raise InputError(f"{len(unknown):,} groups are not in the list of groups{example}; add them")
+        words = ("is known publicly was", "it is") if rows == 1 else ("are known publicly were", "they are")
+        notes = (*notes, _ADDED.format(plural(rows, "row"), *words))
+    ordered = sorted(found, key=natural)
+    named = _named(people, groups) if people.asked.groupings else [""]
+    named = ordered if named is None else named
+    if unknown := [group for group in ordered if group not in set(named)]:
+        example = "" if people.names else f", such as {shown(label(unknown[0]))}"
+        some = f"{plural(len(unknown), 'group')} {'is' if len(unknown) == 1 else 'are'}"
+        raise InputError(f"{some} not in the list of groups{example}; add them")
     # A group without people is nobody at ε = 0.
     nobody = replace(Table.nobody(statistic), epsilon=np.zeros(1), count=np.zeros(1, np.int64))
     nobody = replace(nobody, total=np.zeros((1, statistic.width), np.int64))
-    return {g: Tally(found.get(g, nobody), statistic, people.asked.tier_names, notes) for g in named}
+    about = people.about(statistic)
+    return {g: Tally(found.get(g, nobody), statistic, people.asked.tier_names, notes, about=about) for g in named}
 
 
 def _public(people: Source, rows: Any) -> Source:
     """Return the source of public rows. Refuse the private rows themselves: all in them would lose all protection."""
     kind, ours = people.kind, people.asked
     if isinstance(kind, Arrays):
+        if ours.groupings:
+            raise InputError("public rows of groups are read from a table: a file, a frame or a database")
         same, public = rows is kind.values, Source(Arrays(rows, np.inf), Request("values", 0.0, reads=ours.reads))
     else:
-        query = kind.query if isinstance(kind, Database) else None
-        table = _table(rows, query)
+        table = _table(rows, getattr(kind, "query", None))
         if table is None:
             raise InputError("with a table the public rows are a table too: a file, a frame or a database")
         public = Source(table, Request(ours.value, np.inf, by=ours.by, form=ours.form, reads=ours.reads))
@@ -356,6 +455,28 @@ def _public(people: Source, rows: Any) -> Source:
     if same:
         raise InputError("the public rows are the private source itself, or in a database; give them as another file")
     return public
+
+
+def declared_public(by: Sequence[str], public_columns: Sequence[str]) -> None:
+    """Raise unless every column that makes groups is declared public: its groups are published."""
+    declared = (public_columns,) if isinstance(public_columns, str) else tuple(public_columns)
+    for column in by:
+        if column not in declared:
+            raise InputError(
+                f"the groups of column {column!r} would be published; if it is public, declare it: "
+                f"public_columns={[*declared, column]!r}, --public-column {column}"
+            )
+
+
+def group_of(group: Any, columns: int = 1) -> Group:
+    """Return a group that was named, as groups are read; a whole number is its digits, as in a column."""
+    parts = list(group) if isinstance(group, (tuple, list)) else [group]
+    whole = all(isinstance(part, (str, numbers.Integral)) and not isinstance(part, bool) for part in parts)
+    if len(parts) != columns or not whole:
+        form = "a text" if columns == 1 else f"a tuple of {columns} texts, one for each column"
+        raise InputError(f"a group is {form} (got {shown(group)})")
+    texts = tuple(normal(str(part)) for part in parts)
+    return texts if columns > 1 else texts[0]
 
 
 def _is_same(ours: Any, theirs: Any) -> bool:
@@ -373,15 +494,3 @@ def counted(people: Source) -> Levels:
     if not found:
         raise InputError("there is nobody here (n = 0); a plan needs at least one person")
     return found[""].levels(people.asked.tier_names)
-
-
-def records(people: Source, method: str) -> tuple[NDArray[Any], NDArray[np.float64]]:
-    """Return everybody's value and ε as arrays, for a method that needs them one by one; from memory only."""
-    if people.names or isinstance(people.kind, Database):
-        raise InputError(f"{method} keeps people one by one and works on data in memory only; load the table first")
-    if people.asked.person is not None:
-        raise InputError(f"{method} keeps people one by one; average each person's rows first")
-    parts = list(people.batches())
-    if not parts:
-        raise InputError(_NOBODY)
-    return np.concatenate([np.asarray(part.values) for part in parts]), np.concatenate([p.epsilon for p in parts])

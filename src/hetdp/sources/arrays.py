@@ -5,38 +5,47 @@ from __future__ import annotations
 import decimal
 import math
 import numbers
-from collections.abc import Callable, Iterable, Iterator, Mapping, Set
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass, field
+from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hetdp.core.cells import Categories
-from hetdp.core.domain import epsilon_of, is_missing, loose_value_of
+from hetdp.core.cells import Reading, Words
+from hetdp.core.domain import epsilon_of, is_missing, value_of
 from hetdp.core.levels import epsilon_array
 from hetdp.errors import InputError
 
-from .request import Batch, Request
+from .request import Batch, Request, distinct_epsilons
 
 if TYPE_CHECKING:
     import polars as pl
+
+    from hetdp.statistics import Statistic
+
+NOBODY = "there is nobody here (n = 0); a mean needs at least one person"
 
 _REFUSED = {"c": "complex numbers", "S": "bytes", "M": "dates", "m": "time spans", "V": "records"}
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Arrays:
-    """Sequences of one length: the values, everybody's ε (or one for all), and who each value is about."""
+    """Sequences of one length: the values, everybody's ε (or one for all), who each value is about, public columns."""
 
     values: Any
     epsilon: Any
     ids: Any = None
+    public: Mapping[str, Any] = field(default_factory=dict)
+
+    called = ("values in memory",)
 
     def batches(self, request: Request, *, owner: bool = False) -> Iterator[Batch]:
         """Yield all people as one batch."""
-        columns = {"values": self.values, "epsilon": self.epsilon, "ids": self.ids}
-        for one, other in (("values", "epsilon"), ("values", "ids"), ("epsilon", "ids")):
+        named = {**({} if self.ids is None else {"ids": self.ids}), **self.public}
+        columns = {"values": self.values, "epsilon": self.epsilon, **named}
+        for one, other in combinations(columns, 2):
             if _misaligned(columns[one], columns[other]):
                 raise InputError(f"{one} and {other} have different row labels; align them first, or pass plain arrays")
         (category,) = request.reads or (None,)
@@ -45,11 +54,11 @@ class Arrays:
         if levels.size != values.size:
             raise InputError(f"values and epsilon must have one entry a person (got {values.size} and {levels.size})")
         texts = {}
-        if self.ids is not None:
-            cells = self.ids.tolist() if hasattr(self.ids, "tolist") else list(self.ids)
+        for name, column in named.items():
+            cells = column.tolist() if hasattr(column, "tolist") else list(column)
             if len(cells) != values.size:
-                raise InputError(f"values and ids must have one entry a row (got {values.size} and {len(cells)})")
-            texts["ids"] = text_series(cells, "ids")
+                raise InputError(f"values and {name} must have one entry a row (got {values.size} and {len(cells)})")
+            texts[name] = text_series(cells, name)
         if levels.size:
             yield Batch((values,), levels, missing=missing, texts=texts)
 
@@ -80,7 +89,6 @@ def columns_batch(
     request: Request,
     *,
     owner: bool,
-    read: Callable[[Any], float] = loose_value_of,
 ) -> Batch:
     """Return the batch of columns that are numpy arrays or sequences of Python's objects."""
     if not isinstance(request.epsilon, str):
@@ -90,44 +98,54 @@ def columns_batch(
         by_cell = request.tiers or not isinstance(cells, np.ndarray) or cells.dtype.kind == "O"
         levels = level_array(cells, request, " in row", places[0]) if by_cell else epsilon_array(cells)
     texts = {name: text_series(columns[name], name) for name in request.texts}
-    found = [private_array(columns[name], kind, owner=owner, read=read) for name, kind in request.readings]
+    found = [private_array(columns[name], kind, owner=owner) for name, kind in request.readings]
     missing = found[0][1] if found else None
     at = np.array(places) if owner else None
     return Batch(tuple(array for array, _ in found), levels, "row", missing, at, texts=texts)
 
 
+def alike_batch(rows: Sequence[tuple[Any, ...]], request: Request) -> Iterator[Batch]:
+    """Yield rows as an engine hands them over: the columns asked for, and last how many rows are alike."""
+    if not rows:
+        return
+    *cells, people = zip(*rows, strict=True)
+    columns = dict(zip(request.columns, cells, strict=True))
+    if isinstance(request.epsilon, str):
+        read = distinct_epsilons(columns[request.epsilon], request)
+        levels = np.array([read[cell] for cell in columns[request.epsilon]])
+    else:
+        levels = np.full(len(rows), request.epsilon)
+    found = tuple(private_array(columns[name], kind)[0] for name, kind in request.readings)
+    texts = {name: text_series(columns[name], name) for name in request.texts}
+    yield Batch(found, levels, "row", texts=texts, people=np.array(people, np.int64))
+
+
 def private_array(
-    cells: Any, categories: Categories | None, *, owner: bool = False, read: Callable[[Any], float] = loose_value_of
+    cells: Any, reading: Reading, *, owner: bool = False
 ) -> tuple[NDArray[Any], NDArray[np.bool_] | None]:
-    """Return a private column as numbers, or as places among categories; and what is missing (for the owner).
-
-    As with `value_array`, only the form of the input can raise.
-    """
-    if categories is None:
-        return value_array(cells, owner=owner, read=read)
-    array = _array(cells, "numbers or text")
-    if array is not None and array.dtype.kind in "biuf":  # also where no category is a number: one text among the
-        with np.errstate(all="ignore"):  # cells would have made another kind of array. No value may warn
-            return categories.of_numbers(array.astype(np.float64)), None
-    listed = cells if array is None else array.tolist()
-    return np.array([categories.index(cell) for cell in listed], dtype=np.int64), None
-
-
-def value_array(
-    values: Any, *, owner: bool = False, read: Callable[[Any], float] = loose_value_of
-) -> tuple[NDArray[Any], NDArray[np.bool_] | None]:
-    """Return the values as an array of numbers, NaN where a cell cannot be read, and what is missing (for the owner).
+    """Return a private column as it is to be read, and what is missing (for the owner).
 
     Only the form of the input (its type, dtype, dimensions) can raise; no single cell can. A list is
     read cell by cell for that reason: numpy would choose dtype and dimensions by what the cells hold, and ask each of
     them whether it is an array.
     """
-    array = _array(values, "numbers")
-    if array is not None and array.dtype.kind in "biuf":
+    categories = reading.categories if isinstance(reading, Words) else reading
+    array = _array(cells, "numbers" if reading is None else "numbers or text")
+    plain = array is not None and array.dtype.kind in "biuf"
+    if array is not None and plain and categories is None:
         return array, np.isnan(array) if owner and array.dtype.kind == "f" else None
-    cells = values if array is None else array.tolist()
-    missing = np.array([is_missing(cell) for cell in cells], dtype=bool) if owner else None
-    return np.array([read(cell) for cell in cells], dtype=np.float64), missing
+    listed = cells if array is None else array.tolist()
+    missing = np.array([is_missing(cell) for cell in listed], dtype=bool) if owner else None
+    if categories is None:
+        return np.array([value_of(cell) for cell in listed], dtype=np.float64), missing
+    if (
+        array is not None and plain
+    ):  # also where no category is a number: one text would have made another kind of array
+        with np.errstate(all="ignore"):  # no value may warn
+            places = categories.of_numbers(array.astype(np.float64))
+    else:
+        places = np.array([categories.index(cell) for cell in listed], dtype=np.int64)
+    return reading.of_places(places) if isinstance(reading, Words) else places, missing
 
 
 def _array(values: Any, kinds: str) -> NDArray[Any] | None:
@@ -176,3 +194,20 @@ def text_series(cells: Iterable[Any], name: str) -> pl.Series:
         # half a surrogate pair, which no frame can hold, becomes a question mark
         texts.append(str(cell).encode("utf-8", "replace").decode() if text else None)
     return pl.Series(texts, dtype=pl.String)
+
+
+def records(people: Any, asked: Statistic, method: str) -> tuple[NDArray[Any], NDArray[np.float64]]:
+    """Return everybody's value and ε as arrays, for a method that needs them one by one; from memory only."""
+    if people.names or hasattr(people.kind, "query"):
+        raise InputError(f"{method} keeps people one by one and works on data in memory only; load the table first")
+    if people.asked.person is not None:
+        raise InputError(f"{method} keeps people one by one; average each person's rows first")
+    parts = list(people.batches())
+    if not parts:
+        raise InputError(NOBODY)
+    values = np.concatenate([np.asarray(part.values) for part in parts])
+    epsilon = np.concatenate([part.epsilon for part in parts])
+    if isinstance(asked.missing, float):
+        return np.where(np.isnan(values), asked.missing, values), epsilon
+    keep = ~np.isnan(values) if asked.missing == "drop" else slice(None)
+    return values[keep], epsilon[keep]

@@ -17,7 +17,7 @@ import polars as pl
 from numpy.typing import NDArray
 from polars.selectors import by_dtype, by_name
 
-from hetdp.core.cells import Categories
+from hetdp.core.cells import Categories, Words
 from hetdp.core.domain import BLANKS, LONGEST, MISSING, TRUTH, grouped, is_missing
 from hetdp.errors import InputError
 
@@ -92,7 +92,7 @@ def streamed(scan: pl.LazyFrame, request: Request, *, owner: bool, text: Text | 
 
 def _alike(scan: pl.LazyFrame, request: Request) -> bool:
     """Say whether people are only sorted into categories, by a column that likely holds few different cells."""
-    if request.texts or not request.readings or any(kind is None for _, kind in request.readings):
+    if request.texts or not request.readings or not all(isinstance(kind, Categories) for _, kind in request.readings):
         return False
     kinds = [scan.collect_schema()[name] for name in request.private]
     return all(kind == pl.String or kind in (pl.Categorical, pl.Enum) or kind.is_integer() for kind in kinds)
@@ -126,7 +126,7 @@ def batches(text: Text, request: Request, *, owner: bool) -> Iterator[Batch]:
 
 def check(text: Text, request: Request) -> Any:
     """Return the table of a file, no row of it read; raise if a column is not there or has the wrong type."""
-    from .frames import check_columns  # narwhals is loaded for these files alone, not for text
+    from .schema import check_columns  # narwhals is loaded for these files alone, not for text
 
     scan = _scan(text.path, text.magic)
     scan.collect_schema()  # a damaged file raises here
@@ -164,10 +164,9 @@ def batch_of(
 ) -> Batch:
     """Return the batch of a Polars frame that has the columns asked for; no private cell can raise.
 
-    `path` is the file that they come from. In a frame of the user's the names of booleans count as 1 and 0, see
-    `core.domain.loose_value_of`. `odd` are the lines of a text file that are not plain: an ε there may be a piece of a
-    value. Whether a line is plain depends on its value, so no ε of a text file is quoted, on whatever line. `known` are
-    places among categories that the reader has found already, by the number of the reading.
+    `path` is the file that they come from. `odd` are the lines of a text file that are not plain: an ε there may be a
+    piece of a value. Whether a line is plain depends on its value, so no ε of a text file is quoted, on whatever line.
+    `known` are places among categories that the reader has found already, by the number of the reading.
     """
     place = "row" if odd is None else "line"
     if isinstance(request.epsilon, str):
@@ -180,57 +179,68 @@ def batch_of(
         objects = frame[name].dtype == pl.Object
         texts[name] = text_series(frame[name].to_list(), name) if objects else frame[name].cast(pl.String)
     found = list[NDArray[Any]]()
-    for i, (name, categories) in enumerate(request.readings):
+    for i, (name, reading) in enumerate(request.readings):
         cells = frame[name]
         if known is not None and i in known:
-            found.append(known[i])
+            found.append(reading.of_places(known[i]) if isinstance(reading, Words) else known[i])
         elif cells.dtype == pl.Object:
-            found.append(private_array(cells.to_list(), categories, owner=owner)[0])
-        elif categories is None:
-            found.append(values_of(cells, request.form, words=path is None))
+            found.append(private_array(cells.to_list(), reading, owner=owner)[0])
+        elif reading is None:
+            found.append(values_of(cells, request.form))
+        elif isinstance(reading, Words):
+            found.append(reading.of_places(places_of(cells, reading.categories, request.form)))
         else:
-            found.append(places_of(cells, categories, request.form))
+            found.append(places_of(cells, reading, request.form))
     missing = missing_of(frame[request.private[0]]) if owner and found else None
     return Batch(tuple(found), levels, place, missing, np.asarray(places) if owner else None, odd, texts)
 
 
 def places_of(cells: pl.Series, categories: Categories, form: Form = Form()) -> NDArray[np.int64]:  # noqa: B008
     """Return the places of private cells among categories. No cell can raise."""
-    if cells.dtype in (pl.Categorical, pl.Enum):
-        cells = cells.cast(pl.String)
-    if cells.dtype != pl.String or not categories.textual:
-        return categories.of_numbers(values_of(cells, form, words=True))
-    other = len(categories.names)
-    names, places = list(categories.names), list(range(other))
-    found = cells.replace_strict(names, places, default=other, return_dtype=pl.Int64).to_numpy()
-    if not categories.numeric:
-        return found
-    return np.where(found < other, found, categories.of_numbers(values_of(cells, form, words=True)))
+    cells = _plain(cells)
+    if cells.dtype != pl.String:
+        return categories.of_numbers(values_of(cells, form))
+    other, found = len(categories.names), np.full(cells.len(), -1)
+    if categories.textual:
+        names, places = list(categories.names), list(range(other))
+        found = cells.replace_strict(names, places, default=-1, return_dtype=pl.Int64).to_numpy()
+    rest = np.full(cells.len(), other)
+    if categories.numeric:
+        rest = np.minimum(
+            categories.of_numbers(values_of(cells, form)), other
+        )  # a text that is no number is not missing
+    if categories.apart:
+        rest = np.where((rest == other) & missing_of(cells), other + 1, rest)
+    return np.where(found < 0, rest, found)
 
 
-def _exact(cells: pl.Series) -> pl.Series:
-    """Return decimals as text, from which the nearest double is read: Polars 1 casts some of them to a neighbour."""
-    return cells.cast(pl.String) if cells.dtype.is_decimal() else cells
+def _plain(cells: pl.Series) -> pl.Series:
+    """Return texts of any type as text, and decimals too: Polars 1 casts some of them to a neighbour of the nearest."""
+    text = cells.dtype in (pl.Categorical, pl.Enum) or cells.dtype.is_decimal()
+    return cells.cast(pl.String) if text else cells
 
 
-def values_of(cells: pl.Series, form: Form = Form(), *, words: bool = False) -> NDArray[np.float64]:  # noqa: B008
+def values_of(cells: pl.Series, form: Form = Form()) -> NDArray[np.float64]:  # noqa: B008  it is frozen
     """Return private cells as doubles, NaN where one is missing or unreadable. No cell can raise.
 
     Polars' lenient cast of text knows the same notation as `core.domain.value_of`; a test holds them to it.
     """
-    cells = _exact(cells)
+    cells = _plain(cells)
     numbers = _read(cells, form)[1] if cells.dtype == pl.String else cells.cast(pl.Float64, strict=False)
-    values = (numbers.fill_null(np.nan) if numbers.has_nulls() else numbers).to_numpy()
-    if not words or cells.dtype != pl.String:
+    unread = numbers.has_nulls()
+    values = (numbers.fill_null(np.nan) if unread else numbers).to_numpy()
+    if not unread or cells.dtype != pl.String:
         return values
     truth = cells.str.strip_chars(BLANKS).replace_strict(TRUTH, default=None, return_dtype=pl.Float64)
     return np.where(truth.is_null().to_numpy(), values, truth.fill_null(0.0).to_numpy())
 
 
 def missing_of(cells: pl.Series) -> NDArray[np.bool_]:
-    """Say which private cells are missing rather than unreadable; for the owner's `check` alone."""
+    """Say which private cells are missing rather than unreadable."""
+    cells = _plain(cells)
     if cells.dtype == pl.Object:
         return np.array([is_missing(cell) for cell in cells.to_list()], dtype=bool)
+    cells = _plain(cells)
     if cells.dtype == pl.String:
         return cells.fill_null("").str.strip_chars(BLANKS).str.to_lowercase().is_in(list(MISSING)).to_numpy()
     return (cells.is_null() | cells.cast(pl.Float64, strict=False).is_nan().fill_null(value=False)).to_numpy()
@@ -241,7 +251,7 @@ def epsilons_of(
 ) -> NDArray[np.float64]:
     """Return public ε cells as doubles; a bad one raises and names its place: `where` stands around its number."""
     before, after = where
-    cells = _exact(cells)
+    cells = _plain(cells)
     if cells.dtype == pl.Object:
         return level_array(cells.to_list(), request, before, places[0])
     if cells.has_nulls():

@@ -1,8 +1,8 @@
-"""PostgreSQL and SQLite: one query, in one snapshot that only reads.
+"""PostgreSQL, SQLite and DuckDB: one query, in one snapshot that only reads.
 
 PostgreSQL groups by itself, and only the table of levels leaves it. SQLite runs in this process, so its rows are read
-here like those of a file. A query is the caller's own: it must not drop, filter or fail on rows by their values, which
-no reader of it could see.
+here like those of a file. A query of DuckDB is a frame whose engine groups (`frames.Engine`). A query is
+the caller's own: it must not drop, filter or fail on rows by their values, which no reader of it could see.
 
 Whatever a driver raises may quote a private cell, so none of it is passed on: `told` runs everything that touches a
 driver and raises one of a few fixed sentences, outside the handler, so that not even the chain of exceptions holds it.
@@ -12,22 +12,22 @@ driver and raises one of a few fixed sentences, outside the handler, so that not
 
 from __future__ import annotations
 
+import os
 import re
 import sqlite3
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-from hetdp.core.domain import value_of
 from hetdp.errors import InputError
 from hetdp.statistics import Statistic
 
 from . import sql
-from .arrays import columns_batch
+from .arrays import alike_batch, columns_batch
 from .request import Batch, Request, Tables, engine_tables
 
 T = TypeVar("T")
@@ -61,6 +61,13 @@ _STARTS = {
     "file is not a database": "the file is not a SQLite database",
     "database is locked": "the SQLite file is locked by another process; try again",
 }
+_CLASSES = {
+    "CatalogException": _STATES["42P01"],
+    "BinderException": _STATES["42703"],
+    "ParserException": _STATES["42601"],
+    "IOException": "the DuckDB file cannot be opened; another program may be writing to it, or its DuckDB is newer",
+}
+_NO_QUERY = "a database needs a query: query='select income, eps from people', --query TABLE"
 _UNREACHED = (
     "cannot connect to the PostgreSQL server; check host, port, database, user and password: "
     "postgresql://user:password@host:5432/database"
@@ -92,8 +99,17 @@ class Database:
         lite = isinstance(origin, sqlite3.Connection) or dialect.startswith("sqlite")
         return Sqlite(origin, query) if lite else Postgres(origin, query)
 
+    @property
+    def called(self) -> tuple[str, ...]:
+        """The name of a file without its folder, or the kind of the database."""
+        kind = "a PostgreSQL query" if isinstance(self, Postgres) else "a SQLite query"
+        file = isinstance(self.origin, str) and isinstance(self, Sqlite)
+        return (Path(self.origin).name if file else kind,)
+
     def check(self, request: Request) -> None:
-        """Find nothing wrong without a connection."""
+        """Raise if the query cannot be run or lacks a column; no row is read."""
+        with self._opened(_postgres if isinstance(self, Postgres) else _sqlite, request):
+            pass
 
     @contextmanager
     def _opened(self, snapshot: Any, request: Request) -> Iterator[tuple[Any, str, dict[str, Any]]]:
@@ -102,7 +118,7 @@ class Database:
         A column that is not there, or there twice, is an error.
         """
         if self.query is None:
-            raise InputError("a database needs a query: query='select income, eps from people'")
+            raise InputError(_NO_QUERY)
         select = sql.selection(self.query)
         with _connection(self.origin) as connection, snapshot(connection) as cursor:
             told(lambda: cursor.execute(f"select * from (\n{select}\n) as q limit 0"))
@@ -127,11 +143,6 @@ class Sqlite(Database):
     [(array([25., 50.]), array([0.1, 0.1]))]
     """
 
-    def check(self, request: Request) -> None:
-        """Raise if the query cannot be run or lacks a column; no row is read."""
-        with self._opened(_sqlite, request):
-            pass
-
     def batches(self, request: Request, *, owner: bool = False) -> Iterator[Batch]:
         """Yield the rows of the query. All are read before the first is yielded, so that no transaction stays open."""
         batches: list[Batch] = []
@@ -142,9 +153,7 @@ class Sqlite(Database):
             told(lambda: cursor.execute(f"select {columns} from (\n{select}\n) as q"))
             while rows := told(partial(cursor.fetchmany, _ROWS)):
                 cells = dict(zip(request.columns, zip(*rows, strict=True), strict=bool(request.columns)))
-                batches.append(
-                    columns_batch(cells, range(first, first + len(rows)), request, owner=owner, read=value_of)
-                )
+                batches.append(columns_batch(cells, range(first, first + len(rows)), request, owner=owner))
                 first += len(rows)
         yield from batches
 
@@ -152,16 +161,62 @@ class Sqlite(Database):
 class Postgres(Database):
     """A database of PostgreSQL, which groups by itself."""
 
-    def batches(self, _request: Request, **_: bool) -> Iterator[Batch]:
-        """Refuse: the rows stay in the database."""
-        raise InputError("this needs the rows themselves; PostgreSQL hands over sums only: export a file first")
+    def batches(self, request: Request, *, owner: bool = False) -> Iterator[Batch]:
+        """Yield the rows that are not alike, if the database cannot group them by itself; otherwise they stay there."""
+        with self._level_table(request, None) as table:
+            if owner or not table.reads_here:
+                raise InputError("this needs the rows themselves; PostgreSQL hands over sums only: export a file first")
+            rows = table.alike()
+        yield from alike_batch(rows, request)
+
+    def reads_here(self, request: Request) -> bool:
+        """Say whether a private column is text that has to be read in Python."""
+        with self._level_table(request, None) as table:
+            return table.reads_here
 
     def tables(self, request: Request, statistic: Statistic | None) -> Tables:
         """Return the tables of the groups, an empty mapping if there is nobody; without it no value is read."""
+        with self._level_table(request, statistic) as table:
+            return engine_tables(table, request, statistic)
+
+    @contextmanager
+    def _level_table(self, request: Request, statistic: Statistic | None) -> Iterator[sql.LevelTable]:
         with self._opened(_postgres, request) as (cursor, select, codes):
             run = partial(_run, cursor)
-            table = sql.LevelTable(run, select, request, _kinds(run, codes), statistic)
-            return engine_tables(table, request, statistic)
+            yield sql.LevelTable(run, select, request, _kinds(run, codes), statistic)
+
+
+def duckdb_frame(origin: Any, query: str | None) -> Any:
+    """Return a query of DuckDB as a frame; no row is read yet.
+
+    `origin` is a connection, or the name of a file. A file is opened for reading alone, which keeps other programs from
+    writing to it meanwhile.
+    """
+    from .frames import opened
+
+    if query is None:
+        raise InputError(_NO_QUERY)
+    select, called, connection = sql.selection(query), None, origin
+    if isinstance(origin, (str, os.PathLike)):
+        try:
+            import duckdb
+        except ImportError:
+            raise InputError("a DuckDB file needs duckdb; install it: pip install duckdb") from None
+        called = Path(origin).name
+        connection = told(lambda: duckdb.connect(os.fspath(origin), read_only=True))
+    # Within a select no other statement can be parsed, so that nothing is changed.
+    found = opened(told(lambda: connection.sql(f"select * from (\n{select}\n) as q")))
+    return replace(found, query=query, **({} if called is None else {"called": (called,)}))  # type: ignore[type-var]
+
+
+def database_file(path: Any) -> str | None:
+    """Return the kind of a database in a file, by its first bytes; None if it is none, or cannot be read."""
+    with suppress(OSError, ValueError):
+        if Path(path).is_file():  # opening a pipe would wait for a writer
+            with Path(path).open("rb") as file:
+                head = file.read(16)
+            return "sqlite" if head == b"SQLite format 3\0" else "duckdb" if head[8:12] == b"DUCK" else None
+    return None
 
 
 def _run(cursor: Any, statement: str) -> list[tuple[Any, ...]]:
@@ -190,6 +245,8 @@ def told(call: Callable[[], T], instead: str | None = None) -> T:
 def _sentence(error: Exception) -> str:
     error = getattr(error, "orig", None) or error  # SQLAlchemy wraps
     state = str(getattr(error, "sqlstate", None) or getattr(error, "pgcode", None) or "")
+    if type(error).__module__.partition(".")[0] in ("duckdb", "_duckdb"):
+        return _CLASSES.get(type(error).__name__, _FAILED)
     if isinstance(error, sqlite3.Error):
         return next((text for start, text in _STARTS.items() if str(error).startswith(start)), _FAILED)
     return next((text for code, text in _STATES.items() if state.startswith(code)), _FAILED)

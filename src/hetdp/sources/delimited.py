@@ -6,8 +6,9 @@ has, delimiters between quotes not counted, and whether its quotes are closed is
 number of lines. A line with more fields than the header, or with an open quote, is refused by its number: `1,5,0,1`
 under `value,eps` would be read with an ε ten times too large. A cell between quotes may hold anything but a line break.
 
-A line with too few fields does not tell which are missing. What stands left of the value is where it should be; the
-value is missing, and if anything right of it was asked for, the line is refused.
+A line with too few fields does not tell which are missing. If it was promised that no value is, the line is refused.
+Otherwise what stands left of the value is where it should be; the value is missing, and if anything right of it was
+asked for, the line is refused.
 
 A plain line, without quotes and with the right number of delimiters, means the same to every reader, so Polars reads
 those, as text. The others are read here, one by one. No message quotes an ε, nor an id or a group that stands right of
@@ -17,6 +18,7 @@ the value: on a damaged line it may be a piece of the value, and which lines are
 from __future__ import annotations
 
 import csv
+import math
 import os
 import re
 from collections import deque
@@ -32,10 +34,11 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from hetdp.core.domain import value_of
 from hetdp.errors import InputError
 
 from .columns import batch_of
-from .request import Batch, Request
+from .request import Batch, Request, shown
 
 if TYPE_CHECKING:
     from .files import Text
@@ -75,19 +78,31 @@ def check(text: Text, request: Request) -> Layout:
     folded = [column.strip().casefold() for column in columns if column.strip()]
     if len(set(folded)) < len(folded):
         raise InputError(f"the header of {path} has two columns that differ at most by case or spaces")
-    places = [_find(columns, name, path) for name in request.columns]
+    places = [_find(columns, name, path, request) for name in request.columns]
     private = sorted(places[request.columns.index(name)] for name in request.private)
-    return Layout(path, delimiter, len(columns), request.columns, places, private)
+    return Layout(path, delimiter, len(columns), request.columns, places, private, bool(request.promised))
 
 
-def _find(columns: list[str], name: str, path: Path) -> int:
+def _find(columns: list[str], name: str, path: Path, request: Request) -> int:
+    """Return the place of a column; raise if it is not there.
+
+    The message lists the columns if this line is surely a header: one of the names asked for is in it, and no number.
+    Otherwise it may be somebody's row, and is not repeated.
+    """
     if name in columns:
         return columns.index(name)
     alike = [column for column in columns if column.strip().casefold() == name.strip().casefold()]
     if len(columns) == 1 and (other := next((c for c in ",;\t|" if c in columns[0]), None)):
         raise InputError(f"{path} has no column {name!r}; it seems to be separated by {other!r}: name the delimiter")
     hint = f"; there is {alike[0]!r}, and names must match exactly" if alike else "; its first line must be a header"
+    known = any(other in columns for other in request.columns)
+    if not alike and known and all(math.isnan(value_of(column)) for column in columns):
+        more = f" and {len(columns) - _LISTED:,} more" if len(columns) > _LISTED else ""
+        hint = f"; the columns of its header are {', '.join(shown(column) for column in columns[:_LISTED])}{more}"
     raise InputError(f"{path} has no column {name!r}{hint}")
+
+
+_LISTED = 20  # columns that a message lists
 
 
 def in_order(work: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[Result]:
@@ -117,6 +132,7 @@ class Layout:
     names: tuple[str, ...]
     places: list[int]
     private: list[int]
+    promised: bool
 
     def cells(self, block: bytes, first: int) -> tuple[pl.DataFrame, NDArray[np.int64], NDArray[np.bool_]]:
         """Return the cells asked for of a block of lines, the number of each line, and which lines are not plain.
@@ -196,6 +212,11 @@ class Layout:
         if len(fields) < self.width:
             known = self.private[0] if self.private else -1
             public = [place for place in self.places if place not in self.private]
+            if self.private and self.promised:
+                raise InputError(
+                    f"{where} has {len(fields)} fields and the header {self.width}, and it was promised that no value "
+                    "is missing; say what a missing value counts as, or complete the line"
+                )
             if any(place > known or place >= len(fields) for place in public):
                 raise InputError(
                     f"{where} is too short to tell its epsilon and other public cells; a line needs {self.width} fields"

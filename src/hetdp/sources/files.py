@@ -35,6 +35,7 @@ RATIO = 1000
 _REFUSED = {
     b"PK\x03\x04": "a zip archive or an Excel workbook; save the table as CSV or Parquet",
     b"\xd0\xcf\x11\xe0": "an old Excel workbook; save the table as CSV or Parquet",
+    b"SQLite format 3": "a SQLite database; name it alone, with a query",
     b"BZh": "compressed with bzip2; decompress it, or use gzip or zstd",
     b"\xfd7zXZ": "compressed with xz; decompress it, or use gzip or zstd",
 }
@@ -68,6 +69,11 @@ class Files:
         """Raise for what is wrong with the names, the header or the types of a table in files; no row is read."""
         for path in self.paths():
             list(_one(path, request, rows=False))
+
+    @property
+    def called(self) -> tuple[str, ...]:
+        """The names of the files without their folders."""
+        return tuple("".join(c if c.isprintable() else "?" for c in path.name) for path in self.paths())
 
     @property
     def size(self) -> int:

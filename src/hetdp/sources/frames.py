@@ -11,16 +11,18 @@ Claim: the tables are those of a frame in memory with the same rows, to the inte
 change who is counted, which queries run, or what a message says.
 
 Argument: comparisons alone decide the branch of `_code`. Where the value is NaN or missing each of them is false
-or null, in engines that order NaN above every number as in those that follow IEEE 754. The formula is used where
+or null, in engines that order NaN above every number as in those that follow IEEE 754; there is no code then, and
+`_settled` says what becomes of that, as `tally.groupby.settled` does. The formula is used where
 lo < x < hi only, with the operations of `Interval.codes` in their order. What comes out of the branches is a whole
 number in {0 … Q}, so turning it into a 64-bit integer cannot raise or wrap, and no sum passes 63 bits with at most
 `MOST_PEOPLE` people.
 
 A cell (`_cell`) is made by comparisons with public constants alone, or from a code in doubles: (2q + 1)·bins is a whole
 number up to 2³⁶, and dividing it by 2Q, a power of two, is exact.
-Numbers and edges are compared as doubles, texts as texts; no text is read as a number, because an engine may raise for
-one. NaN and what is missing equal no category and are not between the first edge and the last, whether an engine says
-false or null: they fall into the last cell.
+Numbers and edges are compared as doubles, texts as texts; no text is read as a number there, because an engine may
+raise for one: rows that are alike are counted, and each text is read once in Python. NaN and what is missing equal no
+category and are not between the first edge and the last, whether an engine says false or null: they fall into the last
+cell.
 
 Which queries run depends on ε, on ids and on the number of people (`engine_tables`).
 """
@@ -28,9 +30,8 @@ Which queries run depends on ε, on ids and on the number of people (`engine_tab
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import narwhals.stable.v2 as nw
@@ -39,19 +40,31 @@ from narwhals.exceptions import DuplicateError
 from numpy.typing import NDArray
 from polars.selectors import by_name
 
-from hetdp.core.cells import Answered, Bins, Categories
+from hetdp.core.cells import Bins, Categories, Edges, Reading, Words
 from hetdp.core.domain import GRID, LONGEST_ID, NOT_IN_ID, Interval
 from hetdp.core.levels import HUGE, TINY, split
 from hetdp.errors import InputError
 from hetdp.statistics import Statistic
 
-from .arrays import columns_batch
+from .arrays import alike_batch, columns_batch
 from .columns import FAILED, batch_of, plain_types, streamed, told
 from .request import KEY_FAULTS, MOST_ROWS, Batch, Fault, Level, Request, Tables, engine_tables
+from .schema import check_columns
 
 Lazy = nw.LazyFrame[Any]
 
 _IBIS = ("duckdb", "pyspark")
+_NO_CODE = -1
+_CALLED = {
+    "PANDAS": "a pandas frame",
+    "POLARS": "a Polars frame",
+    "PYARROW": "a PyArrow table",
+    "DUCKDB": "a DuckDB query",
+    "PYSPARK": "a Spark frame",
+    "PYSPARK_CONNECT": "a Spark frame",
+    "DASK": "a Dask frame",
+    "IBIS": "an Ibis table",
+}
 _PART = 32  # tests in a row
 _SPARE = 8  # −0.0 beside 0.0 and the like: rows of a level table that are one level
 
@@ -63,7 +76,7 @@ def opened(source: Any) -> Frame | Engine | None:
     except DuplicateError:
         raise InputError("two columns of the frame have the same name; rename one of them") from None
     if isinstance(frame, nw.LazyFrame) and not frame.implementation.is_polars():
-        return Engine(frame)
+        return Engine(frame, _called(frame))
     return Frame(frame) if isinstance(frame, (nw.DataFrame, nw.LazyFrame)) else None
 
 
@@ -72,6 +85,11 @@ class Frame:
     """A frame that narwhals has opened: in memory, or a lazy Polars frame."""
 
     frame: Any
+
+    @property
+    def called(self) -> tuple[str, ...]:
+        """The kind of the frame."""
+        return _called(self.frame)
 
     def batches(self, request: Request, *, owner: bool = False) -> Iterator[Batch]:
         """Yield all people of a frame in memory as one batch, those of a lazy one as they come."""
@@ -100,6 +118,10 @@ class Frame:
         return frame
 
 
+def _called(frame: Any) -> tuple[str, ...]:
+    return (_CALLED.get(frame.implementation.name, "a frame"),)
+
+
 def _polars(frame: Any) -> Any:
     """Return a Polars frame, or a PyArrow table as one if Polars knows its types; where it does not, it may panic."""
     table = frame.to_native()
@@ -118,68 +140,26 @@ def _column(column: nw.Series[Any]) -> NDArray[Any]:
     return (column.cast(nw.Float64) if isinstance(column.dtype, nw.Boolean) else column).to_numpy()
 
 
-def check_columns(frame: Any, request: Request, path: Path | None = None, *, in_engine: bool = False) -> None:
-    """Refuse columns that are not there or have the wrong type; names and types are public.
-
-    An engine groups by itself and cannot read Python's objects, nor numbers from text.
-    """
-    broken = "the columns of the frame cannot be found out; is the query behind it sound?"
-    schema, where = told(lambda: dict(nw.from_native(frame).collect_schema()), broken), path or "the frame"
-    for name in request.columns:
-        if name not in schema:
-            raise InputError(f"{where} has no column {name!r}; its columns are {', '.join(map(repr, schema))}")
-        alike = [column for column in schema if str(column).casefold() == name.casefold()]
-        if in_engine and len(alike) > 1:
-            raise InputError(
-                f"the columns {alike[0]!r} and {alike[1]!r} differ by case alone; engines take them for one"
-            )
-    texts = (nw.String, nw.Categorical, nw.Enum, *(() if in_engine else (nw.Object,)))
-
-    def need(fits: Callable[[Any], bool], column: str, name: str | None, kind: str, remedy: str) -> None:
-        if name is not None and not fits(schema[name]):
-            what = f"the {column} {name!r}{'' if path is None else f' of {path}'}"
-            raise InputError(f"{what} must hold {kind} (got {schema[name]}); {remedy}")
-
-    level = request.epsilon if isinstance(request.epsilon, str) else None
-    need(lambda k: k.is_numeric() or isinstance(k, texts), "epsilon column", level, "numbers or text", "cast it first")
-    need(lambda k: str(k) != "Float16", "epsilon column", level, "more than half precision", "use Float64")
-    for name, categories in request.readings:
-        fits, kind, remedy = _private(categories, texts, in_engine=in_engine)
-        need(fits, "value column", name, kind, remedy)
-    for name in request.texts:
-        whole = "text or whole numbers"
-        need(lambda k: k.is_integer() or isinstance(k, texts), "column", name, whole, "cast it to text first")
-
-
-def _private(
-    categories: Categories | None, texts: tuple[Any, ...], *, in_engine: bool
-) -> tuple[Callable[[Any], bool], str, str]:
-    """Return which types a private column may have, in words too, and what to do about another one.
-
-    In memory the type of a column may come from its cells, so categories are looked for in texts and in numbers alike,
-    and what fits none is in the last cell. An engine may raise when it reads a number from a text, so there a column of
-    text is for categories that are texts.
-    """
-    if categories is None:
-        kinds = (nw.Boolean,) if in_engine else (nw.Boolean, nw.String, nw.Object)
-        remedy = "cast it yourself, so that what cannot be read becomes null: try_cast(… as double)"
-        return lambda k: k.is_numeric() or isinstance(k, kinds), "numbers", remedy
-    if in_engine and not categories.numeric:
-        return lambda k: isinstance(k, texts), "text", "cast it, or list the categories as numbers"
-    if in_engine and not categories.textual:
-        return lambda k: k.is_numeric() or isinstance(k, nw.Boolean), "numbers", "or list the categories as text"
-    return lambda k: k.is_numeric() or isinstance(k, (nw.Boolean, *texts)), "text or numbers", "cast it first"
-
-
 @dataclass(frozen=True, eq=False)
 class Engine:
-    """A lazy frame of narwhals whose rows stay where they are."""
+    """A lazy frame of narwhals whose rows stay where they are; what it is called, and the query behind it, if any."""
 
     frame: Lazy
+    called: tuple[str, ...]
+    query: str | None = None
 
-    def batches(self, _request: Request, **_: bool) -> Iterator[Batch]:
-        """Refuse: the rows are not here."""
-        raise InputError("this needs the rows themselves; collect the frame into memory first")
+    def batches(self, request: Request, *, owner: bool = False) -> Iterator[Batch]:
+        """Yield the rows that are not alike, if the engine cannot group them by itself; otherwise they stay there."""
+        if owner or not self.reads_here(request):
+            raise InputError("this needs the rows themselves; collect the frame into memory first")
+        return alike_batch(fetch(_Query(self.frame, request, None).alike()), request)
+
+    def reads_here(self, request: Request) -> bool:
+        """Say whether a private column is text that has to be read in Python."""
+        self.check(request)
+        kinds = self.frame.collect_schema()
+        texts = [how for name, how in request.readings if not (kinds[name].is_numeric() or kinds[name] == nw.Boolean)]
+        return any(not isinstance(how, Categories) or how.apart for how in texts)
 
     def check(self, request: Request) -> None:
         """Raise for names and types of columns, and for Ibis over an engine whose arithmetic can raise for a value.
@@ -211,8 +191,8 @@ class _Query:
 
     @property
     def sums(self) -> list[str]:
-        """The names of the codes that are added up, squares aside."""
-        return [f"code {i}" for i in range(len(self.statistic.sums))] if self.statistic is not None else []
+        """The names of the codes."""
+        return [f"code {i}" for i in range(len(self.statistic.coded))] if self.statistic is not None else []
 
     @property
     def texts(self) -> bool:
@@ -227,13 +207,14 @@ class _Query:
 
     def levels(self, *, bits: int | None, most: int | None) -> list[Level]:
         """Return the level table, its first `most` rows if given."""
-        table, names = self._table(bits=bits), [*self.sums, *(["square"] if self._squares else [])]
+        table = self._table(bits=bits)
+        names = [name for name in table.columns if name.startswith("sum ")]
         if most is not None:
             table = table.head(most)
         rows = (dict(zip(table.columns, row, strict=True)) for row in fetch(table))
         return [
             (
-                row.get("group", ""),
+                tuple(row[name] for name in self._groups),
                 row.get("epsilon"),
                 int(row.get("cell", 0)),
                 row["people"],
@@ -243,26 +224,70 @@ class _Query:
             for row in rows
         ]
 
-    @property
-    def _squares(self) -> bool:
-        return self.statistic is not None and self.statistic.square
-
     def _table(self, *, bits: int | None) -> Lazy:
         """Return the keys, the people, the sums of their codes and, if there are ids, the greatest fault."""
         people = self._rows() if self.request.person is None else self._people()
         if bits is not None:
             people = self._rounded_down(people, bits)
-        if self._squares:
-            root = 2 * nw.col("code 0") - GRID
-            square = (root * root).cast(nw.Float64) / self._number(GRID)  # below 2²¹, and exact
-            people = people.with_columns(square.floor().cast(nw.Int64).alias("square"))
-        aggregates = [nw.len().alias("people"), *(nw.col(name).sum() for name in self.sums)]
-        if self._squares:
-            aggregates.append(nw.col("square").sum())
+        people, added = self._settled(people)
+        aggregates = [nw.len().alias("people"), *(nw.col(name).sum() for name in added)]
         if self.request.person is not None:
             aggregates.append(nw.col("fault").max())
         keys = [*self._keys(), *(["cell"] if self._sorts else [])]
         return people.group_by(*keys).agg(*aggregates) if keys else people.select(*aggregates)
+
+    def _settled(self, people: Lazy) -> tuple[Lazy, list[str]]:
+        """Return people with the cells and codes that count, and the names of the latter; see `groupby.settled`.
+
+        The cell of those who are left out is −1.
+        """
+        asked = self.statistic
+        if asked is None:
+            return people, []
+        codes = [nw.col(name) for name in self.sums]
+        fills = [0 if asked.marks else asked.fill(interval) for interval in asked.coded]
+        pairs = zip(codes, fills, strict=True)
+        known = [nw.when(code < 0).then(nw.lit(fill)).otherwise(code).cast(nw.Int64) for code, fill in pairs]
+        added = dict(enumerate(known[: len(asked.sums)]))
+        if asked.marks:
+            there = [nw.when(code < 0).then(nw.lit(0)).otherwise(nw.lit(GRID)) for code in codes]
+            added |= dict(enumerate((mark.cast(nw.Int64) for mark in there), len(added)))
+        if asked.square:
+            root = 2 * known[0] - GRID
+            square = (root * root).cast(nw.Float64) / self._number(GRID)  # below 2²¹, and exact
+            added[len(added)] = square.floor().cast(nw.Int64)
+        columns = [code.alias(f"sum {i}") for i, code in added.items()]
+        if self._sorts:
+            columns.append(self._settled_cell(asked, known).alias("cell"))
+        return people.with_columns(*columns), [f"sum {i}" for i in added]
+
+    def _settled_cell(self, asked: Statistic, known: Sequence[nw.Expr]) -> nw.Expr:
+        """Return the cell of a person."""
+        cell = nw.col("cell") if isinstance(asked.sorting, (Categories, Edges)) else nw.lit(0)
+        if isinstance(asked.sorting, Bins):
+            twice = (2 * known[0] + 1).cast(nw.Float64)
+            found = (twice * self._number(asked.sorting.bins) / self._number(2 * GRID)).floor()
+            last = self._number(asked.sorting.bins - 1)
+            cell = nw.when(found < last).then(found).otherwise(last)
+        absent = [nw.col(name) < 0 for name in self.sums] or [nw.col("cell") == asked.cells - 1]
+        if asked.missing == "drop":
+            cell = nw.when(nw.any_horizontal(*absent, ignore_nulls=True)).then(nw.lit(-1)).otherwise(cell)
+        elif asked.unanswered is not None:
+            cell = nw.when(absent[0]).then(nw.lit(asked.unanswered)).otherwise(cell)
+        return cell.cast(nw.Int64)
+
+    def alike(self) -> Lazy:
+        """Return the columns asked for, rows that are alike as one, and how many each stands for."""
+        kinds, columns = self.frame.collect_schema(), []
+        for i, name in enumerate(self.request.columns):
+            texts = name in self.request.texts or (name == self.request.epsilon and self.texts)
+            number = name in self.request.private and (kinds[name].is_numeric() or kinds[name] == nw.Boolean)
+            cells = self._double(name) if number else self._column(name)
+            text = texts or (name in self.request.private and not number)
+            columns.append((cells.cast(nw.String) if text else cells).alias(f"column {i}"))
+        names = [f"column {i}" for i in range(len(columns))]
+        found = self.frame.select(*columns).group_by(*names).agg(nw.len().alias("rows"))
+        return found.select(*names, "rows")
 
     def at_fault(self, fault: Fault) -> tuple[int, Any]:
         """Return how many people have a fault, and the least of their ids."""
@@ -272,41 +297,40 @@ class _Query:
 
     def _rows(self) -> Lazy:
         """Return group, person, ε, cell and codes of every row, as far as they are asked for."""
-        texts = {"group": self.request.by, "person": self.request.person}
+        texts = {**dict(zip(self._groups, self.request.groupings, strict=True)), "person": self.request.person}
         columns = [self._column(name).cast(nw.String).alias(key) for key, name in texts.items() if name is not None]
         if isinstance(self.request.epsilon, str):
             epsilon = self._column(self.request.epsilon)
             columns.append((epsilon.cast(nw.String) if self.texts else epsilon).alias("epsilon"))
         if self.statistic is None:
             return self.frame.select(*columns, *([] if columns else [nw.lit(0).alias("nothing")]))
-        pairs = zip(self.sums, self.statistic.sums, self.request.private, strict=False)
-        columns += [self._code(interval, column).alias(name) for name, interval, column in pairs]
-        if self._sorts:
+        pairs = zip(self.sums, self.statistic.coded, self.request.readings, strict=False)
+        columns += [self._code(interval, *reading).alias(name) for name, interval, reading in pairs]
+        if isinstance(self.statistic.sorting, (Categories, Edges)):
             columns.append(self._cell(self.statistic.sorting, self.request.private[-1]).alias("cell"))
         return self.frame.select(*columns)
 
     @property
     def _sorts(self) -> bool:
-        return self.statistic is not None and self.statistic.sorting is not None
+        return self.statistic is not None and (self.statistic.cells > 1 or self.statistic.missing == "drop")
 
-    def _cell(self, sorting: Any, column: str) -> nw.Expr:
+    def _cell(self, sorting: Categories | Edges, column: str) -> nw.Expr:
         """Return the cell of a row, a whole number; what is null or NaN fails every comparison below, or is caught."""
-        if isinstance(sorting, Bins):
-            twice = 2 * self._code(sorting.interval, column) + 1
-            found = (twice.cast(nw.Float64) * self._number(sorting.bins) / self._number(2 * GRID)).floor()
-            last = self._number(sorting.bins - 1)
-            return nw.when(found < last).then(found).otherwise(last).cast(nw.Int64)
         kind = self.frame.collect_schema()[column]
         if isinstance(sorting, Categories) and sorting.textual and not (kind.is_numeric() or kind == nw.Boolean):
             texts = self._column(column).cast(nw.String)
             return _first([texts == nw.lit(name) for name in sorting.names])
         x = self._double(column)
         if isinstance(sorting, Categories):
-            return _first([x == self._number(number) for number in sorting.numbers])
-        ends = (-math.inf, math.inf) if isinstance(sorting, Answered) else (sorting.edges[0], sorting.edges[-1])
-        inside = (x >= self._number(ends[0])) & (x <= self._number(ends[1]))
-        inner = [] if isinstance(sorting, Answered) else sorting.edges[1:-1]
-        found = _first([x < self._number(edge) for edge in inner])
+            never = x < self._number(-math.inf)  # a category that is no number: in some engines NaN equals NaN
+            numbers = sorting.numbers
+            found = _first([never if math.isnan(number) else x == self._number(number) for number in numbers])
+            if not sorting.apart:
+                return found
+            there = (x >= self._number(-math.inf)) & (x <= self._number(math.inf))
+            return nw.when(there).then(found).otherwise(nw.lit(sorting.size - 1)).cast(nw.Int64)
+        inside = (x >= self._number(sorting.edges[0])) & (x <= self._number(sorting.edges[-1]))
+        found = _first([x < self._number(edge) for edge in sorting.edges[1:-1]])
         return nw.when(inside).then(found).otherwise(nw.lit(sorting.size - 1)).cast(nw.Int64)
 
     def _double(self, column: str) -> nw.Expr:
@@ -316,9 +340,17 @@ class _Query:
             cells = cells.cast(nw.String)  # digits, which can always be read
         return cells.cast(nw.Float64)
 
-    def _code(self, interval: Interval, column: str) -> nw.Expr:
-        lo, hi = self._number(interval.lo), self._number(interval.hi)
+    def _code(self, interval: Interval, column: str, reading: Reading) -> nw.Expr:
+        """Return the code of a row, −1 where there is no value: not every engine has integers that can be null."""
         x = self._double(column)
+        if isinstance(reading, Words):
+            tests: Any = nw
+            for number, stands_for in zip(reading.categories.numbers, reading.numbers, strict=True):
+                equal = x == self._number(-math.inf if math.isnan(number) else number)  # a word equals no number
+                tests = tests.when(equal & (x > self._number(-math.inf))).then(nw.lit(interval.code(stands_for)))
+            found: nw.Expr = tests.otherwise(nw.lit(_NO_CODE)).cast(nw.Int64)
+            return found
+        lo, hi = self._number(interval.lo), self._number(interval.hi)
         above = x - lo if interval.lo else x
         code = (above / self._number(interval.width) * self._number(GRID) + self._number(0.5)).floor()
         code = (
@@ -328,7 +360,7 @@ class _Query:
             .then(self._number(0.0))
             .when((x >= hi) & (x <= self._number(math.inf)))  # NaN is not below infinity, wherever it stands
             .then(self._number(GRID))
-            .otherwise(self._number(GRID / 2))
+            .otherwise(self._number(_NO_CODE))
         )
         return code.cast(nw.Int64)
 
@@ -351,8 +383,14 @@ class _Query:
         """Return group, ε and code of every person, and what is wrong with the person's rows (0: nothing)."""
         rows, keys = self._rows(), self._keys()
         aggregates = [nw.len().alias("rows"), *(nw.col(name).sum() for name in self.sums)]
-        if self._sorts:
-            aggregates.append(nw.col("cell").min())  # a person has one row where people are sorted
+        aggregates += [nw.col(f"known {name}").sum() for name in self.sums]
+        for name in self.sums:
+            code, none = nw.col(name), nw.lit(0)
+            there = nw.when(code < 0).then(none).otherwise(nw.lit(1)).cast(nw.Int64).alias(f"known {name}")
+            rows = rows.with_columns(there, nw.when(code < 0).then(none).otherwise(code).cast(nw.Int64).alias(name))
+        cell = isinstance(self.statistic, Statistic) and isinstance(self.statistic.sorting, (Categories, Edges))
+        if cell:
+            aggregates.append(nw.col("cell").min())  # a person has one row where people are sorted by what they say
         if "epsilon" in keys and not self.texts:  # NaN becomes null: engines order it differently, none counts a null
             epsilon = nw.col("epsilon")
             known = nw.when(epsilon.cast(nw.Float64) <= self._number(math.inf)).then(epsilon)
@@ -361,14 +399,21 @@ class _Query:
             least, most = nw.col(key).min().alias(f"least {key}"), nw.col(key).max().alias(f"most {key}")
             aggregates += [least, most, nw.col(key).count().alias(f"known {key}")]
         people = rows.group_by("person").agg(*aggregates)
-        rounded = ((2 * nw.col(name) + nw.col("rows")) / (2 * nw.col("rows")) for name in self.sums)
         return people.select(
             "person",
             *(nw.col(f"least {key}").alias(key) for key in keys),
-            *(code.floor().cast(nw.Int64).alias(name) for code, name in zip(rounded, self.sums, strict=True)),
-            *([nw.col("cell")] if self._sorts else []),
+            *(self._average(name).alias(name) for name in self.sums),
+            *([nw.col("cell")] if cell else []),
             self._fault().alias("fault"),
         )
+
+    @staticmethod
+    def _average(name: str) -> nw.Expr:
+        """Return the average of a person's codes over the rows that have one, −1 if none has."""
+        known = nw.col(f"known {name}")
+        rows = nw.when(known > 0).then(known).otherwise(nw.lit(1))  # nothing is ever divided by 0
+        average = ((2 * nw.col(name) + rows) / (2 * rows)).floor().cast(nw.Int64)
+        return nw.when(known > 0).then(average).otherwise(nw.lit(_NO_CODE)).cast(nw.Int64)
 
     def _fault(self) -> nw.Expr:
         who, rows = nw.col("person"), nw.col("rows")
@@ -377,7 +422,7 @@ class _Query:
             ((who.str.len_chars() > LONGEST_ID) | who.str.contains(NOT_IN_ID), Fault.BAD_ID),
         ]
         for key in self._keys():
-            missing, differ = KEY_FAULTS[key]
+            missing, differ = KEY_FAULTS[key.partition(" ")[0]]
             faults.append((nw.col(f"known {key}") < rows, missing))
             faults.append((nw.col(f"least {key}") != nw.col(f"most {key}"), differ))
         if not self.request.several:
@@ -388,9 +433,12 @@ class _Query:
         fault_of: nw.Expr = found.otherwise(nw.lit(0))
         return fault_of
 
+    @property
+    def _groups(self) -> list[str]:
+        return [f"group {i}" for i in range(len(self.request.groupings))]
+
     def _keys(self) -> list[str]:
-        group = ["group"] if self.request.by is not None else []
-        return [*group, "epsilon"] if isinstance(self.request.epsilon, str) else group
+        return [*self._groups, "epsilon"] if isinstance(self.request.epsilon, str) else self._groups
 
     def _number(self, number: float) -> nw.Expr:
         """Return a constant. Ibis writes SQL, where 0.1 is a decimal in many engines; a text is read as a double."""

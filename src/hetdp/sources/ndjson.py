@@ -8,7 +8,8 @@ braces or with an open quote a line does not tell where its cells are. A private
 library cannot bring that about, nor give its line a second key.
 
 The keys of a line are its layout, which is public: a line without one that is asked for is refused by its number, so
-that a misspelt name does not turn everybody into the midpoint.
+that a misspelt name does not turn everybody into a missing value. Only where it was said what a missing value counts as
+may a line lack the key of a value.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import polars as pl
 
-from hetdp.core.cells import Categories
+from hetdp.core.cells import Categories, Words
 from hetdp.core.domain import value_of
 from hetdp.errors import InputError
 
@@ -55,7 +56,11 @@ def batches(text: Text, request: Request, *, owner: bool) -> Iterator[Batch]:
     schema = dict.fromkeys(request.columns, pl.String)
     for block, first in text.blocks():
         people, odd, lines = list[list[str | None]](), list[bool](), list[int]()
-        texts = [(i, name, kind) for i, (name, kind) in enumerate(request.readings) if kind and kind.textual]
+        texts = [
+            (i, name, kind)
+            for i, (name, reading) in enumerate(request.readings)
+            if (kind := reading.categories if isinstance(reading, Words) else reading) and kind.textual
+        ]
         places: dict[int, list[int]] = {i: [] for i, *_ in texts}
         contents = block.decode("utf-8-sig" if first == 1 else "utf-8", "replace").split("\n")[:-1]
         for line, content in enumerate(contents, first):
@@ -67,13 +72,25 @@ def batches(text: Text, request: Request, *, owner: bool) -> Iterator[Batch]:
                 people.append(_cells(members, request, where))
                 lines.append(line)
                 for i, name, kind in texts:
-                    places[i].append(_place(dict(members or ())[name], kind))
+                    places[i].append(_place(dict(members or ()).get(name), kind))
         frame, known = pl.DataFrame(people, schema=schema, orient="row"), {i: np.array(p) for i, p in places.items()}
         yield batch_of(frame, lines, request, path=text.path, odd=np.array(odd, np.bool_), owner=owner, known=known)
 
 
-def check(_text: Text, _request: Request) -> None:
-    """Find nothing wrong: JSON lines have no header, and rows are not read here."""
+def check(text: Text, request: Request) -> None:
+    """Raise if the first line lacks a key, as every line needs it. Keys are public; no cell is looked at.
+
+    If private columns are asked for, nothing is read at all: a ledger checks a source before it charges.
+    """
+    if request.private:
+        return
+    block, _ = next(text.blocks(), (b"", 1))
+    line = block.decode("utf-8-sig", "replace").lstrip().partition("\n")[0]
+    parsed = _parsed(line)
+    members = parsed if isinstance(parsed, tuple) else _cut(line)  # as rows are read: no value decides
+    for name in request.columns if members is not None else ():
+        if name not in dict(members or ()):
+            raise InputError(f"the first line of {text.path} has no key {name!r}; every line needs it")
 
 
 def _cells(members: Members | None, request: Request, where: str) -> list[str | None]:
@@ -86,9 +103,9 @@ def _cells(members: Members | None, request: Request, where: str) -> list[str | 
     for name in request.columns:
         if twice.count(name) > 1:
             raise InputError(f"{where} has the key {name!r} twice; it must be there once")
-        if name not in found:
+        if name not in found and (request.promised is not False or name not in request.private):
             raise InputError(f"{where} has no key {name!r}; every line needs it, with null where it is missing")
-        cell = found[name]
+        cell = found.get(name)
         if cell is None:
             cells.append(None)
         elif name in {*request.private, request.epsilon}:
@@ -103,7 +120,7 @@ def _cells(members: Members | None, request: Request, where: str) -> list[str | 
 def _text(cell: Any, request: Request, *, private: bool) -> str:
     """Return a value or an ε as text that is written as the form says: JSON's own numbers have a decimal point."""
     if private and isinstance(cell, bool):
-        return str(cell).lower()  # for categories: where values are numbers, it is none
+        return str(cell).lower()
     if not isinstance(cell, str) or (private and not cell.isascii()):
         return _UNREADABLE
     if isinstance(cell, _Number) and (private or not request.tiers):

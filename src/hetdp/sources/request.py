@@ -5,6 +5,7 @@ A source on this machine answers with `Batch`es of rows; an engine that groups b
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
@@ -14,11 +15,12 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from hetdp.core.cells import Categories
-from hetdp.core.domain import BAD_ID, epsilon_of, normal
+from hetdp.core.cells import Reading
+from hetdp.core.domain import BAD_ID, epsilon_of, normal, plural, value_of
 from hetdp.core.levels import BITS, LIMIT, MOST_PEOPLE, WIDE, WIDE_BITS, WIDE_LIMIT, joined_names
 from hetdp.errors import InputError
 from hetdp.statistics import Statistic
+from hetdp.statistics.answer import Group
 from hetdp.tally.tally import Table, merge
 
 if TYPE_CHECKING:
@@ -110,30 +112,36 @@ class Request:
         Whether a person may have several rows: they count once, with the average of their codes. If not, a second
         row of the same person is an error.
     by
-        A public column that splits the people into groups.
+        A public column that splits the people into groups, or several.
     tiers
         {name: ε}. When there are any, the ε column holds names and nothing else.
     form
         How a text file is written.
     reads
-        How each private column is read: as one of these categories, or as a number (None, and if nothing is said).
+        How each private column is read; as numbers if nothing is said.
+    promised
+        Whether it is promised that no value is missing: a line that lacks one by its layout is then refused. None if
+        nothing had to be said, because what is missing has a cell of its own.
     """
 
     value: str | tuple[str, ...] | None
     epsilon: str | float
     person: str | None = None
     several: bool = False
-    by: str | None = None
+    by: str | tuple[str, ...] | None = None
     tiers: Mapping[str, float] = field(default_factory=dict)
     form: Form = field(default_factory=Form)
-    reads: tuple[Categories | None, ...] = ()
+    reads: tuple[Reading, ...] = ()
+    promised: bool | None = True
 
     def __post_init__(self) -> None:
-        public = [(word, getattr(self, word)) for word in ("epsilon", "person", "by")]
+        public: list[tuple[str, Any]]
+        public = [("epsilon", self.epsilon), ("person", self.person), *(("by", name) for name in self.groupings)]
         pairs = [(("value", name), other) for name in self.private for other in public]
         twice = [name for name, kind in self.readings if self.readings.count((name, kind)) > 1]
         pairs += [(("value", name), ("value", name)) for name in twice]
         pairs += [(public[0], public[1])]
+        pairs += [(("by", name), ("by", name)) for name in self.groupings if self.groupings.count(name) > 1]
         for (one, column), (other, same) in pairs:
             if isinstance(column, str) and column == same:
                 raise InputError(
@@ -146,7 +154,7 @@ class Request:
         return () if self.value is None else (self.value,) if isinstance(self.value, str) else self.value
 
     @property
-    def readings(self) -> tuple[tuple[str, Categories | None], ...]:
+    def readings(self) -> tuple[tuple[str, Reading], ...]:
         """The private columns, and how each is read."""
         return tuple(zip(self.private, self.reads or (None,) * len(self.private), strict=True))
 
@@ -159,9 +167,19 @@ class Request:
         return replace(self, value=names, reads=kinds)
 
     @property
+    def groupings(self) -> tuple[str, ...]:
+        """The public columns that split the people into groups."""
+        return () if self.by is None else (self.by,) if isinstance(self.by, str) else self.by
+
+    def group_of(self, texts: Sequence[str]) -> Group:
+        """Return the name of a group from the texts of its columns: of one column the text, of none nothing."""
+        parts = tuple(normal(text) for text in texts)
+        return parts if len(parts) > 1 else "".join(parts)
+
+    @property
     def texts(self) -> tuple[str, ...]:
         """The public columns that are read as text."""
-        return tuple(dict.fromkeys(name for name in (self.person, self.by) if name is not None))
+        return tuple(dict.fromkeys(name for name in (self.person, *self.groupings) if name is not None))
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -235,8 +253,18 @@ class Batch:
         return self.columns[0] if self.columns else None
 
 
-Tables = dict[str, Table]
+Tables = dict[Group, Table]
 """A table for each group; without groups one, under the empty name."""
+
+
+def natural(group: Group) -> list[tuple[bool, float, str]]:
+    """Return what groups are sorted by, column by column: numbers first and by their value, then texts.
+
+    >>> sorted(["b", "10", "2", "a"], key=natural)
+    ['2', '10', 'a', 'b']
+    """
+    parts = [(value_of(text), text) for text in ((group,) if isinstance(group, str) else group)]
+    return [(not math.isfinite(x), x if math.isfinite(x) else 0.0, text) for x, text in parts]
 
 
 # What can be wrong with public cells ---------------------------------------------------------------------------------
@@ -256,17 +284,18 @@ class Fault(IntEnum):
 
 
 KEY_FAULTS = {"epsilon": (Fault.NO_EPSILON, Fault.EPSILONS), "group": (Fault.NO_GROUP, Fault.GROUPS)}
-"""Of what a person has once: the faults that it is missing in a row, and that there are several."""
+"""Of what a person has once: the faults that it is missing in a row, and that there are several. A group of several
+columns has the second fault if any of them differs."""
 
 _FAULTS = {
     Fault.NO_ID: "a person's id is missing in at least one row; every row needs one",
     Fault.BAD_ID: f"an id {BAD_ID}",
     Fault.NO_EPSILON: "epsilon is missing or NaN in at least one row; everybody needs one (0 leaves a person out)",
     Fault.NO_GROUP: "the group is missing in at least one row; every row needs one",
-    Fault.EPSILONS: "{} people have more than one epsilon{}; a person has one, written in one way",
-    Fault.GROUPS: "{} people have rows in more than one group{}; a person has one",
-    Fault.ROWS: "{} ids are on more than one row{}; say rows='average' (--rows average) to average a person's rows",
-    Fault.TOO_MANY_ROWS: "{} people have too many rows{}; average them first",
+    Fault.EPSILONS: "{people} {have} more than one epsilon{such}; a person has one, written in one way",
+    Fault.GROUPS: "{people} {have} rows in more than one group{such}; a person has one",
+    Fault.ROWS: "{ids} {are} on more than one row{such}; say rows='average' (--rows average) to average them",
+    Fault.TOO_MANY_ROWS: "{people} {have} too many rows{such}; average them first",
 }
 
 
@@ -276,7 +305,10 @@ def fault_error(fault: Fault, people: int = 0, example: object = None) -> InputE
     >>> fault_error(Fault.GROUPS, 2, "ann")
     InputError("2 people have rows in more than one group, such as 'ann'; a person has one")
     """
-    return InputError(_FAULTS[fault].format(f"{people:,}", "" if example is None else f", such as {shown(example)}"))
+    such = "" if example is None else f", such as {shown(example)}"
+    verbs = {"have": "has", "are": "is"} if people == 1 else {"have": "have", "are": "are"}
+    who = {"people": plural(people, "person"), "ids": plural(people, "id")}
+    return InputError(_FAULTS[fault].format(**who, **verbs, such=such))
 
 
 def shown(text: object) -> str:
@@ -292,8 +324,9 @@ MOST_ROWS = 2**31
 _FETCHED = 4 * LIMIT
 """Rows of a level table that are read without asking whether they are too many."""
 
-Level = tuple[str | None, Any, int, int, tuple[int, ...], int]
-"""A row of a level table: group, ε as the engine has it, cell, people, sums of codes, and the greatest `Fault` or 0."""
+Level = tuple[tuple[str | None, ...], Any, int, int, tuple[int, ...], int]
+"""A row of a level table: the texts of its group, one for each column of groups, ε as the engine has it, cell (−1 for
+people who are left out), people, sums of codes, and the greatest `Fault` or 0."""
 
 
 class LevelQuery(Protocol):
@@ -316,6 +349,20 @@ class LevelQuery(Protocol):
         """Return how many people have a fault, and the least of their ids."""
 
 
+def distinct_epsilons(cells: Sequence[Any], request: Request) -> dict[Any, float]:
+    """Return {cell: ε} of the cells of an engine; a missing or bad one raises.
+
+    The order in which an engine hands over rows can depend on private cells beside them, so the distinct cells are read
+    in an order of their own: which bad one a message names must not tell of anything else.
+    """
+    if not isinstance(request.epsilon, str):
+        return {}
+    if any(cell is None for cell in cells):
+        raise fault_error(Fault.NO_EPSILON)
+    ordered = sorted(dict.fromkeys(cells), key=lambda cell: (type(cell).__name__, repr(cell)))
+    return {cell: request.epsilon_of(cell) for cell in ordered}
+
+
 def engine_tables(query: LevelQuery, request: Request, statistic: Statistic | None) -> Tables:
     """Return the tables that an engine computes, an empty mapping if there is nobody.
 
@@ -325,7 +372,8 @@ def engine_tables(query: LevelQuery, request: Request, statistic: Statistic | No
     wide = statistic is not None and statistic.width > WIDE
     limit, bits = (WIDE_LIMIT, WIDE_BITS) if wide else (LIMIT, BITS)
     # With cells the number of rows depends on values, so what is done must not depend on it.
-    sorts, column = statistic is not None and statistic.sorting is not None, isinstance(request.epsilon, str)
+    column = isinstance(request.epsilon, str)
+    sorts = statistic is not None and (statistic.cells > 1 or statistic.missing == "drop")
     rows = [] if sorts else query.levels(bits=None, most=_FETCHED)
     more = sorts or len(rows) == _FETCHED  # many levels or many groups
     many = more and column and query.many(limit)
@@ -341,12 +389,16 @@ def engine_tables(query: LevelQuery, request: Request, statistic: Statistic | No
     rows = [row for row in rows if row[3]]  # a sum over no rows is a row all the same
     if sum(people for _, _, _, people, _, _ in rows) > MOST_PEOPLE:
         raise InputError(f"at most {MOST_PEOPLE:,} people fit in one tally; release in parts")
-    groups: dict[str, list[tuple[float, int, int, tuple[int, ...]]]] = {}
+    groups: dict[Group, list[tuple[float, int, int, tuple[int, ...]]]] = {}
+    if any(text is None for group, *_ in rows for text in group):
+        raise fault_error(Fault.NO_GROUP)
+    read = distinct_epsilons([row[1] for row in rows], request)
     for group, epsilon, cell, people, sums, _ in rows:
-        if group is None or (epsilon is None and isinstance(request.epsilon, str)):
-            raise fault_error(Fault.NO_GROUP if group is None else Fault.NO_EPSILON)
-        level = request.epsilon_of(epsilon) if isinstance(request.epsilon, str) else request.epsilon
-        groups.setdefault(normal(group), []).append((level, cell, people, sums))
+        texts = [text for text in group if text is not None]
+        level = read[epsilon] if isinstance(request.epsilon, str) else request.epsilon
+        if cell < 0:  # left out, because they have no value and that is public
+            continue
+        groups.setdefault(request.group_of(texts), []).append((level, cell, people, sums))
     many |= len({level for parts in groups.values() for level, *_ in parts}) > limit
     return {
         group: level_table(statistic, *map(np.array, zip(*parts, strict=True)), rounded=many)

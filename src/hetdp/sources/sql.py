@@ -6,27 +6,29 @@ or change its text, which is made from the query, the names and types of columns
 
 Argument: PostgreSQL computes IEEE doubles, and the formula is the same operations in the same order. PostgreSQL raises
 when a product or quotient of doubles overflows or becomes 0, and when a numeric has no double near it; so each value is
-compared first, and the formula runs only on foot < x < hi, foot being lo + (hi − lo)·2⁻²³ in doubles. There
-x − lo is between (hi − lo)·2⁻²⁴ and hi − lo, or (hi − lo)·2⁻²³ is below half a unit in the last place of lo and x − lo
-at least such a unit; either way the quotient is in (0, 1] and nothing overflows. At or below foot,
-x − lo is at most (hi − lo)·2⁻²² and the formula gives 0; from hi on it gives Q; NaN and NULL fail every
-comparison or, in PostgreSQL, where NaN is above everything, the last one: they are the midpoint. Sums of codes are sums
-of integers, so parallel plans and the order of rows do not matter, and with at most `MOST_PEOPLE` rows they
-are below 2⁶³; more are refused by their number (`request.engine_tables`). The leading bits of a double are its rounded
-value, so where there are many levels people are grouped by those.
+compared first, and the formula runs only on foot < x < hi, foot being lo + (hi − lo)·2⁻²³ in doubles. There x − lo is
+between (hi − lo)·2⁻²⁴ and hi − lo, or (hi − lo)·2⁻²³ is below half a unit in the last place of lo and x − lo at least
+such a unit; either way the quotient is in (0, 1] and nothing overflows. At or below foot, x − lo is at most (hi −
+lo)·2⁻²² and the formula gives 0; from hi on it gives Q; NaN and NULL fail every comparison or, in PostgreSQL, where NaN
+is above everything, the last one: they have no code, which is NULL, and `_settled_codes` says what becomes of that, as
+`tally.groupby.settled` does. Sums of codes are sums of integers, so parallel plans and the order of rows do not matter,
+and with at most `MOST_PEOPLE` rows they are below 2⁶³; more are refused by their number (`request.engine_tables`). The
+leading bits of a double are its rounded value, so where there are many levels people are grouped by those.
 
 A cell (`_cell`) is made from a code in integers below 2³⁵, or by comparisons alone. Numbers are compared as doubles: a
 numeric is cast where a double is near it, and is 0 or an infinity elsewhere (`_number`). `width_bucket` searches among
 the edges, and is asked only for what lies between the first and the last. Texts are compared with literals byte by
 byte, whatever the collation of the column; a literal is written in ASCII letters, digits and code points, so that no
-setting of the server changes what it means. No text is read as a number. NaN and NULL equal no category and lie between
-no edges: they fall into the last cell.
+setting of the server changes what it means. NaN and NULL equal no category and lie between no edges: they fall into the
+last cell. No text is read as a number here: rows that are alike are counted (`alike`), and each text is read once in
+Python, by the rules for every source.
 """
 
 # ruff: noqa: S608  statements are put together from the caller's own query and from names that are quoted
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -36,7 +38,7 @@ from typing import Any
 
 import numpy as np
 
-from hetdp.core.cells import Answered, Bins, Categories
+from hetdp.core.cells import Bins, Categories, Edges, Reading, Words
 from hetdp.core.domain import BLANK, GRID, INVISIBLE, LONGEST_ID, Interval
 from hetdp.errors import InputError
 from hetdp.statistics import Statistic
@@ -48,7 +50,6 @@ _QUOTED = re.compile(
 )
 _NAME = r'(?:"(?:[^"]|"")+"|[^\W\d][\w$]*)'
 _TABLE = re.compile(rf"\s*{_NAME}(?:\s*\.\s*{_NAME}){{0,2}}\s*")
-_MIDDLE = GRID // 2
 _NUMBERS = {"int2", "int4", "int8", "float4", "float8"}
 _TEXTS = {"text", "varchar", "bpchar", "name", "enum"}
 _NAMES = {*_TEXTS, "uuid", "int2", "int4", "int8"}
@@ -109,16 +110,18 @@ class LevelTable:
         """
         asked, kinds, found = self.request, self.kinds, dict[str, str]()
         if self.statistic is not None:
-            pairs = zip(self.statistic.sums, asked.private, strict=False)
-            found |= {f"c{i}": _code(name, kinds[name], interval) for i, (interval, name) in enumerate(pairs)}
-            if self.statistic.sorting is not None:
+            pairs = zip(self.statistic.coded, asked.readings, strict=False)
+            found |= {
+                f"c{i}": _code(*reading, kinds[reading[0]], interval) for i, (interval, reading) in enumerate(pairs)
+            }
+            if isinstance(self.statistic.sorting, (Categories, Edges)):
                 found["k"] = _cell(asked.private[-1], kinds[asked.private[-1]], self.statistic.sorting)
         if isinstance(asked.epsilon, str):
             found["e"] = _epsilon(asked.epsilon, kinds[asked.epsilon])
         if asked.person is not None:
             found["p"] = _text(asked.person, kinds[asked.person], "person's id", _NAMES)
-        if asked.by is not None:
-            found["g"] = _text(asked.by, kinds[asked.by], "group", {*_NAMES, "bool"})
+        for i, name in enumerate(asked.groupings):
+            found[f"g{i}"] = _text(name, kinds[name], "group", {*_NAMES, "bool"})
         return found
 
     def many(self, limit: int) -> bool:
@@ -133,26 +136,58 @@ class LevelTable:
         return isinstance(self.request.epsilon, str) and self.kinds[self.request.epsilon] in _TEXTS
 
     @property
+    def _groups(self) -> list[str]:
+        return [name for name in self._columns if name.startswith("g")]
+
+    @property
     def _codes(self) -> list[str]:
         return [name for name in self._columns if name.startswith("c")]
 
     def levels(self, *, bits: int | None, most: int | None) -> list[Level]:
-        """Return the level table, its first `most` rows if given."""
-        group, cell = ("g" if "g" in self._columns else "''"), ("k" if "k" in self._columns else "0")
+        """Return the level table, its first `most` rows if given; the cell of people who are left out is −1."""
+        groups, cell = self._groups, self._settled_cell()
         level = "null" if "e" not in self._columns else "e" if bits is None else _BITS.format(53 - bits)
         source, fault = ("hetdp_people", "max(fault)") if "p" in self._columns else ("hetdp_rows", "0")
-        keys = [place for place, name in (("1", "g"), ("2", "e"), ("3", "k")) if name in self._columns]
+        there = [*(name in self._columns for name in (*groups, "e")), cell != "0"]
+        keys = [str(i + 1) for i, known in enumerate(there) if known]
         grouping = f" group by {', '.join(keys)}" if keys else ""
         limit = "" if most is None else f" limit {most}"
-        square = self.statistic is not None and self.statistic.square
-        squares = [f"sum((2 * c0::int8 - {GRID}) * (2 * c0::int8 - {GRID}) / {GRID})"] if square else []
         people = "sum(n)::int8" if self._alike else "count(*)"
-        columns = ", ".join([group, level, cell, people, fault, *(f"sum({name})" for name in self._codes), *squares])
+        added = (f"sum({code})" for code in self._settled_codes())
+        columns = ", ".join([*groups, level, cell, people, fault, *added])
         rows = self.run(f"{self._steps()} select {columns} from {source}{grouping}{limit}")
-        return [
-            (g, e if bits is None else _double(e, bits), k, n, tuple(int(s or 0) for s in sums), f or 0)
-            for g, e, k, n, f, *sums in rows
-        ]
+        found: list[Level] = []
+        for row in rows:
+            e, k, n, f, *sums = row[len(groups) :]
+            epsilon = e if bits is None else _double(e, bits)
+            found.append((tuple(row[: len(groups)]), epsilon, k, n, tuple(int(s or 0) for s in sums), f or 0))
+        return found
+
+    def _settled_codes(self) -> list[str]:
+        """Return the codes that are added up for a person; `tally.groupby.settled` has the same."""
+        asked = self.statistic
+        if asked is None:
+            return []
+        fills = [0 if asked.marks else asked.fill(interval) for interval in asked.coded]
+        known = [f"coalesce({code}, {fill})" for code, fill in zip(self._codes, fills, strict=True)]
+        added = known[: len(asked.sums)]
+        if asked.marks:
+            added += [f"case when {code} is null then 0 else {GRID} end" for code in self._codes]
+        twice = f"(2 * {known[0]}::int8 - {GRID})" if asked.square else ""
+        return [*added, *([f"{twice} * {twice} / {GRID}"] if asked.square else [])]
+
+    def _settled_cell(self) -> str:
+        """Return the cell of a person, −1 if they are left out because they have no value."""
+        asked, cell = self.statistic, "k" if "k" in self._columns else "0"
+        if asked is None:
+            return cell
+        absent = [f"{code} is null" for code in self._codes] or [f"{cell} = {asked.cells - 1}"]
+        if isinstance(asked.sorting, Bins):
+            twice = f"(2 * coalesce(c0, {asked.fill(asked.sorting.interval)})::int8 + 1)"
+            cell = f"least({twice} * {asked.sorting.bins} / {2 * GRID}, {asked.sorting.bins - 1})"
+        if asked.missing == "drop":
+            return f"case when {' or '.join(absent)} then -1 else {cell} end"
+        return cell if asked.unanswered is None else f"case when {absent[0]} then {asked.unanswered} else {cell} end"
 
     def at_fault(self, fault: Fault) -> tuple[int, Any]:
         """Return how many people have a fault, and the least of their ids."""
@@ -176,6 +211,23 @@ class LevelTable:
             return False
         return isinstance(self.statistic.sorting, Categories) and self.kinds[self.request.private[-1]] in _TEXTS
 
+    @property
+    def reads_here(self) -> bool:
+        """Whether a private column is text of which numbers are to be read, or what is missing."""
+        pairs = self.request.readings
+        texts = [how for name, how in pairs if self.kinds[name] in _TEXTS]
+        return any(not isinstance(how, Categories) or how.apart for how in texts)
+
+    def alike(self) -> list[tuple[Any, ...]]:
+        """Return the columns asked for, rows that are alike as one, and how many each stands for."""
+        public = self._columns
+        by_name = {self.request.epsilon: "e", self.request.person: "p"}
+        by_name |= dict(zip(self.request.groupings, self._groups, strict=True))
+        cells = {name: _plain(name, self.kinds[name]) for name in dict.fromkeys(self.request.private)}
+        columns = [cells[name] if name in cells else public[by_name[name]] for name in self.request.columns]
+        places = ", ".join(str(i + 1) for i in range(len(columns)))
+        return self.run(f"select {', '.join(columns)}, count(*) from (\n{self.query}\n) as q group by {places}")
+
     def _counted(self) -> str:
         """Return rows that are alike as one, with their number n; only then are their texts compared."""
         public = {name: text for name, text in self._columns.items() if name != "k"}
@@ -187,12 +239,16 @@ class LevelTable:
         return f"with hetdp_alike as ({alike}), hetdp_rows as (select {found} from hetdp_alike)"
 
     def _people(self) -> str:
-        """Return one row a person, and what is wrong with their rows. `/` of integers floors."""
-        columns = ", ".join(["p", *(f"(2 * sum({c}) + count(*)) / (2 * count(*)) as {c}" for c in self._codes)])
+        """Return one row a person, and what is wrong with their rows. `/` of integers floors.
+
+        A code is the average over the rows that have one, and null if none has.
+        """
+        average = "(2 * sum({0}) + count({0})) / nullif(2 * count({0}), 0) as {0}".format
+        columns = ", ".join(["p", *map(average, self._codes)])
         columns += ", min(k) as k" if "k" in self._columns else ""  # a person has one row where people are sorted
         odd = f"length(p) > {LONGEST_ID} or p ~ '{_NOT_IN_ID}'"
         faults = {"p is null or p = ''": Fault.NO_ID, odd: Fault.BAD_ID}
-        for key, name in (("epsilon", "e"), ("group", "g")):
+        for key, name in (("epsilon", "e"), *(("group", name) for name in self._groups)):
             if name in self._columns:
                 missing, differ = KEY_FAULTS[key]
                 columns += f", min({name}) as {name}"
@@ -226,18 +282,35 @@ def _epsilon(column: str, kind: str) -> str:
     )
 
 
-def _code(column: str, kind: str, interval: Interval) -> str:
-    """Return the code of a cell; see the argument above for `foot`."""
+def _plain(column: str, kind: str) -> str:
+    """Return a private column as text or as a double, for Python to read."""
     name = quoted(column)
+    if kind in _TEXTS:
+        return f'{name}::text collate "C"'
     if kind == "bool":
-        no, yes = interval.codes(np.array([0.0, 1.0]), np.empty(2)).astype(int)
-        return f"case when {name} then {yes} when not {name} then {no} else {_MIDDLE} end"
+        return f"case when {name} then 1::float8 when not {name} then 0 end"
+    _refuse_kind(column, kind)
+    return _number(name, kind)
+
+
+def _refuse_kind(column: str, kind: str) -> None:
     if kind not in {*_NUMBERS, "numeric"}:
-        remedy = f"cast it in the query: {name}::numeric" if kind == "money" else "turn it into a number in the query"
-        if kind in _TEXTS:  # a bare cast would raise on a cell that is no number, and so tell of it
-            pattern = "'^-?[0-9]{1,9}([.][0-9]{1,9})?$'"
-            remedy = f"cast the cells that are numbers: case when {name} ~ {pattern} then {name}::numeric end"
-        raise InputError(f"the value column {column!r} must hold numbers (got {kind}); {remedy}")
+        cast = f"cast it in the query: {quoted(column)}::numeric" if kind == "money" else "cast it in the query"
+        raise InputError(f"the value column {column!r} must hold numbers, booleans or text (got {kind}); {cast}")
+
+
+def _code(column: str, reading: Reading, kind: str, interval: Interval) -> str:
+    """Return the code of a cell, null if there is none; see the argument above for `foot`."""
+    name = quoted(column)
+    if isinstance(reading, Words):
+        number = _plain(column, kind)
+        codes = [interval.code(x) for x in reading.numbers]
+        tests = zip(reading.categories.numbers, codes, strict=True)
+        found = " ".join(f"when {number} = {_float8(x)} then {code}" for x, code in tests if x == x)  # noqa: PLR0124  NaN
+        return f"case {found} end" if found else "null::int"
+    if kind == "bool":
+        return f"case when {name} then {interval.code(1.0)} when not {name} then {interval.code(0.0)} end"
+    _refuse_kind(column, kind)
     compared = "numeric" if kind == "numeric" else "float8"  # a numeric may have no double near it
     x = double = f"{name}::{compared}"
     if kind == "numeric":
@@ -246,15 +319,12 @@ def _code(column: str, kind: str, interval: Interval) -> str:
     moved = f"({double} - {_float8(interval.lo)})" if interval.lo else double
     formula = f"floor({moved} / {_float8(interval.width)} * {GRID}.0 + 0.5)::int"
     inside = f"{x} > {foot} and {x} < {hi} then {formula}"
-    return f"case when {inside} when {x} <= {foot} then 0 when {x} < 'NaN' then {GRID} else {_MIDDLE} end"
+    return f"case when {inside} when {x} <= {foot} then 0 when {x} < 'NaN' then {GRID} end"
 
 
 def _cell(column: str, kind: str, sorting: Any) -> str:
     """Return the cell of a row. No comparison can raise, and what is null or NaN fails them all, or is caught."""
     name = quoted(column)
-    if isinstance(sorting, Bins):
-        twice = f"(2 * ({_code(column, kind, sorting.interval)})::int8 + 1)"
-        return f"least({twice} * {sorting.bins} / {2 * GRID}, {sorting.bins - 1})"
     if isinstance(sorting, Categories) and kind in {*_TEXTS, "uuid"}:
         if sorting.textual:
             text = f'{name}::text collate "C"'
@@ -269,12 +339,12 @@ def _cell(column: str, kind: str, sorting: Any) -> str:
     if isinstance(sorting, Categories):
         if not sorting.numeric:
             raise InputError(f"the value column {column!r} holds numbers; list the categories as numbers")
-        compared = [(f"{_number(name, kind)} = {_float8(x)}", i) for i, x in enumerate(sorting.numbers)]
-        found = " ".join(f"when {test} then {i}" for test, i in compared)
-        return f"case {found} else {len(sorting.names)} end"
+        number, other = _number(name, kind), len(sorting.names)
+        known = [(i, x) for i, x in enumerate(sorting.numbers) if not math.isnan(x)]  # here NaN would equal NaN
+        found = " ".join(f"when {number} = {_float8(x)} then {i}" for i, x in known)
+        missing = f"when {number} is null or {number} = 'NaN' then {other + 1} " if sorting.apart else ""
+        return f"case {found} {missing}else {other} end"
     x = _number(name, kind)
-    if isinstance(sorting, Answered):
-        return f"case when {x} < 'NaN' then 0 else 1 end"
     first, last = _float8(sorting.edges[0]), _float8(sorting.edges[-1])
     edges = "'{" + ", ".join(map(repr, sorting.edges)) + "}'::float8[]"
     inside = f"when {x} >= {first} and {x} < {last} then width_bucket({x}, {edges}) - 1"

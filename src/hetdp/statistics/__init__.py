@@ -7,7 +7,8 @@ from typing import Any
 
 from hetdp.errors import InputError
 
-from .answered import MeanAnswered, MeanByGroup
+from .bounds import Range
+from .by_group import MeanByGroup
 from .histogram import Shares
 from .mean import Mean, Sum
 from .mode import Commonest
@@ -20,12 +21,12 @@ __all__ = ["ALSO", "FORMS", "STATISTICS", "Statistic", "kind_of", "statistic_of"
 
 STATISTICS: dict[str, type[Statistic]] = {
     kind.name: kind
-    for kind in (Mean, Sum, Proportion, Count, Shares, Ranks, Commonest, Spread, Columns, MeanAnswered, MeanByGroup)
+    for kind in (Mean, Sum, Proportion, Count, Shares, Ranks, Commonest, Spread, Columns, MeanByGroup, Range)
 }
 """Every statistic by its name."""
 
 
-FORMS = (Mean.name, Columns.name, MeanAnswered.name, MeanByGroup.name)
+FORMS = (Mean.name, Columns.name, MeanByGroup.name)
 """Forms of the mean: one function and one command has them all."""
 
 

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property, reduce
 from typing import TYPE_CHECKING, Any
 
 from hetdp.core.domain import jsonable
+from hetdp.errors import InputError
+from hetdp.report.about import Provenance, Reported
 
-from .statistic import Answer, Reported
+from .combine import Combined, combined
+from .statistic import Answer
 
 if TYPE_CHECKING:
     from hetdp.report.text import Parts
@@ -18,36 +23,127 @@ CHECKED = (
     "table protects everybody at their own ε. Who is in which group is public."
 )
 ASSUMED = (
-    "Assumed: every row is another person, so that a value enters one of these results only. It was not checked, "
-    "because no column of ids was named: somebody with rows in several groups spends the sum over them. Who is in "
-    "which group is public."
+    "Assumed: every row is another person, so that everybody is in one group. It was not checked, because no column of "
+    "ids was named: somebody with rows in several groups spends the sum over them. Who is in which group is public."
 )
-"""What a table of groups promises as a whole: with a column of ids, and without."""
+SEVERAL = (
+    "Each person is in one group, and on all questions about it together they spend at most their ε (parallel "
+    "composition): all tables together protect everybody at their own ε. Who is in which group is public."
+)
+"""What a table of groups promises as a whole: with a column of ids, without, and of several questions with one."""
 
 
-class Groups(Reported, dict[str, Answer]):
-    """{group: answer}, in the order of the groups. All of it may be published.
+ROWS = "Assumed: every row is another person."
+"""What is assumed about people where no column of ids was named."""
+
+Group = str | tuple[str, ...]
+"""The name of a group: a text, or of several columns the text of each."""
+
+
+def label(group: Group) -> str:
+    """Return a group as one text; no two groups have the same, so a dot within a text of several is doubled.
+
+    >>> label("north"), label(("north", "f"))
+    ('north', 'north · f')
+    """
+    return group if isinstance(group, str) else " · ".join(text.replace("·", "··") for text in group)
+
+
+class Groups(Reported, dict[Group, Any]):
+    """{group: answer}, in the order of the groups; if several questions were asked, {group: answers}.
+
+    All of it may be published. A group is a text; if several columns make the groups, a tuple with the text of each.
 
     Attributes
     ----------
+    by
+        The names of the columns that make the groups.
     composition
         What is promised for the table as a whole, in a sentence; the loss is in one group only if ids were checked.
     """
 
-    def __init__(self, releases: Mapping[str, Answer], *, checked: bool) -> None:
+    def __init__(self, releases: Mapping[Group, Any], *, checked: bool, by: Sequence[str] = ("group",)) -> None:
         super().__init__(releases)
-        self.composition = CHECKED if checked else ASSUMED
+        several = any(isinstance(found, Answers) for found in releases.values())
+        self.by, self.composition = tuple(by), (SEVERAL if several else CHECKED) if checked else ASSUMED
+
+    def _columns(self, group: Group) -> dict[str, str]:
+        return dict(zip(self.by, (group,) if isinstance(group, str) else group, strict=True))
+
+    @cached_property
+    def warnings(self) -> tuple[str, ...]:
+        """What would be wrong with one release over all groups, if their people chose privacy differently."""
+        from hetdp.report.drift import group_warnings
+
+        questions = dict.fromkeys(question for _, question, _ in self._answers())
+        return tuple(said for name in questions for said in group_warnings(self._about(name)))
+
+    def _about(self, question: str) -> Groups:
+        """Return the answers to one question; of groups with one answer each, where it has no name, all of them."""
+        found = {group: r for group, asked, r in self._answers() if asked == question}
+        one = Groups(found, checked=True, by=self.by)
+        one.composition = self.composition
+        return one
+
+    def combine(self, shares: Mapping[str, float]) -> Combined:
+        """Return one number about everybody: the means of the groups, weighted by known shares (post-stratification).
+
+        It is right where ε goes with the group, or where the groups are not in the data as they are in the population.
+        Nothing more is spent.
+
+        Parameters
+        ----------
+        shares
+            {group: its share of the population}, in any unit; for every group and no other. They must be public, from a
+            census or from how many people each group has, never from the private values.
+        """
+        if any(isinstance(found, Answers) for found in self.values()):
+            raise InputError("groups with several answers each are combined one question at a time: ask for it alone")
+        return combined(self, shares)
 
     def to_dict(self, level: float = 0.95) -> dict[str, Any]:
-        """Return the answers as plain data."""
-        groups = {name: release.to_dict(level) for name, release in self.items()}
-        return {"groups": groups, "composition": self.composition}
+        """Return the answers as plain data, each under its label and with the columns that make its group."""
+        groups = {label(name): {"group": self._columns(name), **r.to_dict(level)} for name, r in self.items()}
+        whole = {"composition": self.composition, "warnings": list(self.warnings)}
+        return {"by": list(self.by), "groups": groups, **whole, "provenance": self.provenance.to_dict()}
+
+    def to_frame(self, level: float = 0.95) -> Any:
+        """Return a Polars frame with a row for each number of each group.
+
+        First come the columns that make the groups, then the question and the name of the number (where there are
+        several), its estimate and guaranteed interval, the people of the group, the largest ε that one of them spends,
+        and whether the number is from the data at all.
+        """
+        import polars as pl
+
+        rows = []
+        for group, question, r in self._answers():
+            size = {"n": r.plan.n, "most_spent": float(r.plan.spent.max()), "from_data": not r.plan.abstains}
+            for f in r.figures(level):
+                row: dict[str, Any]
+                row = {**({"question": question} if question else {}), **({"number": f.label} if r.heading else {})}
+                row |= {"estimate": f.estimate, "low": f.low, "high": f.high, **size, **f.about}
+                columns = self._columns(group).items()
+                rows.append({**{f"{name} (group)" if name in row else name: text for name, text in columns}, **row})
+        return pl.DataFrame(rows, infer_schema_length=None)
+
+    def _answers(self) -> list[tuple[Group, str, Answer]]:
+        several = [(g, found if isinstance(found, Answers) else {"": found}) for g, found in self.items()]
+        return [(group, question, r) for group, found in several for question, r in found.items()]
+
+    @property
+    def provenance(self) -> Provenance:
+        """What the groups are about and where they come from; it is the same for all."""
+        return next(iter(self.values())).provenance if self else Provenance()
 
     def parts(self, level: float) -> Parts:
-        """Return a table of the groups, and what is promised for it as a whole."""
+        """Return a table of the groups, and what is promised for it as a whole; of several questions, one for each."""
         from hetdp.report.text import group_parts
 
-        return group_parts(self, level)
+        parts: list[Any] = []
+        for name in dict.fromkeys(question for _, question, _ in self._answers()):
+            parts += [*([[("Question", name)]] if name else []), *group_parts(self._about(name), level)]
+        return parts
 
     def __repr__(self) -> str:
         return f"Groups({{{', '.join(f'{name!r}: {release!r}' for name, release in self.items())}}})"
@@ -81,7 +177,15 @@ class Answers(Reported, dict[str, Answer]):
         """Return the answers as plain data."""
         answers = {name: answer.to_dict(level) for name, answer in self.items()}
         spent = [{"epsilon": epsilon, "spent": spent} for epsilon, spent in self.spent.items()]
-        return dict(jsonable({"answers": answers, "shares": self.shares, "spent_together": spent}))
+        about = self.provenance.to_dict()
+        return dict(jsonable({"answers": answers, "shares": self.shares, "spent_together": spent, "provenance": about}))
+
+    @property
+    def provenance(self) -> Provenance:
+        """What all answers together are about and where they come from; they were released at once."""
+        found = [answer.provenance for answer in self.values()]
+        names = ", ".join(dict.fromkeys(one.statistic for one in found))
+        return replace(reduce(Provenance.__add__, found), statistic=names)
 
     def parts(self, level: float) -> Parts:
         """Return all answers, and what is spent on them together."""

@@ -11,10 +11,14 @@ import numpy as np
 
 from hetdp.core.accuracy import IntervalKind
 from hetdp.core.cells import Categories, Edges, name_of
+from hetdp.core.domain import Interval, plural
 from hetdp.core.geometry import Mass
+from hetdp.core.intervals import share_intervals
 from hetdp.errors import InputError
+from hetdp.report.about import Figure
 
-from .statistic import Answer, Counted, Figure
+from .bounds import PrivateInterval
+from .statistic import Answer, Counted
 
 if TYPE_CHECKING:
     from hetdp.core.plan import Plan
@@ -29,15 +33,23 @@ ENDS = {"help": "The public interval of the values."}
 class Celled(Counted):
     """A statistic of one column that is sorted into public categories, or into bins between public edges."""
 
+    asks_missing: ClassVar[bool] = False
+
     categories: Any = field(default=None, metadata=LISTED)
     edges: Any = field(default=None, metadata=CUT)
     bins: int | None = field(default=None, metadata=NUMBER)
     bounds: Any = field(default=None, metadata=ENDS)
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         given = [self.categories is not None, self.edges is not None, self.bins is not None or self.bounds is not None]
         if sum(given) != 1 or (self.bins is None) != (self.bounds is None):
             raise InputError(f"a {self.name} needs categories=[…], edges=[…], or bins=… with bounds=(lo, hi)")
+        if self.bounds is not None and isinstance(Interval.of(self.bounds), PrivateInterval):
+            raise InputError(
+                f"the bins of a {self.name} are public edges, which forget what private bounds spent; give bounds as "
+                "(lo, hi), or ask for both within one budget: hetdp.ask"
+            )
         kept = self.sorting
         plain: tuple[Any, ...] = tuple(kept.plain) if isinstance(kept, Categories) else kept.edges
         for name in ("categories", "edges", "bins", "bounds"):
@@ -54,8 +66,8 @@ class Celled(Counted):
     @property
     def setting(self) -> str:
         """How many cells there are."""
-        what = "categories" if isinstance(self.sorting, Categories) else "bins"
-        return f"{self.cells - 1:,} {what} and '{self.sorting.labels[-1]}'"
+        what = "category" if isinstance(self.sorting, Categories) else "bin"
+        return f"{plural(self.cells - 1, what)} and '{self.sorting.labels[-1]}'"
 
 
 @dataclass(frozen=True)
@@ -88,7 +100,7 @@ class Shares(Celled):
         return Histogram(plan, tuple(numbers), tuple(notes))
 
     @property
-    def target(self) -> str:
+    def estimated(self) -> str:
         """What is estimated."""
         return (
             "The shares are those in the distribution from which these people are drawn independently, and a count is "
@@ -117,9 +129,12 @@ class Histogram(Answer):
         self, level: float = 0.95, kind: IntervalKind = "guaranteed", *, simultaneous: bool = True
     ) -> dict[str, tuple[float, float]]:
         """Return an interval for the share of each cell; `simultaneous` ones all hold at once with this probability."""
-        radius = self.plan.radius(level, kind, together=len(self.numbers) if simultaneous else 1)
-        clamp = self.plan.span.clamp
-        return {name: (clamp(share - radius), clamp(share + radius)) for name, share in self.frequencies.items()}
+        together, clamp = len(self.numbers) if simultaneous else 1, self.plan.span.clamp
+        radius = self.plan.radius(level, kind, together=together)
+        ends = [(clamp(share - radius), clamp(share + radius)) for share in self.numbers]
+        if kind == "guaranteed" and not self.plan.abstains:
+            ends = share_intervals(self.plan, self.numbers, level, together)
+        return dict(zip(self.frequencies, ends, strict=True))
 
     def simplex(self) -> Histogram:
         """Return the same with shares that are not below 0: the nearest such shares that add up to 1.
@@ -158,4 +173,9 @@ def nearest_shares(numbers: Any) -> Any:
     """
     falling = np.sort(numbers)[::-1]
     over = (np.cumsum(falling) - 1) / np.arange(1, falling.size + 1)
-    return np.maximum(numbers - over[np.flatnonzero(falling > over)[-1]], 0)
+    shares = np.maximum(numbers - over[np.flatnonzero(falling > over)[-1]], 0)
+    return np.where(shares < _NOTHING, 0, shares)
+
+
+_NOTHING = 1e-15
+"""A share below this is a rounding error of the subtraction: numbers up to 1 are right to 2⁻⁵³."""

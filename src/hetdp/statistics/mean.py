@@ -1,34 +1,205 @@
-"""The mean and the sum: one code a person, which moves the floored sum by at most their weight."""
+"""The mean and the sum. Of those who answered the mean is a ratio of shares, and so is the proportion among them."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from .statistic import Bounded
+import numpy as np
+
+from hetdp.core.domain import GRID, Interval
+from hetdp.core.geometry import Geometry, Line, Mass
+from hetdp.core.intervals import answered_interval, share_intervals
+from hetdp.report.about import Figure
+
+from .statistic import Answer, Bounded, Ints, Release, Statistic
+
+if TYPE_CHECKING:
+    from hetdp.core.plan import Plan
+
+ANSWERED = (1.0, 0.8, 0.5)
+"""The shares of people who answer at which the error of a plan is shown."""
+
+
+class Ratio(Statistic):
+    """A mean or proportion that can be one of those who answered alone.
+
+    With missing="estimate" everybody hands over one unit, spread over three cells in this order: upper, lower, missing.
+    Who has the value x (on an interval of length 1) puts x into the upper and 1 − x into the lower one; the mean of
+    those who answered is upper/(upper + lower). ρ is then 20 and not that of the cells: the ratio's own is 10/r for a
+    share r of answers, and too large a ρ costs little where too small a one costs much. Otherwise it is one number.
+    """
+
+    @property
+    def geometry(self) -> Geometry:
+        """One number, or a weight that is moved between three cells."""
+        return Mass(3) if self.keeps_missing else Line()
+
+    @property
+    def variance(self) -> float:
+        """The largest variance of one person, of the three cells together if there are three."""
+        return 2 / 3 if self.keeps_missing else 0.25
+
+    @property
+    def rho(self) -> float:
+        """See above."""
+        return 20.0 if self.keeps_missing else super().rho
+
+    @property
+    def nothing(self) -> tuple[float, ...]:
+        """The midpoint, or even shares."""
+        return (1 / 3,) * 3 if self.keeps_missing else super().nothing
+
+    def answer(self, plan: Plan, numbers: Sequence[float], notes: Sequence[str] = ()) -> Answer:
+        """Return the number; of those who answered, with their share."""
+        kind = AnsweredMean if self.keeps_missing else Release
+        return kind(plan, tuple(numbers), tuple(notes))
+
+    def error_answered(self, plan: Plan, share: float) -> float:
+        """Return the worst root mean squared error when this share of people answers, in units of the values.
+
+        About: with r the share and z the noise of scale η the estimate misses by [Σw·M(x − m) + (1 − m)z₁ − m·z₂]/r,
+        whose mean square is at most A/(4r) + (10/3)η²(1 − m + m²)/r²; the sampling part is largest at m = ½, the
+        noise at an end.
+        """
+        squares, eta = plan.errors.spread, plan.errors.scales[0] if plan.errors.scales else 0.0
+        middle = squares / (4 * share) + 2.5 * eta**2 / share**2
+        return math.sqrt(max(middle, 10 / 3 * eta**2 / share**2)) * self.interval.width
 
 
 @dataclass(frozen=True)
-class Mean(Bounded):
+class Mean(Ratio, Bounded):
     """The mean of a bounded number."""
 
     name: ClassVar[str] = "mean"
     title: ClassVar[str] = "A private mean"
     takes_variance: ClassVar[bool] = True
-    target = (
-        "The estimate is of the mean μ of the distribution from which these people are drawn independently, not of the "
-        "average of these particular rows. Values are clamped to the bounds; a missing one counts as the midpoint."
-    )
+    takes_drift: ClassVar[bool] = True
+
+    def totals(self, cell: Ints, people: Ints, sums: Ints) -> Ints:
+        """Return the sum of the codes, or the three shares, which add up to Q for each person."""
+        if not self.keeps_missing:
+            return sums
+        there, whole = cell == 0, GRID * people
+        upper = np.where(there, sums[:, 0], 0)
+        return np.stack([upper, np.where(there, whole - upper, 0), np.where(there, 0, whole)], axis=1)
+
+    @property
+    def estimated(self) -> str:
+        """What is estimated."""
+        who = " of those who answered," if self.keeps_missing or self.missing == "drop" else ""
+        return (
+            f"The estimate is of the mean μ{who} of the distribution from which these people are drawn independently, "
+            "not of the average of these particular rows. Values are clamped to the bounds."
+        )
 
 
 @dataclass(frozen=True)
-class Sum(Mean):
-    """The sum of a bounded number over exactly these people: n times their mean. How many they are is public."""
+class Sum(Bounded):
+    """The sum of a bounded number over exactly these people: n times their mean. How many they are is public.
+
+    With missing="estimate" it is the total of those who answered: a missing value adds 0, so the interval on which
+    values are coded is widened to 0, and one number is enough.
+    """
 
     name: ClassVar[str] = "sum"
     title: ClassVar[str] = "A private sum"
     whole: ClassVar[bool] = True
-    target = (
-        "The estimate is of the sum over exactly these people, who are taken to be drawn independently from one "
-        "distribution. Values are clamped to the bounds; a missing one counts as the midpoint."
-    )
+    takes_variance: ClassVar[bool] = True
+    takes_drift: ClassVar[bool] = True
+
+    @property
+    def interval(self) -> Interval:
+        """The public interval of what a person adds."""
+        ends: Interval = self.bounds
+        return Interval(min(ends.lo, 0.0), max(ends.hi, 0.0)) if self.missing == "estimate" else ends
+
+    @property
+    def keeps_missing(self) -> bool:
+        """No: who did not answer adds 0."""
+        return False
+
+    def fill(self, interval: Interval) -> int:
+        """Return the code of what a missing value adds."""
+        return interval.code(0.0) if self.missing == "estimate" else super().fill(interval)
+
+    @property
+    def counted(self) -> str:
+        """What a missing value counts as."""
+        return f"{self.without} add 0" if self.missing == "estimate" else str(super().counted)
+
+    @property
+    def estimated(self) -> str:
+        """What is estimated."""
+        who = "those of these people who answered" if self.missing in ("estimate", "drop") else "exactly these people"
+        return (
+            f"The estimate is of the sum over {who}, who are taken to be drawn independently from one distribution. "
+            f"Values are clamped to {self.interval}."
+        )
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class AnsweredMean(Answer):
+    """The mean of those who answered, or a proportion among them, and their share of all people."""
+
+    heading: ClassVar[str] = "Of those who answered"
+    holds: ClassVar[str] = "each by itself"
+    apart: ClassVar[bool] = True
+
+    @property
+    def share(self) -> float:
+        """The share of people who answered."""
+        return min(max(self.numbers[0] + self.numbers[1], 0.0), 1.0)
+
+    @property
+    def estimate(self) -> float:
+        """The number to publish; the midpoint if the noise leaves nobody who answered."""
+        return ratio(self.numbers[0], self.numbers[1], self.plan.statistic.interval)
+
+    def confidence_interval(self, level: float = 0.95) -> tuple[float, float]:
+        """Return a guaranteed interval for the mean of those who answered; see `core.intervals.answered_interval`."""
+        return ratio_interval(self.plan, self.numbers[0], self.numbers[1], level)
+
+    def figures(self, level: float = 0.95) -> list[Figure]:
+        """Return mean and share; each interval holds by itself."""
+        low, high = self.confidence_interval(level)
+        least, most = share_intervals(self.plan, self.numbers, level)[2]
+        share = Figure("answered", self.share, 1 - most, 1 - least, self.plan.error_each)
+        error, room = (high - low) / 4, self.plan.statistic.interval.width
+        return [Figure(self.plan.statistic.name, self.estimate, low, high, error, room=room), share]
+
+    def facts(self, level: float) -> dict[str, Any]:
+        """Return what the JSON says first."""
+        (mean, share) = self.figures(level)
+        return {
+            "estimate": mean.estimate,
+            "level": level,
+            "interval": [mean.low, mean.high],
+            "answered": {"estimate": share.estimate, "interval": [share.low, share.high]},
+        }
+
+    def __float__(self) -> float:
+        return self.estimate
+
+
+def ratio(upper: float, lower: float, interval: Interval) -> float:
+    """Return the mean of a cell from the shares of its halves; the midpoint if there seems to be nobody."""
+    whole = upper + lower
+    return interval.clamp(interval.lo + interval.width * (upper / whole)) if whole > 0 else interval.mid
+
+
+def ratio_interval(plan: Plan, upper: float, lower: float, level: float) -> tuple[float, float]:
+    """Return a guaranteed interval for the mean of a cell, in units of the values, with the estimate in it.
+
+    Where levels of ε may differ by a stated drift it is the set of m with |upper − m·(upper + lower)| ≤ r, r the radius
+    of one cell with the bias D·δ in it (docs/proofs/family.md, claim 11a): that holds whatever the answering rates are.
+    """
+    low, high = answered_interval(plan, upper, lower, level)
+    if plan.drift and not plan.abstains and upper + lower > 0:
+        r, whole = plan.radius(level), upper + lower
+        low, high = (upper - r) / whole, (upper + r) / whole
+    interval, at = plan.statistic.interval, ratio(upper, lower, plan.statistic.interval)
+    ends = (interval.clamp(interval.lo + interval.width * end) for end in (low, high))
+    return min(next(ends), at), max(next(ends), at)

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from hetdp.core.geometry import Choice
+from hetdp.report.about import Figure
 
 from .histogram import Celled
-from .statistic import Answer, Figure
+from .statistic import Answer
 
 if TYPE_CHECKING:
     from hetdp.core.plan import Plan
@@ -51,7 +52,7 @@ class Commonest(Celled):
         return Mode(plan, tuple(numbers), tuple(notes))
 
     @property
-    def target(self) -> str:
+    def estimated(self) -> str:
         """What is estimated."""
         return (
             "The mode is that of the distribution from which these people are drawn independently. What is missing, "

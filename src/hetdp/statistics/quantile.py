@@ -11,11 +11,12 @@ from itertools import accumulate
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from hetdp.core.cells import Bins
-from hetdp.core.domain import Interval
+from hetdp.core.domain import Interval, plural
 from hetdp.core.geometry import Choice
 from hetdp.errors import InputError
+from hetdp.report.about import Figure
 
-from .statistic import Answer, Counted, Figure
+from .statistic import Answer, Counted
 
 if TYPE_CHECKING:
     from hetdp.core.plan import Plan
@@ -32,6 +33,10 @@ class Ranks(Counted):
     The score of a bin is minus the weight by which the wanted rank misses it: with L the weight below the bin and E the
     weight in it, −max(0, L − τ, τ − L − E), τ = ⌊q·ΣW⌋. Moving one person changes L and L + E by at most W each. A bin
     that holds the wanted rank has score 0, so one value that many people share is found.
+
+    With missing="estimate" the ranks are among those who answered: a last cell has the others, and τ = ⌊q·R⌋ with R the
+    weight that answered. A person who moves, answers or stops answering changes L − q·R and L + E − q·R by W times a
+    number in [−q, 1 − q] before and after, so by at most W (docs/proofs/family.md).
     """
 
     q: Any = field(default=0.5, metadata={"help": "Which quantiles, as 0.1,0.5,0.9.", "metavar": "Q"})
@@ -43,6 +48,7 @@ class Ranks(Counted):
     title: ClassVar[str] = "Private quantiles"
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if self.bounds is None:
             raise InputError("quantiles need the public interval of the values: bounds=(lo, hi)")
         listed = self.q if isinstance(self.q, Iterable) else [self.q]
@@ -53,6 +59,7 @@ class Ranks(Counted):
             raise InputError(f"ask for 1 to {_MOST} different quantiles (got {len(asked)})")
         object.__setattr__(self, "q", asked)
         object.__setattr__(self, "bounds", Interval.of(self.bounds))
+        self.refuse_outside(self.bounds)
         _ = self.sorting  # refuses a wrong number of bins
         if self.within is not None and not (isinstance(self.within, numbers.Real) and 0 < self.within < 1):
             raise InputError(f"the level of the intervals must be between 0 and 1 (got {self.within!r}); 0.95 is usual")
@@ -96,9 +103,14 @@ class Ranks(Counted):
 
     def scores(self, weights: Sequence[int], pick: int, plan: Plan) -> list[int]:
         """Return minus the weight by which each bin misses the rank."""
+        weights = weights[: self.bins]
         above = list(accumulate(weights))
-        up, down = self.ranks(plan)[pick].as_integer_ratio()
-        wanted = up * above[-1] // down
+        (up, down), (q_up, q_down) = (
+            rank.as_integer_ratio() for rank in (self.ranks(plan)[pick], self.q[pick % len(self.q)])
+        )
+        # the ends of an interval are so many of all people away, of whom some may not have answered
+        away = up * plan.total // down - q_up * plan.total // q_down
+        wanted = min(max(q_up * above[-1] // q_down + away, 0), above[-1])
         pairs = zip(above, weights, strict=True)
         return [-max(0, upto - weight - wanted, wanted - upto) for upto, weight in pairs]
 
@@ -116,14 +128,15 @@ class Ranks(Counted):
     @property
     def setting(self) -> str:
         """The interval and the bins."""
-        return f"values in [{self.interval.lo:,.10g}, {self.interval.hi:,.10g}], {self.bins:,} bins"
+        return f"{self.interval.words} {self.interval}, {plural(self.bins, 'bin')}"
 
     @property
-    def target(self) -> str:
+    def estimated(self) -> str:
         """What is estimated."""
+        who = ", among those who answered" if self.missing in ("estimate", "drop") else ""
         return (
-            "The quantiles are those of the distribution from which these people are drawn independently, to within "
-            "one bin. Values are clamped to the bounds; a missing one counts as the midpoint."
+            f"The quantiles are those of the distribution from which these people are drawn independently{who}, to "
+            "within one bin. Values are clamped to the bounds."
         )
 
 
@@ -141,9 +154,12 @@ class Quantiles(Answer):
     @property
     def holds(self) -> str:  # type: ignore[override]  # it depends on what was asked
         """What is guaranteed."""
+        ranks = "in rank"
+        if self.statistic.keeps_missing:
+            ranks = "in rank if everybody answered, and 1/r times as wide among a share r who did"
         if self.statistic.within is None:
-            return "all hold at once, in rank; in units of the values only if asked for (within=0.95)"
-        return "the ranks hold all at once, and so do the intervals"
+            return f"all hold at once, {ranks}; in units of the values only if asked for (within=0.95)"
+        return f"the ranks, {ranks}, hold all at once, and so do the intervals"
 
     @property
     def statistic(self) -> Ranks:
@@ -164,7 +180,10 @@ class Quantiles(Answer):
         return self.values[self.statistic.q[0]]
 
     def ranks(self, level: float = 0.95) -> dict[float, tuple[float, float]]:
-        """Return between which ranks each value lies, with this probability for all of them at once."""
+        """Return between which ranks each value lies, with this probability for all of them at once.
+
+        Where only some answered, distances are shares of all people: of a share r who did, they are 1/r times as wide.
+        """
         away = rank_radius(self.plan, level)
         return {q: (max(q - away, 0.0), min(q + away, 1.0)) for q in self.statistic.q}
 

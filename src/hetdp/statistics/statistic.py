@@ -8,17 +8,21 @@ the sums become what one person hands over, and how the noisy numbers are read.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
+from fractions import Fraction
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hetdp.core.cells import Categories, Sorting
-from hetdp.core.domain import GRID, Interval, to_json
+from hetdp.core.cells import Bins, Categories, Reading, Sorting, Words
+from hetdp.core.domain import CHOICES, GRID, Interval, missing_of
 from hetdp.core.geometry import Geometry, Line
+from hetdp.core.intervals import mean_interval
 from hetdp.errors import InputError
+from hetdp.report.about import Figure, Provenance, Reported
 
 if TYPE_CHECKING:
     from hetdp.core.accuracy import IntervalKind
@@ -27,6 +31,8 @@ if TYPE_CHECKING:
 
 Ints = NDArray[np.int64]
 UNIT = Interval(0, 1)
+_MISSING = {"help": "What a missing value counts as: estimate, drop, midpoint, none or a number.", "metavar": "CHOICE"}
+_VALUES = {"help": "What a cell stands for, as yes=1; repeat. All other cells are missing.", "metavar": "CELL=NUMBER"}
 
 
 @dataclass(frozen=True)
@@ -38,6 +44,15 @@ class Statistic:
     value
         The private column, where a table is read. It belongs to the question, not to the statistic: tallies of two
         tables merge although the columns have different names.
+    missing
+        What is done about missing values, as `CHOICES` has it; None if nothing was said, which means "none". It
+        belongs to the tally: a plan is the same for all choices but "estimate".
+    values
+        {cell: number}, if cells are words that stand for numbers.
+    asks_missing
+        Whether it has to be told about missing values; those that sort people into cells have one for them.
+    can_drop
+        Of the latter: whether people without a value can leave all the same.
     name
         How commands, plans, tallies and reports call it.
     title
@@ -46,19 +61,29 @@ class Statistic:
         Whether it is a total over all people instead of an average.
     square
         Whether (2x − 1)² is added up beside the first x.
+    marks
+        Whether for every column Q is added up where there is a value, after the codes.
     takes_variance
         Whether a bound on the variance of a value can be stated.
+    takes_drift
+        Whether the bias that comes from ε going with the value is known, and a target can be stated: one mean or share.
     missed
         Of a choice: what it misses by.
     """
 
     value: str | None = field(default=None, kw_only=True, compare=False, repr=False)
+    missing: Any = field(default=None, kw_only=True, compare=False, repr=False, metadata=_MISSING)
+    values: Any = field(default=None, kw_only=True, compare=False, repr=False, metadata=_VALUES)
 
+    asks_missing: ClassVar[bool] = True
+    can_drop: ClassVar[bool] = False
     name: ClassVar[str]
     title: ClassVar[str]
     whole: ClassVar[bool] = False
     square: ClassVar[bool] = False
+    marks: ClassVar[bool] = False
     takes_variance: ClassVar[bool] = False
+    takes_drift: ClassVar[bool] = False
     missed: ClassVar[str] = "in rank"
 
     # --- What is read
@@ -78,15 +103,63 @@ class Statistic:
         """Return the same of another column; as it is if none is named."""
         return self if value is None else replace(self, value=value)
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "missing", missing_of(self.missing))
+        if self.missing is not None and not (self.asks_missing or (self.can_drop and self.missing == "drop")):
+            raise InputError(f"a {self.name} takes no missing=: what is missing has a cell of its own")
+        if self.values is not None:
+            object.__setattr__(self, "values", Words.of(self.values))
+
+    def refuse_outside(self, *intervals: Interval) -> None:
+        """Raise unless what missing values and words stand for lies within the bounds: outside it would be clamped."""
+        given = [self.missing] if isinstance(self.missing, float) else []
+        words = [] if self.values is None else list(self.values.numbers)
+        for ends in intervals:
+            if any(not ends.lo <= number <= ends.hi for number in given):
+                zero = "missing='estimate' adds nothing for it" if self.whole else "say missing='estimate'"
+                raise InputError(
+                    f"a missing value cannot count as {given[0]:,.10g}, outside the bounds {ends}; {zero}. A code for "
+                    "missing answers is left out of values={…}, --map CELL=NUMBER"
+                )
+            if any(not ends.lo <= number <= ends.hi for number in words):
+                raise InputError(f"values map a cell to a number outside the bounds {ends}; widen them")
+
     @property
-    def reads(self) -> tuple[Categories | None, ...]:
-        """How each private column is read: as one of these categories, or, where it says None, as a number."""
-        return (self.sorting,) if isinstance(self.sorting, Categories) else (None,)
+    def keeps_missing(self) -> bool:
+        """Whether those who did not answer are kept apart, in private."""
+        return bool(self.missing == "estimate")
+
+    @property
+    def unanswered(self) -> int | None:
+        """The cell of those who did not answer, if they are kept apart."""
+        return self.cells - 1 if self.keeps_missing else None
+
+    def fill(self, interval: Interval) -> int:
+        """Return the code of a missing value on an interval, where it counts as something."""
+        return GRID // 2 if self.missing is None or isinstance(self.missing, str) else interval.code(self.missing)
+
+    def with_missing(self, missing: Any) -> Self:
+        """Return the same with a choice for missing values, where it needs one and has none."""
+        return replace(self, missing=missing) if self.missing is None and self.asks_missing else self
+
+    def saying(self, **said: Any) -> Self:
+        """Return the same with what is said about missing values and words; as it is where nothing is."""
+        return replace(self, **{name: given for name, given in said.items() if given is not None})
+
+    @property
+    def reads(self) -> tuple[Reading, ...]:
+        """How each private column is read."""
+        return (self.sorting,) if isinstance(self.sorting, Categories) else (self.values,)
 
     @property
     def sums(self) -> tuple[Interval, ...]:
         """The intervals of the columns whose codes are added up; they are the first ones."""
         return ()
+
+    @property
+    def coded(self) -> tuple[Interval, ...]:
+        """The intervals of the columns that become codes: to be added up, or to be sorted into bins."""
+        return (self.sorting.interval,) if isinstance(self.sorting, Bins) else self.sums
 
     @property
     def sorting(self) -> Sorting | None:
@@ -95,8 +168,9 @@ class Statistic:
 
     @property
     def cells(self) -> int:
-        """The number of cells."""
-        return 1 if self.sorting is None else self.sorting.size
+        """The number of cells, with one for those who did not answer if they are kept apart."""
+        apart = self.keeps_missing and not isinstance(self.sorting, Categories)
+        return (1 if self.sorting is None else self.sorting.size) + apart
 
     @property
     def width(self) -> int:
@@ -136,6 +210,10 @@ class Statistic:
         """The worst squared error of the answer that uses no data."""
         return self.variance
 
+    def useless(self, plan: Plan) -> bool:
+        """Say whether a plan is worse than the answer that uses no data, which is then given; a public rule."""
+        return plan.errors.worst(plan.variance_bound) > self.idle
+
     @property
     def rho(self) -> float:
         """ρ: the variance of the noise when one person's cost equals their ε, over the variance of one person."""
@@ -148,6 +226,13 @@ class Statistic:
     def interval(self) -> Interval:
         """The interval of the values, or of shares."""
         return UNIT
+
+    @property
+    def private_bounds(self) -> list[Any]:
+        """The intervals among the parameters that were found privately (`statistics.bounds`); mostly none."""
+        kept = getattr(self, "bounds", None)
+        listed = [ends for _, ends in kept] if isinstance(kept, tuple) else [kept]
+        return [ends for ends in listed if hasattr(ends, "origin")]
 
     @property
     def nothing(self) -> tuple[float, ...]:
@@ -168,12 +253,34 @@ class Statistic:
     @property
     def setting(self) -> str:
         """What is released about the values, in a few words."""
-        return f"values in [{self.interval.lo:,.10g}, {self.interval.hi:,.10g}]"
+        return f"{self.interval.words} {self.interval}"
 
     @property
-    def target(self) -> str:
-        """What is estimated and what odd values count as, in sentences for the small print."""
+    def estimated(self) -> str:
+        """What is estimated, in sentences for the small print."""
         raise NotImplementedError
+
+    @property
+    def counted(self) -> str | None:
+        """What a missing value counts as, in words; None if it has a cell of its own."""
+        if not self.asks_missing:
+            return None
+        whom, middle = self.without, self.halfway
+        said = {
+            None: f"assumed to be none; {whom} would count as {middle}",
+            "none": f"promised to be none; {whom} would count as {middle}",
+            "midpoint": f"{whom} count as {middle}",
+            "drop": f"{whom} are left out; who they are is taken to be public",
+            "estimate": f"{whom} are left out; who they are stays private",
+        }
+        return said.get(self.missing) or f"{whom} count as {self.missing:,.10g}"
+
+    without: ClassVar[str] = "people without a value that can be read"
+
+    @property
+    def halfway(self) -> str:
+        """What a missing value counts as where nothing else is said, in words."""
+        return f"the midpoint of the bounds, {self.interval.mid:,.6g}"
 
     @property
     def plain(self) -> dict[str, Any]:
@@ -189,7 +296,9 @@ class Bounded(Statistic):
     bounds: Any = field(metadata={"help": "The public interval of the values; others are clamped."})
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         object.__setattr__(self, "bounds", Interval.of(self.bounds))
+        self.refuse_outside(self.bounds)
 
     @property
     def interval(self) -> Interval:
@@ -221,6 +330,8 @@ class Counted(Statistic):
 
 
 def _plain(kept: Any) -> Any:
+    if isinstance(kept, Words):
+        return kept.plain
     if isinstance(kept, Interval):
         return [kept.lo, kept.hi]
     if isinstance(kept, tuple):
@@ -235,67 +346,13 @@ def one_hot(cell: Ints, people: Ints, width: int) -> Ints:
     return found[:, :width]
 
 
-def needs_column(statistic: Statistic) -> None:
-    """Raise unless the statistic says which columns of a table it reads."""
-    if len(statistic.columns) != len(statistic.reads):
-        raise InputError(f"a {statistic.name} of a table needs the name of its column: value=…, --value COL")
+def needs_missing(statistic: Statistic) -> None:
+    """Raise unless it is said what a missing value of a table counts as."""
+    if statistic.asks_missing and statistic.missing is None:
+        raise InputError(f"say what is done about missing values, missing=…, --missing: {CHOICES}")
 
 
 # What a release gives back: the numbers to publish and everything public about them ----------------------------------
-
-
-@dataclass(frozen=True)
-class Figure:
-    """One number of an answer, with its guaranteed interval, for tables and pictures.
-
-    Attributes
-    ----------
-    error
-        The typical size of its error, which says to how many digits it is printed.
-    about
-        What else belongs to it, as plain data.
-    shown
-        What is printed instead of the number, where it stands for something else.
-    """
-
-    label: str
-    estimate: float
-    low: float
-    high: float
-    error: float
-    about: Mapping[str, Any] = field(default_factory=dict)
-    shown: str | None = None
-
-
-class Reported:
-    """What has a report: as text, as HTML and as JSON, in a terminal and in a notebook."""
-
-    def parts(self, level: float) -> Parts:
-        """Return the report as its parts; intervals have this level of confidence."""
-        raise NotImplementedError
-
-    def to_dict(self, level: float = 0.95) -> dict[str, Any]:
-        """Return the same as plain data."""
-        raise NotImplementedError
-
-    def to_json(self) -> str:
-        """Return the same as JSON; infinities are written "inf"."""
-        return to_json(self.to_dict())
-
-    def report(self, level: float = 0.95) -> str:
-        """Return the report as text."""
-        from hetdp.report.text import text
-
-        return text(self.parts(level))
-
-    def html(self, level: float = 0.95) -> str:
-        """Return the report as a piece of HTML."""
-        from hetdp.report.text import to_html
-
-        return to_html(self.parts(level))
-
-    __str__ = report
-    _repr_html_ = html
 
 
 @dataclass(frozen=True, eq=False)
@@ -312,6 +369,8 @@ class Answer(Reported):
         What is assumed about the people behind it, in sentences.
     release_id, ledger
         If a ledger has charged it: the id under which it is stored, and what it cost, as plain data.
+    about
+        Where it comes from, and when it was released.
     heading, between, holds
         How a table of the numbers is headed, what its intervals are, and whether they hold together.
     apart
@@ -323,11 +382,22 @@ class Answer(Reported):
     notes: tuple[str, ...] = ()
     release_id: str = ""
     ledger: Mapping[str, Any] = field(default_factory=dict)
+    about: Provenance = field(default_factory=Provenance)
 
     heading: ClassVar[str] = ""
     between: ClassVar[str] = "Interval"
     holds: ClassVar[str] = "all hold at once"
     apart: ClassVar[bool] = False
+
+    @property
+    def remarks(self) -> list[tuple[str, str]]:
+        """What a report says of these numbers besides their table, as pairs of heading and sentence."""
+        return []
+
+    @property
+    def provenance(self) -> Provenance:
+        """What it is about and where it comes from, with the name of the statistic."""
+        return replace(self.about, statistic=self.plan.statistic.name)
 
     def figures(self, level: float = 0.95) -> list[Figure]:
         """Return the numbers of the report, each with its guaranteed interval."""
@@ -336,7 +406,7 @@ class Answer(Reported):
     def facts(self, level: float) -> dict[str, Any]:
         """Return what the JSON says first: the numbers themselves."""
         rows = [
-            {"name": f.label, "estimate": f.estimate, "interval": [f.low, f.high], **f.about}
+            {"name": f.label, "estimate": f.estimate, "interval": [f.low, f.high], "uncertain": f.uncertain, **f.about}
             for f in self.figures(level)
         ]
         return {"level": level, "results": rows}
@@ -346,7 +416,8 @@ class Answer(Reported):
         from hetdp.report.facts import release_facts
 
         charged = {"ledger": {"release_id": self.release_id, **self.ledger}} if self.release_id else {}
-        return {**release_facts(self, level), **charged}
+        facts, warnings = release_facts(self, level), list(self.ledger.get("warnings", ()))
+        return {**facts, **charged, "warnings": [*facts.get("warnings", ()), *warnings]}
 
     def parts(self, level: float) -> Parts:
         """Return the report as its parts."""
@@ -386,19 +457,40 @@ class Release(Answer):
         return self.plan.span.clamp(self.unclamped)
 
     def confidence_interval(self, level: float = 0.95, kind: IntervalKind = "guaranteed") -> tuple[float, float]:
-        """Return an interval for what is estimated (of a mean: μ of the distribution); see `Plan.radius`."""
-        radius, span = self.plan.radius(level, kind), self.plan.span
-        return span.clamp(self.unclamped - radius), span.clamp(self.unclamped + radius)
+        """Return an interval for what is estimated (of a mean: μ of the distribution), within the range.
+
+        "guaranteed" holds for every distribution on the interval, or every one whose variance is within the stated
+        bound, and every n: it is the means that are not too unlikely given the estimate (`core.intervals`). "normal" is
+        the estimate ± `Plan.radius`, and promises nothing for small n.
+        """
+        span, estimate, radius = self.plan.span, self.estimate, self.plan.radius(level, kind)
+        low, high = self.unclamped - radius, self.unclamped + radius
+        if kind == "guaranteed" and not self.plan.abstains:
+            low, high = (
+                span.at(Fraction(x)) for x in mean_interval(self.plan, self._fraction, level, *self.numbers[1:])
+            )
+            doubles = 2 * math.ulp(max(abs(span.lo), abs(span.hi)))  # estimates and ends are doubles
+            low, high = low - doubles, high + doubles
+        return span.clamp(min(low, estimate)), span.clamp(max(high, estimate))
+
+    @property
+    def _fraction(self) -> float:
+        """The unclamped estimate on an interval of length 1, far beyond which it is cut off."""
+        span = self.plan.span
+        exact = (Fraction(self.unclamped) - Fraction(span.lo)) / (Fraction(span.hi) - Fraction(span.lo))
+        return float(min(max(exact, Fraction(-(2**60))), Fraction(2**60)))
 
     def figures(self, level: float = 0.95) -> list[Figure]:
         """Return the one number."""
         low, high = self.confidence_interval(level)
-        return [Figure(self.plan.statistic.name, self.estimate, low, high, self.plan.worst_case_error)]
+        error, room = self.plan.worst_case_error, self.plan.span.width
+        return [Figure(self.plan.statistic.name, self.estimate, low, high, error, room=room)]
 
     def facts(self, level: float) -> dict[str, Any]:
         """Return what the JSON says first."""
         guaranteed, normal = self.confidence_interval(level), self.confidence_interval(level, "normal")
         interval = {"level": level, "guaranteed": list(guaranteed), "normal": list(normal)}
+        interval["uncertain"] = self.figures(level)[0].uncertain
         return {"estimate": self.estimate, "unclamped": self.unclamped, "interval": interval}
 
     def __float__(self) -> float:

@@ -13,6 +13,7 @@ table passes, refuses more by their number, which is public. A person's ε alone
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 from collections.abc import Iterator, Sequence
@@ -24,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hetdp.core import levels as core
-from hetdp.core.cells import Categories
+from hetdp.core.cells import Bins, Categories, Edges
 from hetdp.core.domain import GRID, Interval
 from hetdp.core.levels import BITS, Floats, Ints, refuse_bad_epsilon
 from hetdp.statistics import Statistic
@@ -51,21 +52,48 @@ def tabulate(epsilon: Floats, values: NDArray[Any] | None = None, interval: Inte
 
 
 def coded(statistic: Statistic, columns: Sequence[NDArray[Any]]) -> tuple[Ints, list[Floats]]:
-    """Return the cell of everybody and the codes that are added up, from the columns as a source reads them.
+    """Return the cell of every row and its codes, NaN where a value is missing, from columns as a source reads them.
 
-    This is the reference: what a person hands over is `statistic.totals` of their cell and codes, and every engine
-    computes the same integers.
+    The cell is that of a category or between edges; what comes of a code, and of a missing value, is decided by
+    `settled`, after the rows of a person were put together.
     """
     sorting, last = statistic.sorting, columns[-1]
-    if isinstance(sorting, Categories):
-        cell = last.astype(np.int64)  # a source gives the place of a category
-    elif sorting is None:
-        cell = np.zeros(last.size, np.int64)
-    else:
-        with np.errstate(all="ignore"):  # no value may warn: a longdouble can overflow on its way to a double
-            cell = sorting.of_numbers(last.astype(np.float64))
-    codes = [interval.codes(x, np.empty(x.size)) for interval, x in zip(statistic.sums, columns, strict=False)]
-    return cell, [*codes, *([squared(codes[0])] if statistic.square else [])]
+    with np.errstate(all="ignore"):  # no value may warn: a longdouble can overflow on its way to a double
+        if isinstance(sorting, Categories):
+            cell = last.astype(np.int64)  # a source gives the place of a category
+        else:
+            cell = (
+                sorting.of_numbers(last.astype(np.float64)) if isinstance(sorting, Edges) else np.zeros(last.size, int)
+            )
+    pairs = zip(statistic.coded, columns, strict=False)
+    return cell, [interval.codes(x, np.empty(x.size), math.nan) for interval, x in pairs]
+
+
+def settled(
+    statistic: Statistic, cell: Ints, codes: Sequence[Floats]
+) -> tuple[NDArray[np.bool_] | None, Ints, list[Floats]]:
+    """Return who counts (None: everybody), and the cells and codes of those who do, from what `coded` gives.
+
+    The arrays are written to.
+
+    This is the reference: what a person hands over is `statistic.totals` of their cell and codes, and every engine
+    computes the same integers. Claim: it depends on this person's values alone; nothing raises; who counts is
+    everybody, unless it was said (missing="drop") that who has a value is public.
+    """
+    keep = None
+    if statistic.missing == "drop":
+        absent = [np.isnan(code) for code in codes]
+        keep = ~np.any(absent, axis=0) if absent else cell != statistic.cells - 1
+        cell, codes = cell[keep], [code[keep] for code in codes]
+    absent = [np.isnan(code) for code in codes]
+    for code, none, interval in zip(codes, absent, statistic.coded, strict=True):
+        np.copyto(code, 0 if statistic.marks else statistic.fill(interval), where=none)
+    if isinstance(statistic.sorting, Bins):
+        cell = statistic.sorting.of_codes(codes[0].astype(np.int64))
+    if statistic.unanswered is not None:
+        np.copyto(cell, statistic.unanswered, where=absent[0])
+    added = [*codes[: len(statistic.sums)], *(GRID * ~none for none in absent if statistic.marks)]
+    return keep, cell, [*added, *([squared(added[0])] if statistic.square else [])]
 
 
 def squared(code: Any) -> Any:
@@ -98,31 +126,55 @@ class Grouping:
         # The kernels know people, and the sum of one code; what is counted alone is counted with codes of 0.
         self._interval = statistic.sums[0] if statistic is not None and statistic.sums else None
         self._compiles = statistic is None or (statistic.width == 1 and bool(statistic.sums))
+        # They know the midpoint for what is missing, and nothing else.
+        counts = statistic.missing if statistic is not None else None
+        self._counts_as = counts if isinstance(counts, float) else 0.0
+        self._plain = counts in (None, "midpoint", "none")
+        # Of a mean of those who answered they make that of everybody, and those without a value are counted apart.
+        self._gone: Grouping | None = None
+        if isinstance(statistic, Mean) and statistic.keeps_missing:
+            self._compiles = self._plain = True
+            self._gone = Grouping(None, expected=expected)
 
     def add(self, epsilon: Floats, columns: Sequence[NDArray[Any]] = (), people: Ints | None = None) -> None:
         """Add people: their ε and the columns that the statistic reads, arrays of one length.
 
-        Of a statistic that adds up no codes an entry can stand for several `people`. A bad ε raises and says at which
-        index. The grouping is then of no more use.
+        An entry can stand for several `people`. A bad ε raises and says at which index. The grouping is then of no more
+        use.
         """
         self._added += epsilon.size
-        kernels = _kernels(max(self._added, self._expected)) if self._compiles and people is None else None
-        if kernels is not None:
-            if not self._add_compiled(kernels, epsilon, columns[0] if self._interval is not None else None):
+        if self._compiles and people is None and (kernels := _kernels(max(self._added, self._expected))) is not None:
+            values = columns[0] if self._interval is not None else None
+            if values is not None and not self._plain:
+                epsilon, values = self._settled_values(epsilon, values)
+            if not self._add_compiled(kernels, epsilon, values):
                 refuse_bad_epsilon(epsilon)
+            if self._gone is not None and values is not None:
+                with np.errstate(all="ignore"):  # no value may warn
+                    self._gone.add(epsilon[np.isnan(values.astype(np.float64, copy=False))])
             return
         for part in _parts(epsilon.size, CHUNK):
-            some = epsilon[part]
+            some, many = epsilon[part], None if people is None else people[part]
             cell, codes = np.zeros(some.size, np.int64), list[Floats]()
+            refuse_bad_epsilon(some, part.start)
             if self._statistic is not None:
-                cell, codes = coded(self._statistic, [column[part] for column in columns])
-            self.add_codes(some, cell, codes, part.start, None if people is None else people[part])
+                keep, cell, codes = settled(self._statistic, *coded(self._statistic, [x[part] for x in columns]))
+                if keep is not None:
+                    some, many = some[keep], None if many is None else many[keep]
+            self.add_codes(some, cell, codes, many)
 
-    def add_codes(
-        self, epsilon: Floats, cell: Ints, codes: Sequence[NDArray[Any]], start: int = 0, people: Ints | None = None
-    ) -> None:
-        """Add people, at most `CHUNK` entries, by their cells and codes as `coded` gives them."""
-        refuse_bad_epsilon(epsilon, start)
+    def _settled_values(self, epsilon: Floats, values: NDArray[Any]) -> tuple[Floats, NDArray[Any]]:
+        """Return people with what a missing value counts as, or without those who have none, for the kernels."""
+        with np.errstate(all="ignore"):
+            values = values.astype(np.float64)
+        absent = np.isnan(values)
+        if self._statistic is not None and self._statistic.missing == "drop":
+            refuse_bad_epsilon(epsilon)  # of those who leave as well
+            return epsilon[~absent], values[~absent]
+        return epsilon, np.where(absent, self._counts_as, values)
+
+    def add_codes(self, epsilon: Floats, cell: Ints, codes: Sequence[NDArray[Any]], people: Ints | None = None) -> None:
+        """Add people, at most `CHUNK` entries, by their cells and codes as `settled` gives them."""
         known = self._known
         level = known.like(epsilon) + 0.0  # −0.0 is 0
         place = _find(known.epsilon, level)
@@ -131,7 +183,7 @@ class Grouping:
             fresh = np.unique(level[new])
             nobody = np.zeros((fresh.size, 1 + known.total.shape[1]), np.int64)
             self._known = merge([known, Table(fresh, nobody[:, 0], nobody[:, 1:], known.rounded, known.wide)])
-            self.add_codes(epsilon, cell, codes, start, people)  # all are known now, or so many that all are rounded
+            self.add_codes(epsilon, cell, codes, people)  # all are known now, or so many that all are rounded
             return
         if self._statistic is None:
             known.count[:] += _count(place, people, known.count.size)
@@ -141,7 +193,7 @@ class Grouping:
         each = _count(at, people, known.count.size * cells)
         known.count[:] += each.reshape(-1, cells).sum(axis=1)
         used = np.flatnonzero(each)
-        sums = [np.bincount(at, column, each.size)[used].astype(np.int64) for column in codes]
+        sums = [_sum(at, column, people, each.size)[used] for column in codes]
         columns = np.stack(sums, axis=1) if sums else each[:0]
         self._statistic.add_to(known.total, used // cells, used % cells, each[used], columns)
 
@@ -165,7 +217,23 @@ class Grouping:
 
     def table(self) -> Table:
         """Return the table of everybody added so far."""
-        return merge([self._known, *(hashed.table() for hashed in self._hashed)])
+        hashed = [table.table() for table in self._hashed]
+        if hashed and self._gone is not None:
+            hashed = [self._answered(merge(hashed), self._gone.table())]
+        return merge([self._known, *hashed])
+
+    def _answered(self, everybody: Table, gone: Table) -> Table:
+        """Return the cells of a mean of those who answered from that of everybody, in which the others are midpoints.
+
+        Both tables are exact, so taking Q/2 for each of the others away leaves the exact sum of those who answered.
+        """
+        statistic, count = self._statistic or Mean((0, 1)), np.zeros_like(everybody.count)
+        np.add.at(count, _find(everybody.epsilon, everybody.like(gone.epsilon)), gone.count)
+        total, level = np.zeros((count.size, statistic.width), np.int64), np.arange(count.size)
+        left, cell = everybody.total - (GRID // 2 * count)[:, None], np.zeros(count.size, np.int64)
+        statistic.add_to(total, level, cell, everybody.count - count, left)
+        statistic.add_to(total, level, cell + 1, count, np.zeros_like(left))
+        return Table(everybody.epsilon, everybody.count, total, everybody.rounded, everybody.wide)
 
 
 def _kernels(people: int) -> ModuleType | None:
@@ -186,6 +254,15 @@ def _parts(size: int, step: int) -> Iterator[slice]:
 def _count(place: Ints, people: Ints | None, size: int) -> Ints:
     """Return how many people are at each place; `people` of a batch are far fewer than 2⁵³."""
     return np.bincount(place, people, size).astype(np.int64)
+
+
+def _sum(place: Ints, code: NDArray[Any], people: Ints | None, size: int) -> Ints:
+    """Return the sums of codes at each place; where an entry stands for several people, in integers from the start."""
+    if people is None:
+        return np.bincount(place, code, size).astype(np.int64)
+    found = np.zeros(size, np.int64)
+    np.add.at(found, place, code.astype(np.int64) * people)
+    return found
 
 
 def _find(levels: Floats, epsilon: Floats) -> NDArray[np.intp]:

@@ -27,14 +27,16 @@ from hetdp.core.geometry import Choice, Mass
 from hetdp.core.levels import BITS, WIDE, WIDE_BITS, Floats, Ints, Levels, collapse, round_down
 from hetdp.errors import InputError
 from hetdp.files import write_whole
+from hetdp.report.about import Provenance
 from hetdp.statistics import STATISTICS, Statistic, statistic_of
 
 # The rule for files: never remove a field, never change what one means, and refuse what is unknown: a statistic, a
 # measure of privacy, a version or a field that is not listed here may change what all the others mean. So anything new
-# gets a new version, and the old ones stay readable (`_as_version_5`).
+# gets a new version, and the old ones stay readable (`_as_version_5`). A field that says nothing of the sums or the
+# people, as `about`, may come without one; files that lack it are fine.
 _KIND = {"format": "hetdp-tally", "version": 5, "measure": "pure-epsilon"}
 _KNOWN = {*_KIND, "statistic", "parameters", "grid", "rounded", "wide", "epsilon", "count", "total", "names", "notes"}
-_KNOWN |= {"identities"}
+_KNOWN |= {"identities", "about"}
 
 PROMISED = (
     "Several tallies were merged. It is promised, not checked, that nobody is in two of them: a person in two spends "
@@ -108,7 +110,8 @@ class Tally:
 
     Two tallies of different people merge with `+`, exactly and in any order, if they are for the same `statistic` on
     the same interval. A tally is private: it has the exact sums. Its `repr` shows the public half only. Its `notes` say
-    what is assumed about its people, its `identities` which readings it comes from.
+    what is assumed about its people, its `identities` which readings it comes from, and `about` what its columns and
+    sources are called.
 
     >>> from hetdp import read
     >>> a = read([0.2, 0.4], epsilon=[1, 1], bounds=(0, 1))
@@ -125,6 +128,7 @@ class Tally:
     names: Mapping[float, str] | None = None
     notes: tuple[str, ...] = ()
     identities: frozenset[str] = field(default_factory=lambda: frozenset({secrets.token_hex(16)}))
+    about: Provenance = field(default_factory=Provenance)
 
     levels: Levels = field(init=False)
 
@@ -156,17 +160,24 @@ class Tally:
             raise InputError(f"tallies with different bounds do not merge (got {self.interval} and {other.interval})")
         if self.statistic != other.statistic:
             raise InputError("tallies with other categories, edges, bins or quantiles do not merge")
+        if self.statistic.missing != other.statistic.missing:
+            said = f"{self.statistic.missing!r} and {other.statistic.missing!r}"
+            raise InputError(f"tallies that do other things about missing values do not merge (missing={said})")
+        if (self.statistic.values or other.statistic.values) and self.statistic.plain != other.statistic.plain:
+            raise InputError("tallies in which cells stand for other numbers do not merge (values=)")
         if self.identities & other.identities:
             raise InputError("these tallies share people: one was read once and comes twice; leave the second one out")
         names = {**self.levels.names, **other.levels.names}
         both = self.identities | other.identities
-        return Tally(merge([self.table, other.table]), self.statistic, names, (PROMISED,), both)
+        about = self.about + other.about
+        return Tally(merge([self.table, other.table]), self.statistic, names, (PROMISED,), both, about)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Tally):
             return NotImplemented
         return (
             self.statistic == other.statistic
+            and self.statistic.missing == other.statistic.missing
             and self.levels == other.levels
             and np.array_equal(self.table.total, other.table.total)
         )
@@ -181,6 +192,8 @@ class Tally:
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the tally to a file that only its owner can read; the file appears whole or not at all."""
         target = Path(path)
+        if self.statistic.private_bounds:
+            raise InputError("a file would forget what the private bounds of this tally spent; release it from here")
         body = json.dumps(self._fields(), indent=1)
         text = json.dumps({"warning": _WARNING, "sha256": _digest(body), "body": body}, indent=1)
         if not target.parent.is_dir():
@@ -213,6 +226,7 @@ class Tally:
             "names": {level.hex(): name for level, name in self.levels.names.items()},
             "notes": list(self.notes),
             "identities": sorted(self.identities),
+            "about": {"columns": list(self.about.columns), "sources": list(self.about.sources)},
         }
 
     @classmethod
@@ -236,7 +250,9 @@ class Tally:
         identities = frozenset(map(str, fields["identities"]))
         if not identities or not isinstance(fields["identities"], list):
             raise InputError("this tally does not say which reading it comes from; make it again")
-        return cls(table, statistic, names, tuple(map(str, fields["notes"])), identities)
+        told = {name: tuple(map(str, some)) for name, some in fields.get("about", {}).items()}
+        about = Provenance(columns=told.get("columns", ()), sources=told.get("sources", ()))
+        return cls(table, statistic, names, tuple(map(str, fields["notes"])), identities, about)
 
 
 def _refuse_odd(table: Table, statistic: Statistic) -> None:
@@ -283,7 +299,8 @@ def _as_version_5(fields: dict[str, Any]) -> dict[str, Any]:
     if fields.get("version") != 4 or fields.get("statistic") != "mean" or fields.get("width") != 1:
         return fields
     kept = {name: field for name, field in fields.items() if name not in ("bounds", "width")}
-    return {**kept, "version": 5, "parameters": {"bounds": fields["bounds"]}, "wide": False}
+    parameters = {"bounds": fields["bounds"], "missing": "midpoint"}
+    return {**kept, "version": 5, "parameters": parameters, "wide": False}
 
 
 def is_tally(path: str | os.PathLike[str]) -> bool:

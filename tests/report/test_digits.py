@@ -1,0 +1,185 @@
+"""Numbers are printed to the digits that their error supports, and limits on the side where they are true."""
+
+from __future__ import annotations
+
+import html
+import json
+import math
+import re
+from decimal import Decimal
+
+import numpy as np
+import polars as pl
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import hetdp
+from hetdp.report import numbers
+from hetdp.report.numbers import between, number, percent, size, spent_epsilon
+from hetdp.report.text import cap
+
+sizes = st.floats(min_value=1e-7, max_value=1e11)
+
+
+def printed(text):
+    return Decimal(text.replace(",", "").removesuffix("%"))
+
+
+@given(st.floats(min_value=-1e11, max_value=1e11), sizes)
+def test_a_number_is_off_by_at_most_half_of_the_second_digit_of_its_error(x, error):
+    step = Decimal(10) ** (math.floor(math.log10(error)) - 1)
+    assert abs(printed(number(x, error)) - Decimal(x)) <= step / 2 * (1 + Decimal("1e-6"))
+    digits = number(x, error).replace(",", "").partition(".")[2]
+    assert len(digits) <= max(0, 1 - math.floor(math.log10(error))), "a digit that the error does not support"
+
+
+@given(st.floats(min_value=-1e11, max_value=1e11), sizes, sizes)
+def test_a_printed_interval_covers_the_interval(low, width, error):
+    error = max(error, 1e-12 * (abs(low) + width))  # a smaller one is beyond the doubles themselves
+    ends = [printed(end) for end in between(low, low + width, error).split(" to ")]
+    hair = Decimal(error) / 10**6
+    assert ends[0] - hair <= Decimal(low)
+    assert ends[1] + hair >= Decimal(low + width)
+
+
+def test_control_an_interval_that_is_rounded_to_the_nearest_would_not_cover(monkeypatch):
+    assert between(0.1249, 0.8751, 0.11) == "0.12 to 0.88"
+    monkeypatch.setattr(numbers, "_WAYS", dict.fromkeys(numbers._WAYS, "ROUND_HALF_EVEN"))
+    assert printed(between(0.1251, 0.8749, 0.11).split(" to ")[0]) > Decimal("0.1251")
+
+
+@given(sizes)
+def test_the_size_of_an_error_is_rounded_up_by_less_than_a_tenth(error):
+    for shown, true in ((size(error), error), (percent(error), 100 * error)):
+        assert Decimal(true) * (1 - Decimal("1e-6")) <= printed(shown) <= Decimal(true) * Decimal("1.1001")
+
+
+def test_zero_has_no_sign_and_whole_numbers_stay_whole():
+    assert number(-0.0001, 0.1) == "0.00"
+    assert (number(0.1, 0.1, "up"), number(250_000, 6_543, "up"), number(0.0, 0.01, "down")) == (
+        "0.10",
+        "250,000",
+        "0.000",
+    )
+
+
+def groups_of(seed):
+    rng = np.random.default_rng(seed)
+    levels = np.round(np.exp(rng.uniform(-4, 1, 6)), 3)
+    return {float(e): int(c) for e, c in zip(levels, rng.integers(50, 3000, 6), strict=True)} | {math.inf: 40}
+
+
+@pytest.mark.parametrize("seed", range(25))
+def test_t_and_what_is_spent_at_it_are_printed_alike(seed):
+    plan = hetdp.plan(groups_of(seed), bounds=(0, 1))
+    if plan.abstains or not math.isfinite(plan.threshold):
+        pytest.skip("nobody is above t")
+    text = " ".join(plan.report().split())
+    t = re.search(r"Saturation t = ([\d.e-]+):", text)[1]
+    above = plan.levels.epsilon > plan.threshold
+    assert {t} == {spent_epsilon(spent) for spent in plan.spent[above].tolist()}
+    assert (cap(plan), f"spending ε = {t} " in text) == (t, True)
+
+
+def test_control_rounding_them_apart_would_differ_for_some_of_these_people():
+    plans = [hetdp.plan(groups_of(seed), bounds=(0, 1)) for seed in range(25)]
+    nearest = [f"{p.threshold:.4g}" != spent_epsilon(float(p.spent.max())) for p in plans if math.isfinite(p.threshold)]
+    assert any(nearest)
+
+
+def uncertain(found):
+    return "too uncertain to use" in " ".join(html.unescape(found.html()).split())
+
+
+FEW = {"epsilon": [0.05] * 200}
+
+
+@pytest.mark.parametrize("people", [200, 20_000])
+def test_an_interval_over_more_than_half_of_the_range_is_called_too_uncertain(people):
+    found = hetdp.mean([0.5] * people, epsilon=[0.5] * people, bounds=(0, 1))
+    low, high = found.confidence_interval()
+    wide = high - low > 0.5
+    assert (uncertain(found), "too uncertain to use" in found.report()) == (wide, wide)
+    assert found.to_dict()["interval"]["uncertain"] == wide
+    if people > 1000:
+        assert not wide
+    tiny = hetdp.mean([0.5] * 60, epsilon=[0.6] * 60, bounds=(0, 1))
+    if not tiny.plan.abstains:
+        assert uncertain(tiny) == (np.diff(tiny.confidence_interval()) > 0.5)
+
+
+def test_several_numbers_are_each_called_so_by_their_own_range():
+    asked = hetdp.ask.std(bounds=(0, 10))
+    plan = hetdp.plan({0.5: 900}, statistic=asked)
+    found = asked.answer(plan, (0.5, 0.5))
+    rooms = {"mean": 10, "variance": 25, "std": 5}
+    for figure in found.figures():
+        assert figure.room == rooms[figure.label]
+        assert figure.uncertain == (figure.high - figure.low > figure.room / 2)
+    shown = [line for line in found.report().splitlines() if line.startswith(("mean", "variance", "std"))]
+    assert ["too uncertain to use" in line for line in shown] == [figure.uncertain for figure in found.figures()]
+
+
+def test_a_quantile_is_judged_by_its_rank_and_not_by_its_bin():
+    asked = hetdp.ask.median(bounds=(0, 10))
+    few, many = (asked.answer(hetdp.plan({1.0: n}, statistic=asked), (10.0,)) for n in (40, 40_000))
+    assert (few.figures()[0].uncertain, many.figures()[0].uncertain) == (True, False)
+    assert few.figures()[0].high - few.figures()[0].low < 0.01
+
+
+def test_what_is_not_from_the_data_is_not_called_uncertain_besides():
+    found = hetdp.mean([0.5] * 3, epsilon=[0.01] * 3, bounds=(0, 1))
+    assert found.plan.abstains
+    assert not uncertain(found)
+
+
+def every_number(fact):
+    if isinstance(fact, dict):
+        for part in fact.values():
+            yield from every_number(part)
+    elif isinstance(fact, (list, tuple)):
+        for part in fact:
+            yield from every_number(part)
+    elif isinstance(fact, float):
+        yield fact
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_json_has_no_numbers_that_are_rounding_errors(seed):
+    levels = groups_of(seed)
+    epsilons = [e for e, count in levels.items() for _ in range(count)]
+    table = pl.DataFrame({"x": np.arange(len(epsilons)) % 3, "e": epsilons})
+    shares = hetdp.histogram(table, value="x", epsilon="e", categories=[0, 1, 2, 3, 4, 5]).simplex()
+    for found in (
+        shares,
+        hetdp.mean(table, value="x", missing="midpoint", epsilon="e", bounds=(0, 2)),
+        hetdp.plan(levels, bounds=(0, 1)),
+    ):
+        small = [x for x in every_number(json.loads(found.to_json())) if 0 < abs(x) < 1e-12]
+        assert small == []
+
+
+def test_control_what_is_free_was_a_rounding_error():
+    rows = [row for seed in range(8) for row in hetdp.plan(groups_of(seed), bounds=(0, 1)).table]
+    assert any(0 < row.free < 1e-12 for row in rows)
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_singular_and_plural_agree(count, tmp_path, hetdp_command):
+    one = count == 1
+    table = tmp_path / "t.csv"
+    table.write_text("x,g,e\n" + "1,u,2\n" * count)
+    words = ("--value", "x", "--missing", "midpoint", "--epsilon", "e", "--bounds", 0, 1)
+    said = hetdp_command("tally", table, *words, "-o", tmp_path / "a.tally")[1]
+    assert f": {'1 person' if one else '2 people'} at 1 level of ε." in said
+    checked = hetdp_command("check", table, *(word for word in words if word not in ("--missing", "midpoint")))[1]
+    assert ("1 person\n" in checked) == one
+    asked = hetdp.ask.histogram(categories=["a", "b"][:count])
+    assert asked.setting == ("1 category and 'other'" if one else "2 categories and 'other'")
+    with hetdp.Ledger.create(tmp_path / "b.db") as ledger:
+        people = "1 person" if one else "2 people"
+        assert str(ledger.enroll({f"p{i}": 1 for i in range(count)})) == f"{people} enrolled"
+        assert people in repr(ledger)
+        assert f"{people} enrolled or changed" in str(ledger.history())
+        assert f"2 events, {people} in 1 cohort, 0 releases" in str(ledger.verify())
