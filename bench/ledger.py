@@ -78,7 +78,7 @@ def _charges(ledger: Ledger) -> Callable[[], object]:
 
     def charge() -> object:
         request = Request(f"r{next(numbers)}", Rule.given(share=1e-4), Mean((0, 1)))
-        return ledger._store.change(lambda connection, state: _charged(connection, state, request))
+        return ledger._store.change(lambda connection, state: _charged(connection, state, [request]))
 
     return charge
 

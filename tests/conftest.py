@@ -7,7 +7,7 @@ import sys
 
 import pytest
 import typer.main
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 from hetdp import cli as _cli
 from ledgers import durable_server, ledger, where  # noqa: F401  pytest finds fixtures here
@@ -32,7 +32,11 @@ KINDS = {
     "test_simulated_family": "slow",
     "test_contract_statistics": "slow",
 }
-settings.register_profile("quick", max_examples=15)
+# Nothing that hypothesis tests is about time, and a busy machine is slow.
+PATIENT = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
+settings.register_profile("quick", max_examples=15, **PATIENT)
+settings.register_profile("whole", **PATIENT)
+settings.load_profile("whole")
 # Typer puts all commands together anew for each call; thousands of calls in one process need it once.
 typer.main.get_command = functools.cache(typer.main.get_command)
 ENGINES = {"spark", "postgres_server", "durable_server"}

@@ -24,7 +24,7 @@ from typing import Any
 
 import pytest
 
-PATIENCE = 60
+PATIENCE = 180
 SETTINGS = {
     "listen_addresses": "",
     "fsync": "off",

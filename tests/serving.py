@@ -41,7 +41,7 @@ class Site:
 
     def client(self, **headers):
         names = {name.replace("_", "-"): text for name, text in headers.items()}
-        client = httpx.Client(base_url=self.address, headers=names, verify=False, timeout=60)  # noqa: S501  plain HTTP
+        client = httpx.Client(base_url=self.address, headers=names, verify=False, timeout=120)  # noqa: S501  plain HTTP
         self.clients.append(client)
         return client
 

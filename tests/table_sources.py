@@ -228,7 +228,7 @@ def _ndjson(table):
 def _pandas_nullable(table, _):
     import pandas as pd
 
-    kinds = {pl.Float64: "Float64", pl.String: "string", pl.Boolean: "boolean"}
+    kinds = {pl.Float64: "Float64", pl.Float32: "Float32", pl.String: "string", pl.Boolean: "boolean"}
     columns = {c: pd.array(table[c].to_list(), dtype=kinds[table[c].dtype]) for c in table.columns}
     return pd.DataFrame(columns)
 
@@ -282,7 +282,7 @@ def _sqlite(table, folder):
 def _postgres(table, _, url):
     import psycopg
 
-    kinds = {pl.Float64: "float8", pl.String: "text", pl.Boolean: "bool"}
+    kinds = {pl.Float64: "float8", pl.Float32: "float4", pl.String: "text", pl.Boolean: "bool"}
     names = ", ".join(f'"{name}" {kinds[kind]}' for name, kind in table.schema.items())
     with psycopg.connect(url) as connection, connection.cursor() as cursor:
         cursor.execute("drop table if exists people")
@@ -294,9 +294,9 @@ def _postgres(table, _, url):
 
 
 def _spark(table, _, session):
-    kinds = {pl.Float64: "double", pl.String: "string", pl.Boolean: "boolean"}
+    kinds = {pl.Float64: "double", pl.Float32: "float", pl.String: "string", pl.Boolean: "boolean"}
     schema = ", ".join(f"`{name}` {kinds[kind]}" for name, kind in table.schema.items())
-    return session.createDataFrame(table.rows(), schema).repartition(2)
+    return session.createDataFrame(table.rows(), schema).repartition(2).cache()  # asked about dozens of times
 
 
 def _saved(name, save):

@@ -23,10 +23,11 @@ WORDS = {"yes": 1, "no": 0, "2": -1.5}
 CODED = {0: 3, 0.1: -1, 2.5: 0.5}
 TEXTS = [
     "yes", "no", "Yes", "yes ", "true", "True", "FALSE", "false", "tRue", "0.25", " 1.5", "1e0", "1,5", "2", "2.0", "3",
-    "", "na", "N/A", "-", "null", "None", "nan", "x", "0x1", "inf", None,
+    "", "na", "N/A", "-", "null", "None", "nan", "x", "0x1", "inf", "#N/A", "<NA>", "NaT", "\\N", "\u00a0", None,
 ]  # fmt: skip
 NUMBERS = [0.0, 0.1, 2.5, -2.0, 3.0, 7.5, -1e300, math.inf, -math.inf, math.nan, None, 1.0]
-MISSING_WORDS = {"", "-", "--", ".", "?", "na", "n/a", "nan", "nil", "none", "null", "missing"}
+MISSING_WORDS = {"", "-", "--", ".", "?", "na", "n/a", "n.a.", "nan", "nat", "nil", "none", "null", "missing"}
+MISSING_WORDS |= {"#n/a", "#na", "(null)", "<na>", "\\n"}
 TRUE_WORDS = {"True": 1.0, "TRUE": 1.0, "true": 1.0, "False": 0.0, "FALSE": 0.0, "false": 0.0}
 SCHEMA = {
     "id": pl.String, "g": pl.String, "x": pl.Float64, "y": pl.Float64, "t": pl.String, "b": pl.Boolean, "e": pl.Float64
@@ -104,7 +105,9 @@ def total(rows, choice):
 def share(rows, column, value, choice, *, counted=False):
     (row,) = rows
     cell = row[column]
-    missing = number(cell) is None if not isinstance(cell, str) else cell.strip(" \t").lower() in MISSING_WORDS
+    promised = {""} if isinstance(value, str) else {"", "nan"}  # where nobody is missing every word is an answer
+    words = promised if choice == "none" else MISSING_WORDS
+    missing = number(cell) is None if not isinstance(cell, str) else cell.strip(" \t\u00a0").lower() in words
     equal = cell == value if isinstance(value, str) and isinstance(cell, str) else number(cell) == number(value)
     if isinstance(value, str) and isinstance(cell, str) and not equal and number(value) is not None:
         equal = number(cell) == number(value)

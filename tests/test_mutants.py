@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import compileall
+import json
 import os
 import shutil
 import subprocess
@@ -16,7 +17,6 @@ from mutants import MUTANTS, PLAN, Mutant
 
 ROOT = Path(__file__).parent.parent
 FAILED, PASSED = 1, 0
-QUICK = ("-x", "-q", "--no-header", "-o", "addopts=", "-p", "no:cacheprovider")
 
 
 @pytest.fixture(scope="session")
@@ -28,17 +28,27 @@ def package(tmp_path_factory):
     return copy
 
 
-def run_tests(source, nodes):
-    """Run tests against the package in a folder; return pytest's exit code and what it said."""
+@pytest.fixture(scope="session")
+def run_tests(tmp_path_factory):
+    """A function that runs tests against the package in a folder: pytest's exit code and what it said."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
-    settings = {"PYTHONPATH": str(source), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTHONDONTWRITEBYTECODE": "1"}
-    command = [sys.executable, "-m", "pytest", *QUICK, *nodes]
-    run = subprocess.run(command, cwd=ROOT, env=kept | settings, capture_output=True, text=True, check=False)
-    return run.returncode, run.stdout + run.stderr
+    settings = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTHONDONTWRITEBYTECODE": "1"}
+    said = tmp_path_factory.mktemp("warm") / "said.txt"
+
+    def run(source, nodes):
+        warm.stdin.write(json.dumps([str(source), list(nodes), str(said)]) + "\n")
+        warm.stdin.flush()
+        return int(warm.stdout.readline()), said.read_text(encoding="utf-8", errors="replace")
+
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    command = [sys.executable, Path(__file__).parent / "warm.py"]
+    with subprocess.Popen(command, cwd=ROOT, env=kept | settings, text=True, **pipes) as warm:
+        yield run
+        warm.stdin.close()
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
-def test_the_named_test_notices_the_planted_bug(mutant, package, tmp_path):
+def test_the_named_test_notices_the_planted_bug(mutant, package, run_tests, tmp_path):
     """Noticed is a failure of that test; a copy that cannot even be imported does not count."""
     copy = tmp_path / "src"
     shutil.copytree(package, copy)
@@ -52,16 +62,16 @@ KILLERS = sorted({mutant.killer for mutant in MUTANTS})
 
 
 @pytest.mark.parametrize("part", range(4))
-def test_without_a_bug_the_same_tests_pass_on_the_same_copy(part, package):
+def test_without_a_bug_the_same_tests_pass_on_the_same_copy(part, package, run_tests, tmp_path):
     """Control: it is the bug that fails the test. The copy is what is tested, not the package beside it."""
     code, said = run_tests(package, KILLERS[part::4])
     assert code == PASSED, said
-    where = "import hetdp; print(hetdp.__file__)"
-    run = subprocess.run(
-        [sys.executable, "-c", where], env=os.environ | {"PYTHONPATH": str(package)}, capture_output=True, text=True,
-        check=True,
-    )  # fmt: skip
-    assert Path(run.stdout.strip()) == package / "hetdp" / "__init__.py"
+    where = tmp_path / "test_where.py"
+    where.write_text(
+        f"import hetdp\n\ndef test_where():\n    assert hetdp.__file__ == {str(package / 'hetdp' / '__init__.py')!r}\n"
+    )
+    code, said = run_tests(package, [str(where)])
+    assert code == PASSED, said
 
 
 def test_there_are_many_and_no_two_are_the_same():

@@ -4,8 +4,9 @@
     python docs/proofs/look.py grid affine  after reading these pages: records their functions as they are now
     python docs/proofs/look.py --all        the same for every page
 
-A page names its functions in the second column of its last table, as `core.domain.Interval.codes`. `proven.json`
-holds a digest of each: of its syntax, so comments, docstrings and layout do not count.
+A page names its functions in the second column of its last table, as `core.domain.Interval.codes`, or as
+`bench.limit.rho` where the package needs no such function. `proven.json` holds a digest of
+each: of its syntax, so comments, docstrings and layout do not count.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ import sys
 from pathlib import Path
 
 PAGES = Path(__file__).parent
-SOURCE = PAGES.parent.parent / "src" / "hetdp"
+ROOT = PAGES.parent.parent
+SOURCE = ROOT / "src" / "hetdp"
 RECORD = PAGES / "proven.json"
 HEADING = "\n| claim | function | test |\n"
 
@@ -43,8 +45,9 @@ def digest(name: str, source: Path = SOURCE) -> str:
 def find(name: str, source: Path = SOURCE) -> ast.AST:
     """Return the syntax of what a name stands for; LookupError if it is no longer there."""
     parts = name.split(".")
+    folder = ROOT if parts[0] == "bench" else source
     for size in range(len(parts) - 1, 0, -1):
-        file = source.joinpath(*parts[:size]).with_suffix(".py")
+        file = folder.joinpath(*parts[:size]).with_suffix(".py")
         if file.exists():
             node: ast.AST = ast.parse(file.read_text(encoding="utf-8"))
             for part in parts[size:]:

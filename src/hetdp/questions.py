@@ -470,8 +470,10 @@ def _planned(
     if coarse or many:  # then all are rounded alike
         tallies = {name: found.coarse() for name, found in tallies.items()}
     levels = next(iter(tallies.values())).levels
-    if any(found.levels != levels for found in tallies.values()):
-        if any(found.statistic.missing == "drop" for found in tallies.values()):
+    dropped = [found.statistic for found in tallies.values() if found.statistic.missing == "drop"]
+    several = len({(asked.columns, asked.reads) for asked in dropped}) > 1  # other people, also if as many are left
+    if several or any(found.levels != levels for found in tallies.values()):
+        if dropped:
             raise InputError(
                 "missing='drop' leaves other people for each question, and these are about the same people; say "
                 "missing='estimate', or keep the rows of people who answered all of them"

@@ -11,14 +11,16 @@ from itertools import product
 import cvxpy as cp
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 from scipy.optimize import minimize
 
 import hetdp
 from hetdp.core.accuracy import objective, worst_corner
+from hetdp.core.plan import drawn_plan
 from hetdp.estimators.adpm import saturation
 from hetdp.estimators.minimax import least_favourable
+from hetdp.statistics.mean import Mean
 from support import UNIT, bounds, examples, level_counts
 
 INF = math.inf
@@ -199,6 +201,7 @@ def test_no_distribution_is_worse_than_the_worst_case(method, counts, bound, par
 @a_hundred
 @given(level_counts, st.sampled_from(VARIANCES))
 def test_the_plan_has_the_error_of_the_shape_it_came_from(method, counts, variance):
+    assume(all(epsilon == 0 or epsilon > 1e-300 for epsilon in counts))  # below, doubles have no digits for w/ε
     plan = planned(counts, method, variance=variance)
     if not plan.abstains:
         wished = objective(plan.levels, RULES[method].shape(plan.levels, variance), variance)
@@ -243,7 +246,14 @@ def excess(shape):
     return max(ratios) - 1
 
 
-minimax = RULES["minimax"].shape
+minimax = RULES["minimax"].plain  # without the clamp, which has tests of its own
+
+
+def affine_plan(epsilon, variance=0.25):
+    """The plan of the best affine estimator, as `hetdp.plan` makes it of a shape."""
+    levels = hetdp.Levels.given(epsilon)
+    how = {"variance_bound": variance, "share": 1.0}
+    return drawn_plan("minimax", levels, Mean(UNIT), minimax(levels, variance), how)
 
 
 def with_adpms_cap(levels, variance):
@@ -299,7 +309,7 @@ def test_minimax_wins_the_game_against_two_point_distributions(epsilon, variance
     constraint = {"type": "ineq", "fun": slack}
     found = minimize(lambda x: x[-1], start, constraints=[constraint], options={"ftol": 1e-13, "maxiter": 1000})
     assert found.success
-    plan = hetdp.plan(epsilon, method="minimax", variance=variance, bounds=UNIT)
+    plan = affine_plan(epsilon, variance)
     assert plan.worst_case_mse == pytest.approx(found.fun, rel=1e-5)
     w, eta = plan.weights(epsilon), plan.noise_scale
     assert plan.worst_case_mse == pytest.approx(max(two_point_risk(w, eta, p) for p in chances), rel=1e-6)
@@ -353,7 +363,7 @@ def test_minimax_is_never_worse_than_any_other_affine_method_on_thousands_of_vec
     for i in range(2000):
         levels, variance = hetdp.Levels.of(random_people(rng, most=200)), VARIANCES[i % 4]
         ours = objective(levels, minimax(levels, variance), variance)
-        others = [name for name in AFFINE if name != "stretch" or levels.epsilon[-1] < INF]
+        others = [name for name in AFFINE if name != "minimax" and (name != "stretch" or levels.epsilon[-1] < INF)]
         assert ours <= 0.25
         for name in others:
             assert ours <= objective(levels, RULES[name].shape(levels, variance), variance) * (1 + 1e-12), (
@@ -371,12 +381,15 @@ def test_a_minimax_plan_is_never_worse_than_that_of_adpm_for_any_levels(counts, 
         assert ours.threshold >= saturation(ours.levels.epsilon, ours.levels.count, 2 / variance)
 
 
-GAINS = {1000: (0.06, 0.08), 100: (0.17, 0.24), 10: (0.45, 0.65)}
+GAINS = {1000: (0.06, 0.08), 100: (0.17, 0.33), 10: (0.45, 0.65)}
 
 
 @pytest.mark.parametrize("n", GAINS)
-def test_the_gain_over_adpm_is_7_per_cent_at_a_thousand_people_20_at_a_hundred_50_at_ten(n):
-    """On the high-variance population of Table II, log ε uniform in [−4, 2]; at n ≥ 100 also on the other one."""
+def test_the_gain_over_adpm_is_7_per_cent_at_a_thousand_people_20_to_30_at_a_hundred_50_at_ten(n):
+    """On the high-variance population of Table II, log ε uniform in [−4, 2]; at n ≥ 100 also on the other one.
+
+    The clamp adds something from a hundred people down.
+    """
     rng = np.random.default_rng(n)
     low, high = GAINS[n]
     for ends in [(-4, 2)] + [(-3, -2)] * (n >= 100):
@@ -398,7 +411,7 @@ def test_minimax_goes_smoothly_to_the_midpoint_as_privacy_grows():
     """With little ε the weights are proportional to it and 4 times the error is 8B/(1 + 8B), B = 1/(Σε)²."""
     errors = []
     for factor in (1, 0.1, 1e-2, 1e-4, 1e-6):
-        plan = hetdp.plan({0.01 * factor: 100, 0.03 * factor: 50}, method="minimax", bounds=UNIT)
+        plan = affine_plan({0.01 * factor: 100, 0.03 * factor: 50})
         B = 1 / (2.5 * factor) ** 2
         assert not plan.abstains
         assert plan.threshold == INF

@@ -11,7 +11,7 @@ import pytest
 
 import hetdp
 from hetdp import InputError, Ledger
-from hetdp.ledger import ChargedError, DryRun, OtherRequestError, charge
+from hetdp.ledger import ChargedError, DryRun, OtherRequestError, charge, people
 from ledgers import PEOPLE, VALUES, Untouchable, made, mean
 
 GROUPS = {person: ("north", "south", "10")[i % 3] for i, person in enumerate(PEOPLE)}
@@ -102,15 +102,15 @@ def test_the_same_request_gives_the_same_numbers_and_another_one_is_refused(ledg
 
 def watched(ledger, where, monkeypatch):
     """Fail when values are read before every group is charged; give back the plans for which they were read."""
-    real, seen = hetdp.ledger._tally_of, []
+    real, seen = people.tallies_of, []
 
-    def look(people, levels, plan):
+    def look(rows, parts):
         with Ledger(where) as other:
             assert all(map(other.charged, ids())), "values are read before all charges are on disk"
-        seen.append(plan)
-        return real(people, levels, plan)
+        seen.extend(plan for _, plan in parts)
+        return real(rows, parts)
 
-    monkeypatch.setattr(hetdp.ledger, "_tally_of", look)
+    monkeypatch.setattr(people, "tallies_of", look)
     return seen
 
 
@@ -130,16 +130,77 @@ def test_control_the_watch_notices_who_charges_group_by_group(ledger, where, mon
         mean(ledger, by=GROUPS)
 
 
-def test_a_crash_between_two_groups_leaves_charges_and_the_same_request_finishes_them(ledger, monkeypatch):
-    real, read = hetdp.ledger._tally_of, []
+class Rows(list):
+    """Values that count how often they are read, and can fail to be."""
 
-    def fails(people, levels, plan):
-        read.append(plan)
-        if len(read) == 2:
+    times, broken = 0, False
+
+    def __iter__(self):
+        self.times += 1
+        if self.broken:
             raise InputError("the disk is gone")
-        return real(people, levels, plan)
+        return super().__iter__()
 
-    monkeypatch.setattr(hetdp.ledger, "_tally_of", fails)
+
+def test_a_source_is_read_once_for_all_groups(ledger):
+    alone, grouped = Rows(VALUES), Rows(VALUES)
+    mean(ledger, "june", values=alone)
+    mean(ledger, by=GROUPS, values=grouped)
+    assert grouped.times == alone.times > 0
+    mean(ledger, by=GROUPS, values=grouped)
+    assert grouped.times == alone.times, "what has a result is not read again"
+
+
+def test_control_a_source_that_is_read_for_every_group_is_noticed(ledger, monkeypatch):
+    real, rows, alone = people.tallies_of, Rows(VALUES), Rows(VALUES)
+    mean(ledger, "june", values=alone)
+    monkeypatch.setattr(people, "tallies_of", lambda source, parts: [real(source, [part])[0] for part in parts])
+    mean(ledger, by=GROUPS, values=rows)
+    assert rows.times == 3 * alone.times
+
+
+def test_groups_that_are_read_together_give_the_tallies_of_groups_that_are_read_alone():
+    """Whoever has several rows, none, or is nobody's: each group is the same as if it were the only one."""
+    ids_of_rows = [*PEOPLE, *PEOPLE[:50], "stranger"] * 2
+    cells = [(i * 7 % 11) / 10 if i % 5 else math.nan for i in range(len(ids_of_rows))]
+    for missing in ("midpoint", "estimate"):
+        asked = hetdp.ask.mean(bounds=(0, 1), missing=missing)
+        parts = []
+        for name in NAMES:
+            mine = [*(p for p in PEOPLE[20:] if GROUPS[p] == name), f"absent in {name}"]
+            plan = hetdp.plan({0.5: len(mine) - 30, 1.0: 30}, statistic=asked)
+            parts.append(({p: int(i < 30) for i, p in enumerate(mine)}, plan))
+        source = people.source_of(cells, asked, ids_of_rows)
+        together = people.tallies_of(source, parts)
+        for part, found in zip(parts, together, strict=True):
+            (alone,) = people.tallies_of(source, [part])
+            assert found.table.total.tolist() == alone.table.total.tolist()
+            assert found.levels == alone.levels == part[1].levels
+
+
+def test_if_reading_fails_all_groups_stay_charged_and_the_same_request_finishes_them(ledger):
+    rows = Rows(VALUES)
+    rows.broken = True
+    with pytest.raises(ChargedError, match="'may/10' is charged and has no result"):
+        mean(ledger, by=GROUPS, values=rows)
+    paid = spent(ledger)
+    assert set(paid.values()) == {0.1}
+    assert ledger.verify().results == 0
+    rows.broken = False
+    assert list(mean(ledger, by=GROUPS, values=rows)) == NAMES
+    assert spent(ledger) == paid
+
+
+def test_a_crash_between_two_groups_leaves_charges_and_the_same_request_finishes_them(ledger, monkeypatch):
+    real, drawn = charge.release, []
+
+    def fails(tally, plan):
+        drawn.append(plan)
+        if len(drawn) == 2:
+            raise InputError("the disk is gone")
+        return real(tally, plan)
+
+    monkeypatch.setattr(charge, "release", fails)
     with pytest.raises(ChargedError, match="'may/north' is charged and has no result"):
         mean(ledger, by=GROUPS)
     paid = spent(ledger)
@@ -149,7 +210,7 @@ def test_a_crash_between_two_groups_leaves_charges_and_the_same_request_finishes
     found = mean(ledger, by=GROUPS)
     assert found["10"].estimate == first.estimate
     assert spent(ledger) == paid
-    assert len(read) == 4  # the group with a result is not read again
+    assert len(drawn) == 4  # the group with a result is not drawn again
 
 
 def test_if_one_group_cannot_be_charged_none_is(ledger):

@@ -12,8 +12,9 @@ import pytest
 import hetdp
 from hetdp import InputError
 from hetdp.core.domain import GRID
-from hetdp.ledger import Ledger, OtherRequestError, _source_of, _tally_of
+from hetdp.ledger import Ledger, OtherRequestError
 from hetdp.ledger.books import UNIT, charges
+from hetdp.ledger.people import source_of, tallies_of
 
 PEOPLE = [f"p{i:03d}" for i in range(240)]
 RNG = np.random.default_rng(4)
@@ -106,7 +107,7 @@ def test_everybody_hands_over_one_row_whatever_the_source_has(name):
     plan = hetdp.plan({0.5: 4, 1.0: 2}, statistic=question)
     places = {"p000": 0, "p001": 1, "p002": 0, "absent": 1, "p004": 0, "also absent": 0}
     nobody = pl.DataFrame({"id": ["x", None], "age": [5.0, 7.0], "pay": [1.0, 1.0], "job": ["cook", "cook"]})
-    found = _tally_of(_source_of(pl.concat([ROWS, nobody]), question, "id"), places, plan)
+    (found,) = tallies_of(source_of(pl.concat([ROWS, nobody]), question, "id"), [(places, plan)])
     there = ROWS.filter(pl.col("id").is_in(list(places)))
     empty = pl.DataFrame(
         {"id": ["absent", "also absent"], "age": [None, None], "pay": [None, None], "job": [None, None]}
@@ -122,11 +123,11 @@ def test_where_people_are_sorted_the_first_row_counts_and_numbers_are_averaged_e
     rows = pl.DataFrame({"id": ["a", "a", "b"], "age": [10.0, 30.0, 50.0], "job": ["cook", "nurse", "nurse"]})
     places, question = {"a": 0, "b": 0}, ASK.histogram(value="job", categories=["cook", "nurse"])
     plan = hetdp.plan({1.0: 2}, statistic=question)
-    found = _tally_of(_source_of(rows, question, "id"), places, plan)
+    (found,) = tallies_of(source_of(rows, question, "id"), [(places, plan)])
     assert found.table.total.tolist() == [[GRID, GRID, 0]]
     question = ASK.variance(value="age", missing="midpoint", bounds=(0, 100))
     plan = hetdp.plan({1.0: 2}, statistic=question)
-    found = _tally_of(_source_of(rows, question, "id"), places, plan)
+    (found,) = tallies_of(source_of(rows, question, "id"), [(places, plan)])
     ten, thirty = (math.floor(x * GRID + 0.5) for x in (0.1, 0.3))
     codes = [(2 * (ten + thirty) + 2) // 4, GRID // 2]  # the average of both codes, then its square
     assert found.table.total.tolist() == [[sum(codes), sum((2 * q - GRID) ** 2 // GRID for q in codes)]]

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import pytest
 
-import hetdp.ledger
 from hetdp.ledger import ChargedError, Ledger, LedgerError, store
 from hetdp.ledger import charge as ledger_charge
-from hetdp.ledger.books import Event
+from hetdp.ledger import people as ledger_people
+from hetdp.ledger.books import Event, levels_of
 from ledgers import drop_guards, execute, restore_guards
 
 STRICT, OPEN = "strict", [f"open{i}" for i in range(100)]
@@ -81,15 +81,22 @@ def unguarded(where):
 MOVES = [moved, swapped, rewritten, renamed, unguarded]
 
 
+def placed(charged, there):
+    """{person: index of their level} as a charge has it, for people who are said to be in these cohorts."""
+    index = dict(levels_of(charged.facts).tolist())
+    return {person: index[cohort] for person, cohort in there.items() if cohort in index}
+
+
 def attack_on_members(where, move, monkeypatch, *, reopened):
     """Return the ε at which the strict person's value was used; None if no value was read."""
-    read, used = hetdp.ledger._tally_of, []
+    read, used = ledger_people.tallies_of, []
 
-    def watched(rows, places, plan):
+    def watched(rows, parts):
+        ((places, plan),) = parts
         used.append(float(plan.levels.epsilon[places[STRICT]]))
-        return read(rows, places, plan)
+        return read(rows, parts)
 
-    monkeypatch.setattr(hetdp.ledger, "_tally_of", watched)
+    monkeypatch.setattr(ledger_people, "tallies_of", watched)
     ledger = Ledger.create(where)
     ledger.enroll({STRICT: 0.01, **dict.fromkeys(OPEN, 2)})
     if reopened:
@@ -118,7 +125,7 @@ def test_rows_101_and_102_nobody_is_counted_in_a_cohort_to_which_no_event_brough
 @pytest.mark.parametrize("move", MOVES, ids=lambda move: move.__name__)
 def test_control_rows_101_and_102_the_attack_succeeds_where_members_are_not_compared(where, move, monkeypatch):
     def as_before(connection, _, charged, __):
-        return ledger_charge.members(connection, charged.seq)
+        return [placed(one, ledger_people.members(connection, one.seq)) for one in charged]
 
     monkeypatch.setattr(ledger_charge, "charged_people", as_before)
     used = attack_on_members(where, move, monkeypatch, reopened=True)
@@ -166,7 +173,7 @@ def test_rows_101_and_102_a_release_that_is_resumed_compares_members_too(where, 
     def cut_off(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(hetdp.ledger, "_tally_of", cut_off)
+    monkeypatch.setattr(ledger_people, "tallies_of", cut_off)
     with pytest.raises(ChargedError):
         ledger.mean([1.0] * 101, **request)
     monkeypatch.undo()
@@ -194,13 +201,14 @@ def forged(where, folder, monkeypatch):
 
 def attack_by_a_forged_charge(where, folder, monkeypatch):
     """Return the ε at which the strict person's value was used; None if no value was read."""
-    read, used = hetdp.ledger._tally_of, []
+    read, used = ledger_people.tallies_of, []
 
-    def watched(rows, places, plan):
+    def watched(rows, parts):
+        ((places, plan),) = parts
         used.append(float(plan.levels.epsilon[places[STRICT]]))
-        return read(rows, places, plan)
+        return read(rows, parts)
 
-    monkeypatch.setattr(hetdp.ledger, "_tally_of", watched)
+    monkeypatch.setattr(ledger_people, "tallies_of", watched)
     with Ledger.create(where) as ledger:
         ledger.enroll({STRICT: 0.01, **dict.fromkeys(OPEN, 2)})
         forged(where, folder, monkeypatch)
@@ -219,10 +227,10 @@ def test_row_101_a_charge_that_is_not_in_the_history_is_not_carried_out(where, t
 
 def test_control_row_101_the_attack_succeeds_where_the_charge_is_not_compared(where, tmp_path, monkeypatch):
     def as_before(connection, book, charged, name):
-        (there,) = (
-            dict(there) for event, there in ledger_charge.replayed(connection, book, name) if event.seq == charged.seq
-        )
-        return there
+        (one,) = charged
+        replayed = ledger_people.replayed(connection, book, name)
+        (there,) = (dict(there) for event, there in replayed if event.seq == one.seq)
+        return [placed(one, there)]
 
     monkeypatch.setattr(ledger_charge, "charged_people", as_before)
     assert attack_by_a_forged_charge(where, tmp_path, monkeypatch) > 0.1

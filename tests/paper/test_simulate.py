@@ -145,7 +145,12 @@ def test_the_exact_error_is_that_of_the_plan_but_for_the_discreteness_of_the_noi
     methods = [m for m in METHODS if m != "sampling"]  # which a release does with another divisor
     for method, levels in product(methods, POPULATIONS.values()):
         found = exact_mse(levels, method, ("beta", 2, 3), **known)
-        assert math.isclose(found, hetdp.plan(levels, method=method, **known).mse(0.16, mean=0.8), rel_tol=1e-6), method
+        plan = hetdp.plan(levels, method=method, **known)
+        predicted = plan.mse(0.16, mean=0.8)
+        if plan.clamp is None:
+            assert math.isclose(found, predicted, rel_tol=1e-6), method
+        else:  # what a clamp gains depends on more than mean and variance
+            assert 0.9 * predicted < found < predicted
 
 
 # --- the sampling mechanism, exactly ------------------------------------------------------------------------

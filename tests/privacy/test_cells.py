@@ -53,6 +53,29 @@ def test_one_cell_moves_one_person_also_where_it_changes_the_type_of_its_column(
     assert after[1] == 4 * GRID
 
 
+CODES = {
+    "numbers with an exponent": (["1e0"] * 6 + ["2e0"] * 4, ["1", "2"], True),
+    "codes with an exponent": (["0E1"] * 6 + ["0E2"] * 4, ["0E1", "0E2"], False),
+    "a category with an exponent": (["0.00001"] * 6 + ["2"] * 4, ["1e-05", "2"], False),
+    "long codes": (["900000000000003001"] * 6 + ["900000000000003002"] * 4, ["900000000000003001", "2"], False),
+}
+
+
+@pytest.mark.parametrize("odd", ["x", "", "7"])
+@pytest.mark.parametrize("reader", READERS)
+@pytest.mark.parametrize("column", CODES)
+def test_a_column_whose_type_decides_what_a_code_is_is_refused_or_one_cell_moves_one_person(column, reader, odd):
+    cells, categories, answered = CODES[column]
+    found = []
+    for last in (cells[-1], odd):
+        try:
+            found.append(sums(READERS[reader], [*cells, last], categories))
+        except InputError as error:
+            assert "cast it to text" in str(error)  # noqa: PT017  a refusal is right, and so is an answer
+    assert len(found) == 2 or not answered
+    assert len(found) < 2 or np.abs(found[0] - found[1]).sum() <= 2 * GRID
+
+
 def test_categories_that_are_the_same_number_are_refused():
     for twice in (["1", "1.0"], ["true", "1"], [1, True], ["a", "a"]):
         with pytest.raises(InputError, match="listed twice, or two are the same number"):

@@ -28,8 +28,7 @@ from hetdp.privacy import release as _release
 from hetdp.privacy.exact import NoiseTerm, below, check_together, limits
 from hetdp.questions import shares_of
 from hetdp.statistics import STATISTICS
-from hetdp.tally.groupby import coded, settled
-from hetdp.tally.tally import Table, Tally
+from hetdp.tally.tally import Table, Tally, coded, settled
 from support import examples
 
 Q = 2**20

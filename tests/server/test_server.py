@@ -521,7 +521,7 @@ def test_the_server_closes_after_the_publication_that_is_under_way(tmp_path, mon
             under_way = pool.submit(site.app.state.publisher.publish, study, 0)
             while not started:
                 time.sleep(0.01)
-        assert under_way.result(timeout=30)["result"]["n"] == 400
+        assert under_way.result(timeout=120)["result"]["n"] == 400
     with served(settings) as site:
         assert site.client().get(f"/api/results/{study}").status_code == 200
 
@@ -531,10 +531,10 @@ def test_the_explorer_waits_in_a_short_line_of_its_own(site, monkeypatch):
     from hetdp.server import dashboard
 
     go = threading.Event()
-    monkeypatch.setattr(dashboard, "_traced", lambda _: go.wait(30) and {})
+    monkeypatch.setattr(dashboard, "_traced", lambda _: go.wait(120) and {})
     with ThreadPoolExecutor(20) as pool:
         asked = [pool.submit(site.client().post, "/api/explore", json=dashboard.START) for _ in range(20)]
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 60
         while sum(one.done() for one in asked) < 19 - dashboard.WAITING and time.monotonic() < deadline:
             time.sleep(0.01)
         go.set()

@@ -57,7 +57,7 @@ class Process:
 
     def stop(self, number):
         self.process.send_signal(number)
-        _, log = self.process.communicate(timeout=60)
+        _, log = self.process.communicate(timeout=300)
         return self.process.returncode, log
 
 
@@ -70,7 +70,7 @@ def people_of(settings):
 
 
 def client(address, **headers):
-    return httpx.Client(base_url=address, headers=headers, verify=False, timeout=30)  # noqa: S501  plain HTTP
+    return httpx.Client(base_url=address, headers=headers, verify=False, timeout=120)  # noqa: S501  plain HTTP
 
 
 def test_nothing_acknowledged_is_lost_or_doubled_by_kill_minus_nine(tmp_path):

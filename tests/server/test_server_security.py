@@ -536,8 +536,9 @@ def test_an_answer_that_is_gone_is_nowhere_in_the_files_of_the_server(tmp_path, 
 
         assert left(), "a control: it is in the write-ahead log"
         gone()
-        deadline = time.monotonic() + 10
-        while left() and time.monotonic() < deadline:  # while the server runs
+        for _ in range(200):  # while the server runs; ten seconds, and more where the machine is busy
+            if not left():
+                break
             time.sleep(0.05)
         assert not left()
 
@@ -560,7 +561,7 @@ def test_a_log_that_cannot_be_emptied_now_is_emptied_later_and_answers_are_taken
         monkeypatch.setattr(engine, "raw_connection", full)
         assert one.delete("/api/answer").status_code == 200
         assert other.put("/api/answer", json={"value": 5, "tier": "open"}).status_code == 200
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 60
 
         def left():
             return any(sealed in path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
@@ -581,7 +582,7 @@ def test_whatever_the_value_the_answer_and_the_log_are_the_same(site, study):
     for value in EXTREMES:
         with logged() as lines:
             said = person.put("/api/answer", json={"value": value, "tier": "open"})
-            about, deadline = [], time.monotonic() + 5
+            about, deadline = [], time.monotonic() + 60
             while not about and time.monotonic() < deadline:  # a line is written after its answer is sent
                 time.sleep(0.001)
                 about = [line for line in facts(lines) if line["id"] == said.headers["x-request-id"]]
@@ -646,7 +647,7 @@ def test_an_internal_error_is_a_fixed_text_with_an_id_that_is_in_the_log(site, s
 
 def test_a_request_that_is_no_http_does_no_harm(site):
     host, port = site.address.removeprefix("http://").split(":")
-    with socket.create_connection((host, int(port)), timeout=10) as plain:
+    with socket.create_connection((host, int(port)), timeout=60) as plain:
         plain.sendall(b"\x00\x01 nonsense\r\n\r\n")
         assert plain.recv(100).startswith(b"HTTP/1.1 400")
     assert site.client().get("/health").status_code == 200

@@ -209,6 +209,8 @@ path, died = sys.argv[2], Path(sys.argv[3])
 spark = sparks.session("local-cluster[2,1,512]", **{
     "spark.executor.memory": "512m", "spark.python.use.daemon": "false",  # so the parent of a task is its executor
     "spark.local.dir": str(died.parent), "spark.sql.warehouse.dir": str(died.parent),
+    "spark.task.maxFailures": "20",  # on a busy machine Python may start too late, again and again
+    "spark.stage.maxConsecutiveAttempts": "20", "spark.shuffle.io.maxRetries": "1", "spark.shuffle.io.retryWait": "1s",
 })
 
 def deadly(rows):

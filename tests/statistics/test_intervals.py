@@ -1,13 +1,14 @@
 """Guaranteed intervals of the family hold at their level, in units of the values, whatever the bounds are.
 
 Data are drawn anew for each release, mostly from two ends of the interval, where the bounds are nearly reached. A right
-interval fails with odds of 1e-9; the controls make it narrower and must be found out.
+interval fails with odds of 1e-6; the controls make it narrower and must be found out. Of 150 releases 56 must miss a
+level of 0.8 for an alarm, 37 %; at odds of 1e-9 it would take 250 releases to find out the same.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -28,7 +29,7 @@ from hetdp.statistics.moments import Columns, Spread
 from hetdp.statistics.quantile import Ranks
 from hetdp.tally.tally import Table, Tally
 
-RUNS, LEVEL, FALSE_ALARM = 250, 0.8, 1e-9
+RUNS, LEVEL, FALSE_ALARM = 150, 0.8, 1e-6
 EPSILON = [0.5] * 200 + [2.0] * 100
 N = len(EPSILON)
 INF = math.inf
@@ -36,7 +37,10 @@ INF = math.inf
 
 @dataclass(frozen=True)
 class Case:
-    """A statistic, how data are drawn, which intervals must hold, and how much narrower is noticed."""
+    """A statistic, how data are drawn, which intervals must hold, and how much narrower is noticed.
+
+    What `held` returns is one truth, or a tuple of those that each hold by themselves at the level.
+    """
 
     statistic: Any
     draw: Any
@@ -70,8 +74,14 @@ def of_means(answer):
     return within(found["x"], 50) and within(found["y"], -0.5) and within(found["z"], 2.6)
 
 
-def of_group(label, truth):
-    return lambda answer: within(answer.confidence_interval(LEVEL)[label], truth)
+def of_groups(answer):
+    found = answer.confidence_interval(LEVEL)
+    return tuple(within(found[label], truth) for label, truth in {"a": 1.0, "b": 3.4, "other": -2.2}.items())
+
+
+def of_the_share(answer):
+    found = answer.figures(LEVEL)[1]
+    return within((found.low, found.high), 0.5)
 
 
 def of_ranks(cdf, answered=1.0):
@@ -142,11 +152,9 @@ CASES = {
     "the share that answered": Case(
         Mean((0, 100), missing="estimate"),
         lambda rng: np.where(rng.random(N) < 0.5, np.nan, 7.0),
-        lambda answer: within((answer.figures(LEVEL)[1].low, answer.figures(LEVEL)[1].high), 0.5),
+        of_the_share,
     ),
-    "group a": Case(GROUPED, grouped, of_group("a", 1.0), 0.12),
-    "group b": Case(GROUPED, grouped, of_group("b", 3.4), 0.1),
-    "all other groups": Case(GROUPED, grouped, of_group("other", -2.2), 0.08),
+    "two groups and all others": Case(GROUPED, grouped, of_groups, 0.1),
     "ranks": Case(Ranks((0.25, 0.5, 0.9), (0, 40), 64), lambda rng: 40 * rng.random(N), of_ranks(uniform), 0.05),
     "ranks with a lump": Case(
         Ranks((0.2, 0.85), (0, 40), 64),
@@ -167,6 +175,7 @@ CASES = {
 
 
 def misses(case, runs=RUNS):
+    """How often each interval misses."""
     rng, plan, count = np.random.default_rng(7), None, 0
     for _ in range(runs):
         drawn = case.draw(rng)
@@ -174,8 +183,8 @@ def misses(case, runs=RUNS):
         tally = hetdp.read(drawn, epsilon="e" if columns else EPSILON, statistic=case.statistic)
         plan = plan or hetdp.plan(tally.levels, statistic=case.statistic)
         assert not plan.abstains
-        count += not case.held(hetdp.release(tally, plan))
-    return count
+        count += np.logical_not(case.held(hetdp.release(tally, plan)))
+    return np.atleast_1d(count)
 
 
 def narrower_shares(factor):
@@ -206,7 +215,7 @@ def too_many(count, runs=RUNS):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
 def test_a_guaranteed_interval_holds_at_least_at_its_level(name):
-    assert not too_many(misses(CASES[name]))
+    assert not too_many(misses(CASES[name])).any()
 
 
 @pytest.mark.slow
@@ -219,7 +228,7 @@ def test_control_a_narrower_interval_misses_too_often(name, monkeypatch):
     monkeypatch.setattr("hetdp.statistics.mean.answered_interval", narrower_answered(case.narrow))
     monkeypatch.setattr("hetdp.core.plan.radius", lambda *args: case.narrow * radius(*args))
     monkeypatch.setattr(_quantile, "rank_radius", lambda *args: case.narrow * rank_radius(*args))
-    assert too_many(misses(case))
+    assert too_many(misses(case)).all()
 
 
 @pytest.mark.parametrize(
@@ -262,3 +271,17 @@ def test_a_ratio_interval_is_that_of_those_who_answered_in_units_and_holds_the_e
         assert found == pytest.approx((8 * low - 3, 8 * high - 3))
         assert found[0] <= min(8 * upper / (upper + lower) - 3, 5) <= found[1]
     assert ratio_interval(plan, 0.01, -0.02, 0.9) == (-3, 5)
+
+
+def test_an_interval_is_computed_once_however_often_a_report_asks_for_it(monkeypatch):
+    """It takes most of the time of a report. Another release of the same plan has its own, and so has another level."""
+    computed = []
+    counted = lambda *given: computed.append(given) or answered_interval(*given)  # noqa: E731
+    monkeypatch.setattr("hetdp.statistics.mean.answered_interval", counted)
+    answer = hetdp.mean([0.5, math.nan] * 50, epsilon=1.0, bounds=(0, 1), missing="estimate")
+    shown = answer.report(), answer.html(), answer.to_dict(), repr(answer)
+    assert all(shown)
+    assert len(computed) == 1
+    other = replace(answer, numbers=tuple(number / 2 for number in answer.numbers))
+    assert other.confidence_interval() != answer.confidence_interval() != answer.confidence_interval(0.5)
+    assert len(computed) == 3

@@ -15,7 +15,7 @@ from hetdp import Interval, PrivacyError
 from hetdp.core.geometry import Line
 from hetdp.estimators.adpm import saturation
 from hetdp.statistics.mean import Mean, Sum
-from hetdp.tally.groupby import coded, settled
+from hetdp.tally.tally import coded, settled
 from support import bounds as intervals
 
 Q = 2**20

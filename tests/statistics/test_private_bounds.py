@@ -545,11 +545,24 @@ def test_a_ledger_charges_bounds_like_anything_else_and_knows_what_is_left(tmp_p
         mean = ledger.mean(incomes(), person=people, bounds=found, spend=0.1, release_id="mean", missing="midpoint")
         assert mean.plan.share == 1
         assert mean.plan.bounds == (found.lower, found.upper)
-        assert ledger.balance("p0").spent == pytest.approx(0.15)
+        again = ledger.mean(incomes(), person=people, bounds=found, spend=0.1, release_id="mean", missing="midpoint")
+        for answer in (mean, again):  # as it is computed, and as it is stored
+            headline, how, *_ = answer.report().splitlines()
+            assert headline == f"Of          the mean of values clipped to {found.interval}"
+            assert how.strip() == "these bounds were found privately, in release bounds of the ledger"
+            (said,) = (words for words in answer.to_dict()["assumptions"] if "clipped" in words)
+            assert "not for the values themselves" in said
+            assert "in release bounds of the ledger" in said
+        known = (found.lower, found.upper)
+        plain = ledger.mean(incomes(), person=people, bounds=known, spend=0.1, release_id="known", missing="midpoint")
+        assert not plain.report().startswith("Of"), "of bounds that were known it is not said"
+        assert ledger.balance("p0").spent == pytest.approx(0.25)
         with pytest.raises(InputError, match="outside of a ledger"):
             ledger.mean(incomes(), person=people, bounds=outside, spend=0.1, release_id="other", missing="midpoint")
     with pytest.raises(InputError, match="nothing is left"):
         hetdp.mean(incomes(), epsilon=mixed(), bounds=found)
+    with pytest.raises(InputError, match="ask it for what uses them"):
+        hetdp.mean(incomes(), epsilon=mixed(), bounds=mean.plan.interval)
 
 
 def test_an_interval_remembers_where_it_comes_from():

@@ -11,6 +11,7 @@ import io
 import itertools
 import math
 import re
+from decimal import Decimal
 from functools import cache
 from pathlib import Path
 
@@ -23,6 +24,7 @@ from scipy.sparse import csr_matrix
 import hetdp
 from hetdp.theory import certificate as _certificate
 from hetdp.theory.certificate import TECHNIQUES, hodges_lehmann, two_point, van_trees
+from hetdp.theory.path import path
 from support import UNIT
 
 INF = math.inf
@@ -413,9 +415,9 @@ def test_every_bound_is_below_the_exact_optimum(name):
 
 
 def test_the_certificate_is_close_to_the_exact_optimum():
-    """Not only below: for these few people the best of the three is within a factor of 1.7."""
+    """Not only below: for these few people the best of them is within a factor of 1.25."""
     for epsilons in FEW:
-        assert optimum(epsilons) < 1.7 * lower(epsilons), epsilons
+        assert optimum(epsilons) < 1.25 * lower(epsilons), epsilons
 
 
 @pytest.mark.parametrize("name", TECHNIQUES)
@@ -473,7 +475,7 @@ def worst_cases(counts):
 @pytest.mark.slow
 def test_no_method_is_below_the_certificate():
     seen = set()
-    for counts in random_populations(1000, seed=9):
+    for counts in random_populations(200, seed=9):
         floor = hetdp.certificate(counts, bounds=UNIT).lower
         for name, worst in worst_cases(counts):
             seen.add(name)
@@ -501,14 +503,14 @@ def test_it_is_far_above_the_paper_bound():
 
 
 def rises(before, after):
-    """Whether a bound rose by more than shares that are only nearly the best explain: 3 % for few people or 0.1 %."""
-    return after > before * (1.03 if before > 0.01 else 1.001)
+    """Whether a bound rose by more than a search that is only nearly the best explains: 3 % for few people or 0.5 %."""
+    return after > before * (1.03 if before > 0.01 else 1.005)
 
 
 @pytest.mark.slow
 def test_it_never_rises_with_anybodys_epsilon_or_with_more_people():
     rng = np.random.default_rng(10)
-    for counts in random_populations(120, seed=10):
+    for counts in random_populations(60, seed=10):
         before = lower(counts)
         level = rng.choice(list(counts))
         looser = dict(counts)
@@ -521,7 +523,7 @@ def test_it_never_rises_with_anybodys_epsilon_or_with_more_people():
 
 
 def test_control_the_check_would_see_a_rise():
-    assert rises(lower({0.1: 100}), lower({0.1: 99}))
+    assert rises(lower({0.1: 100}), lower({0.1: 96}))
 
 
 def test_it_scales_with_the_interval():
@@ -531,17 +533,23 @@ def test_it_scales_with_the_interval():
         found = hetdp.certificate({0.1: 700, INF: 300}, bounds=bounds)
         assert found.ratio == one.ratio
         assert (found.upper, found.lower) == pytest.approx((one.upper * square, one.lower * square), 1e-12)
-        assert found.bounds == pytest.approx({name: bound * square for name, bound in one.bounds.items()}, 1e-12)
+        assert found.candidates == pytest.approx(
+            {name: bound * square for name, bound in one.candidates.items()}, 1e-12
+        )
 
 
 def test_the_parts_fit_together():
     for counts in random_populations(30, seed=11):
         found = hetdp.certificate(counts, bounds=(0, 10))
-        assert set(found.bounds) == set(TECHNIQUES)
-        assert found.lower == max(found.bounds.values()) == found.bounds[found.technique]
+        assert set(found.candidates) == set(TECHNIQUES)
+        assert found.lower == max(found.candidates.values()) == found.candidates[found.technique]
         assert found.upper == pytest.approx(hetdp.plan(counts, bounds=(0, 10)).worst_case_mse, 1e-12)
         assert found.ratio == pytest.approx(found.upper / found.lower, 1e-12)
-        assert {"upper", "lower", "ratio", "technique", "bounds", "sentence"} == set(found.to_dict())
+        ours = min(hetdp.plan(counts, bounds=(0, 10), method=name).worst_case_mse for name in ("adpm", "minimax"))
+        assert found.best == pytest.approx(ours, 1e-12)
+        assert found.best_ratio == pytest.approx(found.best / found.lower, 1e-12)
+        facts = {"upper", "lower", "ratio", "technique", "best", "best_ratio", "candidates", "sentence"}
+        assert facts == set(found.to_dict())
 
 
 def test_levels_mappings_and_sequences_give_the_same():
@@ -587,7 +595,31 @@ def test_rounded_levels_are_taken_back_up():
     assert levels.rounded
     exact = van_trees(epsilon, np.ones(epsilon.size, dtype=np.int64))
     assert van_trees(levels.epsilon, levels.count) > exact  # control: what would be claimed without it
-    assert hetdp.certificate(levels, bounds=(0, 1)).lower <= exact
+    assert hetdp.certificate(levels, bounds=(0, 1)).candidates["van-trees"] <= exact
+
+
+def test_levels_of_a_wide_statistic_are_taken_back_up_by_more():
+    """They keep 8 bits: what is certified must not be above the best worst case at the people's own ε."""
+    epsilon = (1 + 2.0**-7) / 16 - np.arange(1, 1101) * 1e-9 / 16
+    levels = hetdp.Levels.from_arrays(np.sort(epsilon), np.full(1100, 1), wide=True)
+    assert levels.rounded
+    ours = hetdp.certificate(hetdp.Levels.of(epsilon), bounds=(0, 1)).best
+    assert hetdp.certificate(levels, bounds=(0, 1)).lower < ours
+    control = path(levels.epsilon, levels.count)  # what would be claimed for the rounded ε
+    assert control > ours
+
+
+def test_without_privacy_the_bound_is_never_above_its_formula():
+    for m in range(1, 300):
+        exact = 1 / (4 * (1 + Decimal(m).sqrt()) ** 2)
+        assert Decimal(hodges_lehmann(np.array([INF]), np.array([m]))) < exact
+
+
+@pytest.mark.parametrize("people", [14, 23, 29, 56])
+def test_a_method_that_attains_the_bound_is_reported_as_the_best(people):
+    """The two are equal but for the last digit; a report must not take that for a contradiction."""
+    report = str(hetdp.plan({INF: people}, bounds=(0, 1), method="minimax"))
+    assert "can have a smaller worst-case mean squared error than this" in " ".join(report.split())
 
 
 # --- Words -------------------------------------------------------------------------------------------------------
@@ -603,7 +635,7 @@ def test_the_sentence_rounds_its_factor_up():
 
 def test_the_sentence_can_speak_of_another_method():
     found = hetdp.certificate({0.1: 1000}, bounds=(0, 1))
-    assert "1/13.8 " in found.sentence(10 * found.upper)
+    assert f"1/{_certificate._up(10 * found.ratio)} " in found.sentence(10 * found.upper)
     with pytest.raises(hetdp.InputError, match="leave out plans with a bound on the variance"):
         found.sentence(found.lower / 2)
 
@@ -643,17 +675,17 @@ def test_adpm_is_close_where_there_is_much_to_learn():
         levels = hetdp.Levels(people) if isinstance(people, dict) else hetdp.Levels.of(people)
         assert levels.n >= 100
         assert float(np.sum(levels.epsilon * levels.count)) >= 10 * (1 - 1e-12)
-    assert max(ratios(names["MUCH"]).values()) <= 2.6  # as the page says
+    assert max(ratios(names["MUCH"]).values()) <= 1.8 + 1e-2  # as the page says
 
 
 def test_the_page_shows_where_it_is_larger():
     names, _, _ = page()
     found = ratios(names["LITTLE"])
-    assert 4 < max(found.values()) < 5.35
+    assert 4 < max(found.values()) < 4.1
     assert min(found.values()) < 1.3
     for people in names["LITTLE"].values():
         best = hetdp.plan(people, bounds=(0, 1), method="minimax").worst_case_mse
-        assert best < 2.6 * hetdp.certificate(people, bounds=(0, 1)).lower
+        assert best < 1.4 * hetdp.certificate(people, bounds=(0, 1)).lower
 
 
 def test_the_ratio_is_about_two_at_most_once_there_is_very_much_to_learn():

@@ -5,12 +5,14 @@ from __future__ import annotations
 import itertools
 import math
 import re
+from fractions import Fraction
 from functools import cache
 from pathlib import Path
 
 import cvxpy as cp
 import numpy as np
 import pytest
+from scipy.sparse import diags_array
 
 import hetdp
 from hetdp.theory import optimal as _optimal
@@ -48,8 +50,8 @@ def best(levels, **options):
 
 
 def program_value(found):
-    """What the linear program itself said, on an interval of length 1: `lower` before its three allowances."""
-    return found.lower + 0.25 / (found.outputs.size - 1) ** 2 + _optimal.SLACK
+    """The value of the linear program, proved from below, on an interval of length 1: `lower` before its allowances."""
+    return found.lower + 0.25 / (found.outputs.size - 1) ** 2
 
 
 def step(found):
@@ -74,8 +76,8 @@ def one_person(epsilon):
 def test_one_person_has_the_closed_form(epsilon):
     """With one person the bracket contains the closed form and is no wider than the grid of outputs explains."""
     found = best({epsilon: 1})
-    assert found.lower <= one_person(epsilon) <= found.mse + 1e-12, (found, one_person(epsilon))
-    assert found.gap <= step(found) + 3e-6
+    assert found.lower <= one_person(epsilon) <= found.mse, (found, one_person(epsilon))
+    assert found.gap <= step(found) + 1e-5
 
 
 def test_the_closed_form_for_one_person_is_the_best_of_all_three_answer_mechanisms():
@@ -100,8 +102,9 @@ def test_without_privacy_it_is_hodges_and_lehmanns(n):
 def test_without_anybody_it_is_the_midpoint(levels):
     """Nobody usable: always answer the midpoint, with error width²/4 at the ends."""
     found = hetdp.optimal(levels, bounds=(10, 30))
-    assert found.mse == pytest.approx(400 / 4, rel=1e-9)
-    assert found.lower == pytest.approx(400 / 4, abs=400 * (step(found) + 1e-6))
+    assert found.lower <= 100 <= found.mse
+    assert found.mse == pytest.approx(100, rel=4e-5)
+    assert found.lower == pytest.approx(100, abs=400 * step(found) + 1e-9)
     assert found.probability[0].argmax() == 20
     assert found.probability.max() > 1 - 1e-6
     assert found.outputs[20] == 20
@@ -149,25 +152,234 @@ def test_a_forgotten_person_would_be_noticed_by_that_comparison():
     assert person_by_person((0.5, 0.5, 2.0, 2.0), 13, 11, forget=3) < program_value(found) - 1e-4
 
 
+@pytest.mark.parametrize("epsilons", [(0.7,), (0.3, 3.0), (0.2, 1.0, INF), (0.5, 0.5, 2.0)], ids=str)
+def test_a_finer_program_finds_nothing_outside_the_bracket(epsilons):
+    """Another solver, without our symmetries and on finer grids: `lower` is below its value, `mse` hardly so."""
+    found = hetdp.optimal(np.array(epsilons))
+    finer = person_by_person(epsilons, 121, 61)
+    assert found.lower <= finer + 1e-7
+    assert finer - 0.25 / 120**2 <= found.mse + 1e-7
+
+
+# --- The lower bound holds whatever the solver says ------------------------------------------------------------
+
+
+def grids(levels, outputs=41, grid=41):
+    """The arguments of the private functions: ε and people of each level that counts, outputs and means."""
+    epsilon, count = (np.array(x) for x in (list(levels), list(levels.values())))
+    used = epsilon > 0
+    return epsilon[used].astype(float), count[used], np.linspace(0, 1, outputs), _optimal._means(grid)
+
+
+def answered(levels, **options):
+    """What the solver says: a table and the multipliers."""
+    epsilon, count, y, p = grids(levels, **options)
+    privacy, risk = _optimal._privacy(epsilon, count, y.size), _optimal._error(count, y, p)
+    return _optimal._solve(privacy, risk, y.size, _optimal._ATTEMPTS[0])
+
+
+def bound_in_doubles(multipliers, levels, *, repair=True, **options):
+    """The bound of the multipliers, computed by matrices in doubles. Without the repair they are taken as they come."""
+    epsilon, count, y, p = grids(levels, **options)
+    prior, rest = multipliers[: p.size], multipliers[p.size :]
+    if repair:
+        prior, rest = np.maximum(prior, 0), np.maximum(rest, 0)
+        prior = prior / prior.sum()
+    privacy, risk = _optimal._privacy(epsilon, count, y.size), _optimal._error(count, y, p)
+    cost = (risk.T @ prior + privacy.T @ rest).reshape(-1, y.size)
+    return ((cost + cost[::-1, ::-1]) / 2).min(axis=1).sum()
+
+
+def certified(multipliers, levels, **options):
+    epsilon, count, y, p = grids(levels, **options)
+    return _optimal._certified(multipliers, epsilon, count, y.size, p)
+
+
+KNOWN = [({1: 1}, one_person(1)), ({0.3: 1}, one_person(0.3)), ({3: 1}, one_person(3)), ({0: 4}, 0.25)]
+KNOWN += [({INF: n}, 0.25 / (1 + math.sqrt(n)) ** 2) for n in (1, 4, 9)]
+
+
+def raised(multipliers, means, rng):
+    """A value reported too high: everything multiplied, as if the prior could weigh more than 1."""
+    return multipliers * 1.2
+
+
+def negative(multipliers, means, rng):
+    """Where an inequality does not bind, its multiplier is not 0 but negative; the prior still sums to 1."""
+    small = np.where(np.arange(multipliers.size) < means, 1e-2, 1e-5) * rng.random(multipliers.size)
+    changed = np.where(multipliers == 0, -small, multipliers)
+    changed[:means] /= changed[:means].sum()
+    return changed
+
+
+def noisy(multipliers, means, rng):
+    """All are off by a little, either way, and do not sum to 1."""
+    return multipliers * rng.uniform(0.99, 1.03, multipliers.size) + rng.normal(0, 1e-4, multipliers.size)
+
+
+def shifted(multipliers, means, rng):
+    """Zeros have become small and positive, or small and negative: a solver with a large tolerance."""
+    return multipliers + rng.uniform(-1e-3, 1e-3, multipliers.size)
+
+
+def doubled(multipliers, means, rng):
+    """The privacy inequalities count twice."""
+    return np.append(multipliers[:means], 2 * multipliers[means:])
+
+
+def nonsense(multipliers, means, rng):
+    """No numbers at all, zeros, infinities."""
+    return rng.choice([0.0, np.nan, np.inf, -np.inf, 1.0, 1e300, 5e-324], multipliers.size)
+
+
+def zeros(multipliers, means, rng):
+    return np.zeros(multipliers.size)
+
+
+WRONG = [raised, negative, noisy, shifted, doubled, nonsense, zeros]
+
+
+@pytest.mark.parametrize("wrong", WRONG, ids=lambda wrong: wrong.__name__)
+@pytest.mark.parametrize(("levels", "truth"), KNOWN, ids=lambda x: str(x) if isinstance(x, dict) else "")
+def test_wrong_multipliers_never_raise_the_bound(levels, truth, wrong):
+    """Thirty times wrong: the bound stays below the closed form, but for what the grid of outputs costs."""
+    rng = np.random.default_rng(5)
+    right = answered(levels)[1]
+    price = Fraction(1, 4 * 40**2)
+    assert truth - 1e-3 < certified(right, levels) - price <= truth
+    for _ in range(30):
+        assert certified(wrong(right, 21, rng), levels) - price <= truth
+
+
+@pytest.mark.parametrize("wrong", [raised, negative, noisy, shifted], ids=lambda wrong: wrong.__name__)
+def test_without_the_repair_the_same_multipliers_prove_too_much(wrong):
+    """Control: taken as they come, multipliers like these give a bound above the truth for some of the populations."""
+    rng = np.random.default_rng(5)
+    excess = []
+    for levels, truth in KNOWN:
+        right = answered(levels)[1]
+        bounds = [bound_in_doubles(wrong(right, 21, rng), levels, repair=False) for _ in range(10)]
+        excess.append(max(bounds) - step(best(levels)) - truth)
+    assert max(excess) > 1e-6, excess
+
+
+@pytest.mark.parametrize("wrong", [raised, noisy, negative, doubled], ids=lambda wrong: wrong.__name__)
+@pytest.mark.parametrize("levels", [{0.5: 2, 2: 2}, {0.1: 1, 1: 2, INF: 2}, {3: 6}], ids=str)
+def test_the_bound_is_what_matrices_of_doubles_say(levels, wrong):
+    """Whole numbers and doubles agree on the bound of multipliers, right and wrong ones."""
+    right = answered(levels, outputs=11, grid=11)[1]
+    for multipliers in (right, wrong(right, 6, np.random.default_rng(8))):
+        exact = certified(multipliers, levels, outputs=11, grid=11)
+        assert float(exact) == pytest.approx(bound_in_doubles(multipliers, levels, outputs=11, grid=11), abs=1e-10)
+
+
+def test_the_cost_is_the_sum_over_means_rounded_down():
+    """Each whole number is the exact average of Pr(c | p)·(y − p)² over the prior, less than one unit lower."""
+    count, p = np.array([2, 1]), np.array([0, 0.25, 0.3, 0.5])
+    weight = np.array([3, 1, 0, 4], dtype=object)
+    cost = _optimal._cost(weight, count, 5, p)
+    for row, (a, b) in enumerate(itertools.product(range(3), range(2))):
+        for column in range(5):
+            exact = Fraction(0)
+            for share, mean in zip(
+                (3, 1, 0, 4), (Fraction(0), Fraction(1, 4), Fraction(0.3), Fraction(1, 2)), strict=True
+            ):
+                chance = math.comb(2, a) * math.comb(1, b) * mean ** (a + b) * (1 - mean) ** (3 - a - b)
+                exact += Fraction(share, 8) * chance * (Fraction(column, 4) - mean) ** 2
+            assert 0 <= exact * _optimal.SCALE**2 - cost[row, column] < 1, (row, column)
+
+
+def wrong_solver(change_table, change_multipliers):
+    """Our solver, with its table and its multipliers changed at random."""
+    solve, rng = _optimal._solve, np.random.default_rng(3)
+
+    def changed(privacy, risk, outputs, options):
+        table, multipliers = solve(privacy, risk, outputs, options)
+        return change_table(table, rng), change_multipliers(multipliers, risk.shape[0], rng)
+
+    return changed
+
+
+TABLES = {
+    "right": lambda table, rng: table + 0 * rng.random(),
+    "noisy": lambda table, rng: table + rng.normal(0, 1e-4, table.shape),
+    "unequal": lambda table, rng: table * rng.uniform(0.9, 1.1, (len(table), 1)),
+    "nonsense": lambda table, rng: rng.choice([np.nan, np.inf, -1.0, 0.0, 2.0], table.shape),
+    "zeros": lambda table, rng: np.where(rng.random(table.shape) < 2, 0.0, table),
+}
+
+
+@pytest.mark.parametrize("wrong", WRONG, ids=lambda wrong: wrong.__name__)
+@pytest.mark.parametrize("table", TABLES)
+def test_a_wrong_solver_is_refused_or_makes_the_bracket_wider(table, wrong, monkeypatch):
+    """Whatever table and multipliers come back: `lower` ≤ the truth ≤ `mse` and an ε-DP table, or an error."""
+    monkeypatch.setattr(_optimal, "_solve", wrong_solver(TABLES[table], wrong))
+    for levels, truth in KNOWN:
+        try:
+            found = hetdp.optimal(levels, outputs=21, grid=21)
+        except hetdp.HetdpError as refused:
+            assert "not solved well enough" in str(refused)  # noqa: PT017  both outcomes are right
+            continue
+        assert found.lower <= truth <= found.mse
+        assert worst_breach(found, people(levels) if found.epsilon.size else []) <= 0
+
+
+def test_the_lower_bound_is_never_above_the_upper_one():
+    """Two hundred random populations of few states, coarse grids: lower ≤ mse, and they are not far apart."""
+    rng = np.random.default_rng(18)
+    for _ in range(200):
+        size = int(rng.integers(1, 5))
+        epsilons = np.where(rng.random(size) < 0.1, INF, np.exp(rng.uniform(-6, 4, size)))
+        found = hetdp.optimal(rng.choice(epsilons, size), outputs=11, grid=13)
+        assert 0 <= found.lower <= found.mse <= found.lower + step(found) + 2e-3, found
+
+
 # --- The mechanism that comes back ----------------------------------------------------------------------------
+
+
+def exp_between(x):
+    """Rational numbers below and above e^{−x}, 0 ≤ x ≤ 60: partial sums of a series whose terms alternate in sign."""
+    total, term, last = Fraction(0), Fraction(1), Fraction(0)
+    for k in range(1, 301):
+        last, total = total, total + term
+        term *= -Fraction(x) / k
+    return min(last, total), max(last, total)
+
+
+@pytest.mark.parametrize("x", [0.0, 1e-9, 0.1, 1.0, math.log(2), 7.3, 44.0, 59.9])
+def test_exponentials_lie_between_their_bounds(x):
+    """Both bounds on e^{−x} are on their side, three units apart at most; far out they are 0 and 2."""
+    low, high = exp_between(x)
+    assert high - low < Fraction(1, 10**30)
+    below, above = _optimal._exp(x)
+    assert below <= low * _optimal.SCALE
+    assert above >= high * _optimal.SCALE
+    assert 2 <= above - below <= 3
+    assert _optimal._exp(1e300) == (0, 2)
 
 
 def worst_breach(found, epsilons):
     """The largest e^{−ε}·P(y | x′) − P(y | x) over all people, all data sets x and neighbours x′: nothing of ours used.
 
-    `epsilons` has one entry a person. The table is looked up by counting.
+    `epsilons` has one entry a person. The table is looked up by counting, and read as exact numbers. e^{−ε} is
+    rounded up, so a result that is not positive is proof.
     """
     place = {tuple(row): i for i, row in enumerate(found.counts.tolist())}
+    exact = [[Fraction(chance) for chance in row] for row in found.probability.tolist()]
 
     def law(x):
         ones = tuple(sum(v for v, e in zip(x, epsilons, strict=True) if e == level) for level in found.epsilon)
-        return found.probability[place[ones]]
+        return exact[place[ones]]
 
-    worst = -INF
-    for x in itertools.product((0, 1), repeat=len(epsilons)):
-        for i, epsilon in enumerate(epsilons):
+    worst = Fraction(-1)
+    for i, epsilon in enumerate(epsilons):
+        if epsilon == 0:
+            factor = 1
+        else:
+            factor = math.ceil(exp_between(epsilon)[1] * 10**40) / Fraction(10**40) if epsilon <= 60 else 0
+        for x in itertools.product((0, 1), repeat=len(epsilons)):
             other = (*x[:i], 1 - x[i], *x[i + 1 :])
-            worst = max(worst, float(np.max(math.exp(-epsilon) * law(other) - law(x))))
+            worst = max(worst, *(factor * b - a for a, b in zip(law(x), law(other), strict=True)))
     return worst
 
 
@@ -180,12 +392,21 @@ SMALL = [{1: 3}, {0.5: 3, 2: 3}, {0.01: 2, 5: 4}, {0: 2, 0.3: 2, INF: 2}, {1: 3,
 
 @pytest.mark.parametrize("levels", SMALL, ids=str)
 def test_the_mechanism_is_private_for_every_person(levels):
-    """Every inequality holds for every person and every data set, up to the rounding of doubles; rows sum to 1."""
+    """Every inequality holds for every person and every data set, exactly; rows sum to 1, exactly."""
     found = best(levels)
-    assert worst_breach(found, people(levels)) <= 1e-15
-    assert found.violation <= 1e-14
+    assert worst_breach(found, people(levels)) <= 0
     assert found.probability.min() >= 0
-    assert np.abs(found.probability.sum(axis=1) - 1).max() <= 1e-14
+    assert {sum(map(Fraction, row)) for row in found.probability.tolist()} == {1}
+
+
+def test_one_unit_too_many_is_noticed():
+    """Control: the exact check of a table sees one unit of 2⁻⁵³ by which an inequality is broken."""
+    one, three = np.array([0.5, math.log(3)]), np.array([1, 1])
+    even = np.full((4, 2), _optimal.UNIT // 2)
+    assert np.all(_optimal._breach(even, one, three) < 0)
+    thirds = np.array([[1, 2], [1, 2], [2, 1], [2, 1]]) * (_optimal.UNIT // 3)
+    assert np.any(_optimal._breach(thirds, np.array([math.log(2) * (1 - 1e-15), 1.0]), three) > 0)
+    assert np.all(_optimal._breach(thirds, np.array([math.log(2) * (1 + 1e-15), 1.0]), three) <= 0)
 
 
 @pytest.mark.parametrize("forgotten", [0.5, 2])
@@ -203,7 +424,8 @@ def test_a_program_that_forgets_a_level_is_refused(monkeypatch):
     whole = _optimal._privacy
 
     def without_last(epsilon, count, outputs):
-        return whole(np.append(epsilon[:-1], INF), count, outputs)
+        rows, kept = whole(epsilon, count, outputs), whole(np.append(epsilon[:-1], INF), count, outputs).shape[0]
+        return diags_array(1.0 * (np.arange(rows.shape[0]) < kept)) @ rows
 
     monkeypatch.setattr(_optimal, "_privacy", without_last)
     with pytest.raises(hetdp.HetdpError, match="not solved well enough"):
@@ -237,7 +459,7 @@ def test_no_p_is_worse_than_the_mse(levels):
     """On a fine grid of p that has nothing to do with ours the error stays at the reported one, and comes near it."""
     found = best(levels)
     worst = found.risk(np.linspace(0, 1, 3001)).max()
-    assert worst <= found.mse * (1 + 2e-4)
+    assert worst <= found.mse
     assert worst >= found.mse * (1 - 2e-4)
     assert found.mse - program_value(found) <= 1e-5, "the grid of p in the program is too coarse"
 
@@ -247,7 +469,7 @@ def test_the_mse_sees_what_a_coarse_grid_of_means_does_not(grid):
     """When the program looks at a few p only, its mechanism is bad between them, and `mse` says how bad."""
     found = best({0.5: 5, 2: 5}, grid=grid)
     assert found.mse > 1.02 * program_value(found)
-    assert found.risk(np.linspace(0, 1, 30001)).max() == pytest.approx(found.mse, rel=1e-6)
+    assert found.mse * (1 - 5e-5) <= found.risk(np.linspace(0, 1, 30001)).max() <= found.mse
 
 
 # --- What must lie above, what must lie below ------------------------------------------------------------------
@@ -271,7 +493,7 @@ def test_every_method_lies_above(levels):
 def test_every_certificate_lies_below(levels):
     """Each of the three lower bounds is at most the error of the mechanism found."""
     found = best(levels)
-    for name, bound in hetdp.certificate(levels, bounds=UNIT).bounds.items():
+    for name, bound in hetdp.certificate(levels, bounds=UNIT).candidates.items():
         assert bound <= found.mse, (name, bound, found)
 
 
@@ -284,10 +506,10 @@ def test_a_bound_or_a_method_that_is_off_by_three_per_cent_would_be_noticed():
 
 
 def test_adpm_and_minimax_are_as_far_from_it_as_the_documentation_says():
-    """ADPM within 1.2 to 2.9 times the optimum, minimax within 1.34, for all populations of up to 20 people here."""
+    """ADPM within 1.2 to 2.9 times the optimum, minimax within 1.13, for all populations of up to 20 people here."""
     ratio = {name: [worst_cases(levels)[name] / best(levels).mse for levels in EVERY] for name in ("adpm", "minimax")}
     assert 1.2 < min(ratio["adpm"]) < max(ratio["adpm"]) < 2.9, ratio
-    assert 0.99 < min(ratio["minimax"]) < max(ratio["minimax"]) < 1.34, ratio
+    assert 0.99 < min(ratio["minimax"]) < max(ratio["minimax"]) < 1.13, ratio
 
 
 def rows_of_the_page():
@@ -375,7 +597,8 @@ def test_extreme_levels_are_solved_well(levels):
     """From ε × people = 1e-4 to 60 the bracket stays within one per cent of the optimum, and the table is private."""
     found = best(levels)
     assert found.gap <= step(found) + 0.01 * found.mse, found
-    assert found.violation <= 1e-14
+    if len(people(levels)) < 8:
+        assert worst_breach(found, people(levels)) <= 0
 
 
 def test_units_are_those_of_the_values():
@@ -425,7 +648,7 @@ def test_a_solver_that_gives_up_is_followed_by_the_next(monkeypatch):
     """If HiGHS has no answer in one way, the next is tried; if in none, nothing comes back."""
     gives_up = {"method": "highs-ds", "options": {"maxiter": 1}}
     monkeypatch.setattr(_optimal, "_ATTEMPTS", (gives_up, *_optimal._ATTEMPTS))
-    assert hetdp.optimal({0.5: 3, 2: 3}).mse == best({0.5: 3, 2: 3}).mse
+    assert hetdp.optimal({0.5: 3, 2: 3}).mse == pytest.approx(best({0.5: 3, 2: 3}).mse, abs=1e-5)
     monkeypatch.setattr(_optimal, "_ATTEMPTS", (gives_up,))
     with pytest.raises(hetdp.HetdpError, match="not solved well enough"):
         hetdp.optimal({0.5: 3, 2: 3})
@@ -436,5 +659,5 @@ def test_every_way_to_solve_has_the_same_value(options, monkeypatch):
     """The attempts differ in rounding alone."""
     monkeypatch.setattr(_optimal, "_ATTEMPTS", (options,))
     found = hetdp.optimal({0.5: 3, 2: 3})
-    assert found.lower == pytest.approx(best({0.5: 3, 2: 3}).lower, abs=_optimal.SLACK)
+    assert found.lower == pytest.approx(best({0.5: 3, 2: 3}).lower, abs=1e-8)
     assert found.mse == pytest.approx(best({0.5: 3, 2: 3}).mse, abs=1e-5)

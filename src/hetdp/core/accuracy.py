@@ -6,6 +6,7 @@ import math
 import numbers
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from statistics import NormalDist
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -14,6 +15,7 @@ from numpy.typing import NDArray
 
 from hetdp.errors import InputError
 from hetdp.estimators import Method, Shape
+from hetdp.estimators.minimax import Clamp
 
 from .domain import GRID, Interval
 from .geometry import Line
@@ -33,7 +35,8 @@ IntervalKind = Literal["guaranteed", "normal"]
 class Errors:
     """What the mean squared error of an estimator is made of, for an interval of length 1.
 
-    For data of variance v whose mean lies d from the midpoint it is spread·v + pull·d² + noise.
+    For data of variance v whose mean lies d from the midpoint it is spread·v + pull·d² + noise. With a clamp it is
+    less, by the gain of the clamp or more (`hetdp.estimators.minimax.Clamp`).
 
     Attributes
     ----------
@@ -44,7 +47,7 @@ class Errors:
     scales
         The scales of the noise terms.
     bias
-        The largest possible bias. Of `pull`, (2·bias)² is squared bias and the rest is variance.
+        The largest bias of shrinking. Of `pull`, (2·bias)² is squared bias and the rest is variance.
     idle
         The worst error of the answer that uses no data; for data of variance v, d² ≤ idle − v.
     shift
@@ -53,6 +56,8 @@ class Errors:
         What the squared error without the noise cannot exceed; the number of exactly these people has such a limit.
     drift
         D, how far the means of two levels may differ.
+    clamp
+        What keeping the noisy sum near the range gains; None without a clamp.
     """
 
     spread: float
@@ -65,6 +70,16 @@ class Errors:
     shift: float = 0.0
     cap: float = math.inf
     drift: float = 0.0
+    clamp: Clamp | None = None
+
+    @property
+    def most_bias(self) -> float:
+        """The largest possible bias towards the midpoint, without drift: of data that all lie at an end of the range.
+
+        A noisy sum has the same chance to be clipped on both sides if the data are in the middle, and the more unequal
+        ones the farther they are from it.
+        """
+        return self.bias + (0.0 if self.clamp is None else self.clamp.bias)
 
     def worst(self, variance: float) -> float:
         """Return the largest error over all distributions with at most this variance, at every level of ε.
@@ -72,6 +87,10 @@ class Errors:
         A drift adds the bias b = D·δ to that of shrinking, (1 − s)·d. With v + d² ≤ idle what remains is concave in v,
         so it is largest at an end or where its derivative, spread − pull − b·(1 − s)/d, is 0.
         """
+        if self.clamp is not None:
+            how = (self.spread, self.pull, self.noise, variance)
+            moved = self.drift * self.shift
+            return self.clamp.worst_drifting(*how, moved) if moved else self.clamp.worst(*how)
         if not self.drift:
             return self.noise + worst_corner(self.spread, self.pull, variance, self.idle)
         ends = [0.0, variance]
@@ -81,10 +100,24 @@ class Errors:
         return max(self.at(v, math.sqrt(self.idle - v)) for v in ends)
 
     def at(self, variance: float, offset: float) -> float:
-        """Return the error for data of this variance whose mean lies `offset` from the midpoint, at the worst drift."""
+        """Return the error for data of this variance whose mean lies `offset` from the midpoint, at the worst drift.
+
+        With a clamp the error may be smaller than that: how much is gained depends on more than mean and variance.
+        """
         moved = self.drift * self.shift
+        if self.clamp is not None:
+            z, reach = np.asarray(offset), moved / self.clamp.shrink
+            gain = float(self.clamp.least_gain(np.maximum(z - reach, -0.5), np.minimum(z + reach, 0.5), z))
+            return replace(self, clamp=None).at(variance, offset) - gain
         bias = moved * moved + 2 * moved * 2 * self.bias * offset
         return self.noise + min(self.spread * variance + self.pull * offset * offset + bias, self.cap)
+
+    def at_any_mean(self, variance: float) -> float:
+        """Return the error for data of this variance, at the mean that is worst for it."""
+        farthest = math.sqrt(0.25 - variance)
+        if self.clamp is None or self.drift:  # with a drift this leaves out what the clamp gains
+            return replace(self, clamp=None).at(variance, farthest)
+        return self.noise + self.spread * variance + self.clamp.largest(self.pull, 0.0, farthest)
 
     def drifting(self, drift: float) -> Errors:
         """Return the same if the means of two levels may differ by so much."""
@@ -122,7 +155,45 @@ def affine_errors(plan: Plan) -> Errors:
         shift=plan.bias_share,
         cap=cap,
         drift=plan.drift if one else 0.0,  # of several numbers the statistic itself says what the bias does
+        clamp=clamp_of(plan) if plan.target == "population" else None,  # of these people its gain is not counted
     )
+
+
+def clamp_of(plan: Plan) -> Clamp | None:
+    """Return what the clamp of a plan gains, with the noise on the integers that is really drawn; None without one.
+
+    Where exactly these people are asked about, the gain is not negative either, but the proof says no more than that.
+    """
+    if plan.clamp is None:
+        return None
+    noise, total = plan.noise[0].scale, plan.total
+    first, second = 1 / math.sinh(1 / noise) / total, noise_variance(noise) / 2 / total / total
+    return Clamp(plan.shrink, float(Fraction(plan.clamp, total) - Fraction(1, 2)), noise / total, first, second)
+
+
+def clamped_sum(shape: Shape, total: int, noise: float) -> int | None:
+    """Return the largest noisy sum that counts, in weight units, for the clamp of a shape; None without one.
+
+    It is rounded up, and so that the conditions of `Clamp` hold for the noise on the integers.
+    """
+    if math.isinf(shape.clamp) or not noise:
+        return None
+    ratio = math.sinh(1 / noise) * noise_variance(noise) / 2 / total  # second/first
+    reach = max(shape.clamp, 0.5, (0.5 / shape.shrink - ratio) * (1 + 1e-14))
+    return math.ceil(total * (Fraction(1, 2) + Fraction(reach)))
+
+
+def check_clamp(plan: Plan) -> None:
+    """Raise unless what a plan says about the error of its clamp is proved; privacy does not depend on a clamp."""
+    if plan.clamp is None:
+        return
+    one = isinstance(plan.statistic.geometry, Line) and len(plan.noise) == 1 and plan.noise[0].scale >= 1
+    found = clamp_of(plan) if one and plan.total > 0 and isinstance(plan.clamp, int) else None
+    if found is None or not found.holds:
+        raise InputError(
+            "a clamp needs one number, one noise and a reach of at least the whole range, with shrink·(reach + noise "
+            "scale) at least half of it: only then is its error known; leave out the clamp, or plan again"
+        )
 
 
 def sampling_errors(
@@ -173,19 +244,28 @@ def objective(
         (1 - shape.shrink) ** 2,
         (1 - shape.shrink) / 2,
     )
-    return Errors(
-        squares, pull, noise, squares, (), bias, idle=max(variance, 0.25), shift=moved, cap=cap, drift=drift
-    ).worst(variance)
+    clamp = None
+    if math.isfinite(shape.clamp) and not people:
+        scale = float(np.max(eta)) / shape.shrink
+        clamp = Clamp(shape.shrink, shape.clamp, scale, scale, scale * scale)
+    idle = max(variance, 0.25)
+    return Errors(squares, pull, noise, squares, (), bias, idle, moved, cap, drift, clamp).worst(variance)
 
 
-def smallest_cap(plan: Plan, rule: Method, tolerance: float, start: float) -> float:
-    """Return the smallest τ at which min(ε, τ) keeps a rule within (1 + tolerance) times its error."""
+def smallest_cap(plan: Plan, rule: Method, tolerance: float) -> float:
+    """Return the smallest τ at which min(ε, τ) keeps a rule within (1 + tolerance) times its error; see `frontier`."""
+    if not tolerance > 0:
+        raise InputError(f"the tolerance must be positive (got {tolerance:g}); 0.01 is one per cent")
+    if plan.abstains:
+        return 0.0
+    spent = float(plan.spent.max())
+    start = spent if math.isfinite(spent) else 1.0
     levels, bound, wanted = plan.levels, plan.variance_bound, plan.shape_bound
     noise_at_1, drift, people = plan.noise_at_1, plan.drift, plan.target == "people"
 
     def error(cap: float) -> float:
         capped = levels.capped(cap)
-        shape = rule.shaped(capped, wanted, drift * plan.share, people=people)
+        shape = shaped(rule, capped, wanted, drift * plan.share, people=people, share=plan.share)
         return objective(capped, shape, bound, noise_at_1, drift, people=people)
 
     goal = error(math.inf) * (1 + tolerance)
@@ -194,7 +274,7 @@ def smallest_cap(plan: Plan, rule: Method, tolerance: float, start: float) -> fl
     if rule.shape(levels, wanted).apart:  # a cap at a level merges groups: the error jumps there
         private = levels.epsilon[(levels.epsilon > 0) & (levels.epsilon < math.inf)].tolist()
         start = next((level for level in private if error(level) <= goal), start)
-    return least(lambda cap: error(cap) <= goal, start)
+    return least(lambda cap: error(cap) <= goal, start, 1e-9 if rule.plain is None else 1e-5)  # a clamp takes longer
 
 
 def worst_corner(spread: float, pull: float, variance: float, idle: float = 0.25) -> float:
@@ -272,8 +352,8 @@ def rounding(total: int, floors: int) -> float:
     return 1.0 / GRID + floors / total + 2.0**-50
 
 
-def least(enough: Callable[[float], bool], start: float) -> float:
-    """Return the smallest positive x with enough(x), to 1e-9 relative; `enough` must stay true once it is."""
+def least(enough: Callable[[float], bool], start: float, hair: float = 1e-9) -> float:
+    """Return the smallest positive x with enough(x), up to a share of it; `enough` must stay true once it is."""
     high = start
     while not enough(high):
         high *= 2
@@ -284,7 +364,7 @@ def least(enough: Callable[[float], bool], start: float) -> float:
         high, low = low, low / 2
         if low == 0:
             return high
-    while high - low > 1e-9 * high:
+    while high - low > hair * high:
         middle = (low + high) / 2
         if not low < middle < high:  # no double lies between two of the smallest ones
             break
@@ -299,6 +379,15 @@ def shape_bound(statistic: Statistic, bound: float, share: float) -> float:
     """
     one = isinstance(statistic.geometry, Line)
     return (bound if one else 2 / statistic.rho) * share * share
+
+
+def shaped(rule: Method, levels: Levels, variance: float, drift: float, *, people: bool, share: float = 1.0) -> Shape:
+    """Return the weights that a method wants for levels whose means may differ by `drift`, and for a share of ε."""
+    if drift > 0 and rule.drifting is not None:
+        return rule.drifting(levels, variance, drift, people=people)
+    if rule.plain is not None and (drift > 0 or people or share != 1):
+        return rule.plain(levels, variance)
+    return rule.shape(levels, variance)
 
 
 def unit_cost(statistic: Statistic) -> int:

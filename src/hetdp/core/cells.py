@@ -2,15 +2,18 @@
 
 Cells are public and never come from the data. Claim: every cell of a table, whatever it holds, falls into exactly one
 of them, which depends on that cell alone, and nothing raises. What is missing, unknown or unreadable falls into the
-last one. Texts are compared exactly, letter by letter, and numbers as doubles, in every engine alike.
+last one. Texts are compared exactly, letter by letter, and numbers as doubles, in every engine alike; in a column of
+shorter floats as such floats, as the rest of Python has it.
 """
 
 from __future__ import annotations
 
+import decimal
 import math
 import numbers
+import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
 from typing import Any
@@ -20,7 +23,7 @@ from numpy.typing import NDArray
 
 from hetdp.errors import InputError
 
-from .domain import GRID, Interval, is_missing, value_of
+from .domain import GRID, MISSING, Interval, is_missing, value_of
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -28,6 +31,11 @@ Ints = NDArray[np.int64]
 OTHER = "other"
 NOT_LISTED = "not listed"
 """The last cell, if one of the categories is itself called `other`."""
+
+WHOLE = 2.0**53
+"""From here on doubles leave out whole numbers."""
+_EXPONENT = re.compile(r"[0-9.][eE]")  # of a number, or of a code such as 0E1
+_SHORT = {"float32": np.float32, "float4": np.float32, "float16": np.float16}
 
 MOST_CELLS = 1024
 MOST_BINS = 2**14
@@ -43,12 +51,18 @@ class Categories:
     texts, and nobody's cell may change what another one means. Only engines compare texts as texts alone: there the
     type of a column is declared.
 
+    A category that is a text with an exponent (0E1 and 0E2 are codes), or has digits beyond 2⁵³, is compared with texts
+    as a text alone, since doubles would take others for it. A column of numbers, whose type is public, is then refused:
+    a library may have made numbers of the texts in it, or not, by what one of them is.
+
     >>> Categories.of(["nurse", "teacher"]).labels
     ('nurse', 'teacher', 'other')
     >>> [Categories.of([1, 2]).index(cell) for cell in (2, "2.0", "two", None)]
     [1, 1, 2, 2]
     >>> [Categories.of(["1", "none"]).index(cell) for cell in (1, "1.0", "none", "None")]
     [0, 0, 1, 2]
+    >>> [Categories.of(["0E1"]).index(cell) for cell in ("0E1", "0E2", "0")]
+    [0, 1, 1]
 
     Attributes
     ----------
@@ -59,16 +73,20 @@ class Categories:
     textual
         Whether they were given as texts.
     apart
-        Whether what is missing has a cell of its own, after that of everything else.
+        Whether what is missing has a cell of its own, after that of everything else. Missing is what is neither a text
+        nor a number (nothing, NaN, a date, bytes), and an empty text.
+    words
+        Whether `core.domain.WORDS` are missing too, unless one of them is a category.
     """
 
     names: tuple[str, ...]
     numbers: tuple[float, ...]
     textual: bool
     apart: bool = False
+    words: bool = True
 
     @classmethod
-    def of(cls, given: Any, *, apart: bool = False) -> Categories:
+    def of(cls, given: Any, *, apart: bool = False, words: bool = True) -> Categories:
         """Return the categories that a caller lists, in their order."""
         if isinstance(given, (str, bytes, Mapping)) or not isinstance(given, (Sequence, np.ndarray)):
             raise InputError(f"categories are a list, such as ['yes', 'no'] (got {type(given).__name__})")
@@ -82,10 +100,17 @@ class Categories:
         if not all(name.isascii() or name.encode("utf-8", "replace").decode() == name for name in names):
             raise InputError("a category is no valid text (it has half a surrogate pair); no table could hold it")
         read = tuple(value_of(cell) for cell in cells)
+        if any(isinstance(cell, numbers.Integral) and abs(int(cell)) >= WHOLE for cell in cells):
+            raise InputError("a category beyond 2⁵³ cannot be told from its neighbours as a number; write it as text")
+        if textual:  # codes are compared as they are written
+            pairs = list(zip(names, read, strict=True))
+            read = tuple(
+                math.nan if _is_code(name) and (abs(x) >= WHOLE or read.count(x) > 1) else x for name, x in pairs
+            )
         known = [number for number in read if not math.isnan(number)]
         if len(set(names)) < len(names) or len(set(known)) < len(known) or (not textual and len(known) < len(read)):
             raise InputError("a category is listed twice, or two are the same number; list each of them once")
-        return cls(names, read, textual, apart)
+        return cls(names, read, textual, apart, words)
 
     @property
     def size(self) -> int:
@@ -116,12 +141,51 @@ class Categories:
     def _by_number(self) -> dict[float, int]:
         return {number: i for i, number in enumerate(self.numbers) if not math.isnan(number)}
 
+    @property
+    def absent(self) -> frozenset[str]:
+        """The texts that are missing, in lower case; of numbers NaN is, also where a file has it as a word."""
+        return MISSING if self.words else frozenset({""} if self.textual else {"", "nan"})
+
+    @cached_property
+    def written(self) -> Categories:
+        """The categories as texts are compared with them: one with an exponent is a text alone."""
+        if not self.textual:
+            return self
+        pairs = zip(self.names, self.numbers, strict=True)
+        return replace(self, numbers=tuple(math.nan if _EXPONENT.search(name) else number for name, number in pairs))
+
+    def held(self, kind: str) -> Categories:
+        """Return the categories as a column holds them whose type, which is public, is one of numbers.
+
+        A short float is compared with the nearest one of its type: 5.15 in 32 bits is another double than 5.15.
+        """
+        if self.textual and any(_is_code(name) for name in self.names):
+            raise InputError(
+                "a category is a text with an exponent or more digits than a double has, and the column holds numbers; "
+                "cast it to text, or write the category without an exponent"
+            )
+        short: Any = _SHORT.get(kind.lower())
+        if short is None:
+            return self
+        with np.errstate(all="ignore"):
+            numbers = tuple(float(short(number)) for number in self.numbers)
+        known = [number for number in numbers if not math.isnan(number)]
+        if len(set(known)) < len(known):
+            raise InputError(f"two categories are the same number in a column of type {kind}; cast it to 64 bits first")
+        return replace(self, numbers=numbers)
+
     def index(self, cell: Any) -> int:
         """Return the place of one cell of a list. Of an object of a foreign class no more is asked than for a value."""
-        place = self._by_text.get(str.__str__(cell)) if self.textual and issubclass(type(cell), str) else None
-        if place is None and self.numeric:
-            place = self._by_number.get(value_of(cell))
-        return len(self.names) + (self.apart and is_missing(cell)) if place is None else place
+        kind, place, number = type(cell), None, value_of(cell)
+        if issubclass(kind, str):
+            place = self._by_text.get(str.__str__(cell)) if self.textual else None
+            place = self.written._by_number.get(number) if place is None else place
+            missing = is_missing(cell, self.absent)
+        else:
+            place, missing = self._by_number.get(number), math.isnan(number)
+            if self.textual and kind in _EXACT and WHOLE <= abs(number) < _LONGEST:
+                place = self._by_text.get(str(cell))
+        return len(self.names) + (self.apart and missing) if place is None else place
 
     def of_numbers(self, values: Floats) -> Ints:
         """Return the places of numbers; NaN is in the last cell."""
@@ -132,6 +196,16 @@ class Categories:
         known = np.array(self.numbers)[order]
         near = np.minimum(np.searchsorted(known, values), known.size - 1)
         return np.where(known[near] == values, order[near], none).astype(np.int64)
+
+
+_EXACT = {int, decimal.Decimal, np.int64, np.uint64}
+_LONGEST = 1e300  # no longer number is written out
+
+
+def _is_code(name: str) -> bool:
+    """Say whether a text is a number that may be a code: with an exponent, or with more digits than a double has."""
+    number = value_of(name)
+    return math.isfinite(number) and (bool(_EXPONENT.search(name)) or abs(number) >= WHOLE)
 
 
 @dataclass(frozen=True)
@@ -167,6 +241,10 @@ class Words:
     def plain(self) -> dict[str, float]:
         """The words as plain data."""
         return dict(zip(self.categories.names, self.numbers, strict=True))
+
+    def held(self, kind: str) -> Words:
+        """Return the words as a column of numbers of this type holds them."""
+        return replace(self, categories=self.categories.held(kind))
 
     def of_places(self, places: Ints) -> Floats:
         """Return the numbers of cells from their places among the categories."""

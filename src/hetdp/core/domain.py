@@ -36,7 +36,14 @@ NUMBER = r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?"  # never t
 LEADING_ZERO = r"^[+-]?0[0-9]"
 INFINITE = r"[+-]?(?:[iI][nN][fF](?:[iI][nN][iI][tT][yY])?)"
 BLANKS = " \t"
-MISSING = frozenset({"", "-", "--", ".", "?", "na", "n/a", "nan", "nil", "none", "null", "missing"})
+EMPTY = " \t\u00a0\u2007\u202f"
+"""What a cell without an answer may hold: blanks, also those at which no line breaks."""
+WORDS = (
+    *("-", "--", ".", "?", "#N/A", "#NA", "(null)", "<NA>", "\\N", "missing", "n.a.", "n/a", "na", "nan", "NaT", "nil"),
+    *("none", "null"),
+)
+"""Words for a missing value, in upper or lower case."""
+MISSING = frozenset({"", *map(str.lower, WORDS)})
 TRUTH = {"True": 1.0, "TRUE": 1.0, "true": 1.0, "False": 0.0, "FALSE": 0.0, "false": 0.0}
 LONGEST = 64
 
@@ -63,6 +70,12 @@ CHOICES = (
     "'estimate' (those who answered alone count, and who did stays private), 'drop' (the same, and who answered is "
     "public), 'midpoint' or a number (what a missing value counts as), or 'none' (you promise that none is missing)"
 )
+
+UNSAID = (
+    ". How many they are is not published and can be most people: the owner sees it with hetdp check, and which cells "
+    "cannot be read (such as 1,234, which needs --thousands)"
+)
+"""What is said of people without a value where their share is not released with the number."""
 
 _VALUE = re.compile(f"(?:{NUMBER})|(?:{INFINITE})")
 _EPSILON = re.compile(f"(?!{LEADING_ZERO[1:]}){NUMBER}")  # 05 may be the end of 0,05
@@ -123,10 +136,10 @@ def grouped(decimal: str, thousands: str) -> str:
     return rf"^[+-]?[1-9][0-9]{{0,2}}(?:{separator}[0-9]{{3}})+(?:{point}[0-9]*)?(?:[eE][+-]?[0-9]+)?$"
 
 
-def is_missing(cell: Any) -> bool:
-    """Say whether a private cell is missing (rather than unreadable). Never raises."""
+def is_missing(cell: Any, words: frozenset[str] = MISSING) -> bool:
+    """Say whether a private cell is missing (rather than unreadable): a text if it is one of `words`. Never raises."""
     if issubclass(type(cell), str):
-        return str.strip(cell, BLANKS).lower() in MISSING
+        return str.strip(cell, EMPTY).lower() in words
     pandas = sys.modules.get("pandas")
     if cell is None or (pandas is not None and (cell is pandas.NA or cell is pandas.NaT)):
         return True

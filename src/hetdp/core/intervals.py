@@ -65,6 +65,14 @@ def log_laplace(lam: float, scales: Sequence[float]) -> float:
     return log_tail_constant(lam * widest) - sum(math.log1p(-((lam * eta) ** 2)) for eta in others)
 
 
+def clamped_log_mgf(kappa: float) -> float:
+    """Return ln of a bound on E e^{λ·max(Z, −d)}, Z Laplace of scale κ/λ, κ < 1, for every d ≥ 0.
+
+    It is 1/(1 − κ²) + ½e^{−d(1/η + λ)}·κ/(1 + κ): the mass below −d moves up to it.
+    """
+    return math.log(1 / (1 - kappa * kappa) + kappa / (1 + kappa) / 2)
+
+
 # The sum ------------------------------------------------------------------------------------------------------------
 
 
@@ -232,6 +240,7 @@ def _best(function: Callable[[float], float], most: float, reach: float = 30.0) 
 # One number: a mean, a proportion, a sum, a count -------------------------------------------------------------------
 
 
+@lru_cache(maxsize=64)  # a report asks several times for the same one
 def mean_interval(plan: Plan, at: float, level: float, square: float | None = None) -> tuple[float, float]:
     """Return the interval of what a plan of one number estimates, from the unclamped estimate, all on [0, 1].
 
@@ -333,7 +342,10 @@ def moved_weight(plan: Plan) -> float:
 # Shares of cells, and means of those in a cell: noise that adds up to 0 ---------------------------------------------
 
 
-def share_intervals(plan: Plan, numbers: Sequence[float], level: float, together: int = 1) -> list[tuple[float, float]]:
+@lru_cache(maxsize=64)
+def share_intervals(
+    plan: Plan, numbers: tuple[float, ...], level: float, together: int = 1
+) -> tuple[tuple[float, float], ...]:
     """Return an interval for the share of each cell; so many hold `together`.
 
     Whether a person is in a cell is 0 or 1, so the noisy share is a weighted sum as above, with the noise of a cell.
@@ -344,13 +356,13 @@ def share_intervals(plan: Plan, numbers: Sequence[float], level: float, together
     units = 1 / plan.total + _HAIR
     shares = np.clip(np.asarray(numbers, dtype=np.float64), 0.0, 1.0)
     if shares.size <= _MANY // 8:
-        return [(found.lower_end(x - units, miss), found.upper_end(x + units, miss)) for x in shares.tolist()]
+        return tuple((found.lower_end(x - units, miss), found.upper_end(x + units, miss)) for x in shares.tolist())
     grid = np.linspace(shares.min(), shares.max(), _MANY // 8)
     lower = np.array([found.lower_end(x - units, miss) for x in grid.tolist()])
     upper = np.array([found.upper_end(x + units, miss) for x in grid.tolist()])
     below = np.clip(np.searchsorted(grid, shares, side="right") - 1, 0, grid.size - 1)
     above = np.clip(np.searchsorted(grid, shares), 0, grid.size - 1)
-    return list(zip(lower[below].tolist(), upper[above].tolist(), strict=True))
+    return tuple(zip(lower[below].tolist(), upper[above].tolist(), strict=True))
 
 
 def _cells(plan: Plan, times: float = 1.0) -> NoisySum:

@@ -36,10 +36,13 @@ from .accuracy import (
     Errors,
     IntervalKind,
     affine_errors,
+    check_clamp,
     check_level,
+    clamped_sum,
     midpoint,
     radius,
     shape_bound,
+    shaped,
     smallest_cap,
     unit_cost,
     unit_variance,
@@ -104,6 +107,8 @@ class Plan:
         The bound on the variance of one value, for an interval of length 1; 1/4 always holds.
     shrink
         The factor by which the estimate is drawn towards the midpoint, after the noise; 1 is unbiased.
+    clamp
+        The largest noisy sum that counts, in weight units; the smallest is `total` − clamp. None: every one counts.
     share
         The share of everybody's ε that this release may use, where several are made of the same people.
     drift
@@ -127,9 +132,11 @@ class Plan:
     drift: float = 0.0
     target: Target = "population"
     squares: Plan | None = None
+    clamp: int | None = None
 
     def __post_init__(self) -> None:
         self.check()
+        check_clamp(self)
         self.units.flags.writeable = False
 
     def check(self) -> None:
@@ -279,11 +286,12 @@ class Plan:
         """Return the mean squared error for data of this variance, both in squared units of the values.
 
         Where the error also depends on the mean of the data (a method that shrinks or samples, a plan that
-        abstains) the mean that is worst for this variance is taken unless `mean` says which it is.
+        abstains) the mean that is worst for this variance is taken unless `mean` says which it is. With a clamp the
+        error is at most that.
         """
-        interval, errors, v = self.interval, self.errors, unit_variance(variance, self.interval)
-        offset = 0.25 - v if mean is None else ((mean - interval.mid) / interval.width) ** 2
-        return errors.at(v, math.sqrt(offset)) * self.span.width * self.span.width
+        ends, errors, v = self.interval, self.errors, unit_variance(variance, self.interval)
+        found = errors.at_any_mean(v) if mean is None else errors.at(v, abs(mean - ends.mid) / ends.width)
+        return found * self.span.width * self.span.width
 
     def error_at(self, drift: float) -> float:
         """Return the worst-case error if the means of two levels may differ by this share of the range, in units."""
@@ -292,10 +300,8 @@ class Plan:
     def radius(self, level: float = 0.95, kind: IntervalKind = "guaranteed", *, together: int = 1) -> float:
         """Return r: the unclamped estimate is within r of μ with probability at least `level`, in units of the values.
 
-        Of several numbers so many are within r `together`.
-
-        "guaranteed" holds for every distribution on the interval and every n; "normal" is the
-        narrower normal approximation at the worst-case variance and promises nothing for small n.
+        Of several numbers so many are within r `together`. "guaranteed" holds for every distribution and every n;
+        "normal" is the narrower normal approximation at the worst-case variance and promises nothing for small n.
         """
         return radius(self, level, kind, together)
 
@@ -313,9 +319,8 @@ class Plan:
         """
         check_level(level)
         stated = self if variance is None else replace(self, variance_bound=unit_variance(variance, self.interval))
-        if not isinstance(self.statistic.geometry, Line):
-            return self.radius(level)
-        return predicted_half_width(stated, level) * self.span.width
+        one = isinstance(self.statistic.geometry, Line)
+        return predicted_half_width(stated, level) * self.span.width if one else self.radius(level)
 
     def frontier(self, tolerance: float = 0.01) -> float:
         """Return the smallest cap τ: giving everybody min(ε, τ) keeps the worst-case MSE within (1 + tolerance) times.
@@ -325,13 +330,7 @@ class Plan:
         >>> round(plan({0.1: 700, float("inf"): 300}, bounds=(0, 1)).frontier(0.01), 3)
         0.175
         """
-        if not tolerance > 0:
-            raise InputError(f"the tolerance must be positive (got {tolerance:g}); 0.01 is one per cent")
-        if self.abstains:
-            return 0.0
-        spent = float(self.spent.max())
-        start = spent if math.isfinite(spent) else 1.0
-        return smallest_cap(self, METHODS[self.method], tolerance, start)
+        return smallest_cap(self, METHODS[self.method], tolerance)
 
     @cached_property
     def facts(self) -> Facts:
@@ -403,7 +402,7 @@ def plan(
         bias, and adpm chooses its cap for that (`hetdp.estimators.drift`); the weights of other methods stay.
     target
         Whose number is estimated: that of the "population" from which these people are drawn, or of exactly these
-        "people". A sum or a count is of these people, everything else of the population unless said.
+        "people". A sum or a count is of these people, all else of the population unless said.
     share
         The share of everybody's ε that this release may use; if the bounds were found privately, of what is left.
 
@@ -436,7 +435,7 @@ def plan(
     aim = aimed_at(statistic, drift, target)
     how: dict[str, Any] = {"variance_bound": bound, "share": share, "drift": float(drift), "target": aim}
     wanted = shape_bound(statistic, bound, share)
-    shape = rule.shaped(levels, wanted, drift * share, people=aim == "people") if drift else rule.shape(levels, wanted)
+    shape = shaped(rule, levels, wanted, drift * share, people=aim == "people", share=share)
     drawn = drawn_plan(rule.name, levels, statistic, shape, how)
     if drawn is not None and not (rule.abstains and statistic.useless(drawn)):
         return drawn
@@ -496,4 +495,5 @@ def drawn_plan(
     terms = zip(scales, spans, strict=True)
     noise = tuple(NoiseTerm(max(scale, SMALLEST_SCALE), first, last) for scale, (first, last) in terms if scale)
     made = (method, levels, statistic, units, noise, shape.threshold)
-    return Plan(*made, abstains=False, shrink=shape.shrink, **how)
+    clamp = clamped_sum(shape, int(units @ levels.count), max(scales))
+    return Plan(*made, abstains=False, shrink=shape.shrink, clamp=clamp, **how)

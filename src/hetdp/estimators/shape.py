@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
@@ -24,6 +25,9 @@ class Shape:
         The cap t when the weights are min(ε, t); None for a method without one.
     shrink
         The factor s ≤ 1 by which the estimate is drawn towards the midpoint; 1 is unbiased.
+    clamp
+        How far from the midpoint the noisy mean counts, on an interval of length 1, before it is drawn towards the
+        midpoint; inf without a clamp.
     apart
         Whether every level gets noise of its own instead of one draw for all.
     noise
@@ -36,6 +40,7 @@ class Shape:
     weight: NDArray[np.float64]
     threshold: float | None = None
     shrink: float = 1.0
+    clamp: float = math.inf
     apart: bool = False
     noise: float = 0.0
     kept: bool = False
@@ -58,6 +63,9 @@ class Method:
         From levels and a bound on the variance (both for an interval of length 1) to a `Shape`.
     drifting
         The rule when ε goes with the value; a method without one keeps its weights, and only predicts a larger error.
+    plain
+        The rule without a clamp, for what the proof of the clamp does not cover: a drift, exactly these people, a share
+        of ε. None for a method that has no clamp.
     abstains
         Whether its paper returns the midpoint when the worst-case error would exceed the midpoint's.
     needs_records
@@ -69,6 +77,7 @@ class Method:
     citation: str
     shape: Callable[[Levels, float], Shape]
     drifting: Drifting | None = None
+    plain: Callable[[Levels, float], Shape] | None = None
     abstains: bool = False
     needs_records: bool = False
 
@@ -76,9 +85,3 @@ class Method:
     def label(self) -> str:
         """The short name that the literature uses, as in a legend."""
         return self.title.partition(":")[0]
-
-    def shaped(self, levels: Levels, variance: float, drift: float = 0.0, *, people: bool = False) -> Shape:
-        """Return the shape for levels whose means may differ by `drift`, a share of the range."""
-        if drift > 0 and self.drifting is not None:
-            return self.drifting(levels, variance, drift, people=people)
-        return self.shape(levels, variance)

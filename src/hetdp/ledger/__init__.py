@@ -3,8 +3,8 @@
 A person's budget is a promise for their lifetime with the data's owner. A release is charged exactly what it really
 spent, min(ε, t) in the paper's words, rounded up to 10⁻⁹: what is saturated stays for later releases. The composition
 theorem and its proof are in the documentation; the modules carry the rest of the argument: `books` (a charge never
-passes what is left), `charge` (no result without its charge, people are counted where the events put them), `store`
-(an old copy is noticed). What a release does not need is in `tables` and `history`.
+passes what is left), `charge` (no result without its charge), `people` (they are counted where the events put them),
+`store` (an old copy is noticed). What a release does not need is in `tables` and `history`.
 
 Who keeps the values elsewhere than in a file or a frame, as the server does, uses `Ledger.carry_out` with a `Request`
 and a function that reads them. Amounts are then in the ledger's units: `budget_units` and `Rule.allowed` say what a
@@ -13,10 +13,12 @@ person allows, `level` the ε of that, and `charges` what a plan costs at each o
 
 from __future__ import annotations
 
+import math
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
+from fractions import Fraction
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -24,31 +26,30 @@ from typing import Any
 import numpy as np
 
 from hetdp.core.accuracy import unit_variance
-from hetdp.core.cells import Categories
-from hetdp.core.domain import Interval, clean_ids, normal, plural
+from hetdp.core.cells import Categories, Edges
+from hetdp.core.domain import Interval, clean_ids, jsonable, plural
 from hetdp.core.levels import Levels
-from hetdp.core.plan import Plan, aimed_at, plan
+from hetdp.core.plan import aimed_at, plan
 from hetdp.errors import ChargedError, InputError, LedgerError, OtherRequestError
 from hetdp.estimators import METHODS
 from hetdp.privacy.release import unused
-from hetdp.sources import Form, Source, declared_public
+from hetdp.report.about import Provenance
+from hetdp.sources import Form, declared_public
 from hetdp.statistics import Statistic
 from hetdp.statistics.answer import Group, Groups, label
 from hetdp.statistics.bounds import for_ledger
 from hetdp.statistics.mean import Mean
 from hetdp.statistics.statistic import Answer, needs_missing
-from hetdp.tally.groupby import coded, settled
-from hetdp.tally.tally import Table, Tally
 
 if find_spec("sqlalchemy") is None:  # the modules below need it
     raise LedgerError("a ledger needs SQLAlchemy; install it with: pip install 'hetdp[sql]'")
 
-from . import charge, history
+from . import books, charge, history
 from . import people as who
-from .books import UNLIMITED, Rule, budget_units, charges, level
-from .charge import Keeper, Read, Request
+from .books import UNLIMITED, Event, Rule, budget_units, charges, in_epsilon, level
+from .charge import Keeper, Read, ReadAll, Request, planned
 from .history import Balance, DryRun, Entry, Forecast, Listing, Verified
-from .people import Enrolled
+from .people import Enrolled, tier_rows, warnings_of
 from .store import PathName, Store, find
 
 __all__ = [
@@ -205,8 +206,8 @@ class Ledger:
 
         Person i enters with ε = min(what the rule allows, what they have left). Everybody enrolled takes part: who has
         no row is missing, and the statistic says what that means, with missing=…; a row of somebody else is ignored,
-        several rows are averaged (where people are sorted by what they say: the first one counts). So neither the
-        result's public half nor any message tells who has a row, which may be private.
+        several rows are averaged (of a sum added up; where people are sorted by what they say, the first one counts).
+        So neither the result's public half nor any message tells who has a row, which may be private.
 
         Parameters
         ----------
@@ -246,6 +247,7 @@ class Ledger:
         statistic = for_ledger(statistic) if statistic.private_bounds else statistic
         interval = statistic.interval.ordinary()
         _refuse_learning(variance)
+        _refuse_other_bounds(statistic)
         if variance is not None:
             unit_variance(variance, interval)
         aimed_at(statistic, drift, target)
@@ -261,7 +263,7 @@ class Ledger:
             people, statistic = "source", replace(statistic, missing="estimate")
         named = () if by is None or isinstance(by, Mapping) else (by,) if isinstance(by, str) else tuple(by)
         declared_public(named, public_columns)
-        read = _source_of(source, statistic, person, form, named or None)
+        read = who.source_of(source, statistic, person, form, named or None)
         read.check()
         files = [Path(name).name for name in read.names] or None
         about = {"value": statistic.named, "user": person if isinstance(person, str) else None, "files": files}
@@ -293,9 +295,8 @@ class Ledger:
             if warn is not None and not seen.done:
                 for sentence in seen.warnings:
                     warn(sentence)
-        answers = self._carried_out(requests, lambda levels, plan: _tally_of(read, levels, plan))
-        where = read.about(statistic)
-        answers = {g: replace(r, about=replace(where, released=r.about.released)) for g, r in answers.items()}
+        answers = self._carried_out(requests, lambda parts: who.tallies_of(read, parts))
+        answers = {group: _as_asked(answer, statistic, read.about(statistic)) for group, answer in answers.items()}
         if by is None:
             return answers[""]
         return Groups({group: answers.get(group) or nobody for group in found}, checked=True, by=columns)
@@ -315,14 +316,14 @@ class Ledger:
             For an owner who does not trust the ledger's database: whoever can make a statement fail there after having
             seen it would otherwise get a second draw for one charge.
         """
-        return self._carried_out({"": request}, read, keeper)[""]
+        return self._carried_out({"": request}, lambda parts: [read(*part) for part in parts], keeper)[""]
 
     def _carried_out(
-        self, requests: Mapping[Group, Request], read: Read, keeper: Keeper | None = None
+        self, requests: Mapping[Group, Request], read: ReadAll, keeper: Keeper | None = None
     ) -> dict[Group, Answer]:
         done = charge.carry_out(self._store, list(requests.values()), read, keeper)
         pairs = zip(requests, done, strict=True)
-        return {group: history.published(self._store.label, *events) for group, events in pairs}
+        return {group: _published(self._store.label, *events) for group, events in pairs}
 
     def balance(self, person: str) -> Balance:
         """Return what a person asked for, has spent and has left."""
@@ -390,73 +391,55 @@ def _refuse_learning(variance: Any) -> None:
         )
 
 
-# --- The rows of a source: before the charge who they are about, after it their values
+def _refuse_other_bounds(statistic: Statistic) -> None:
+    """Raise for a sum with private bounds: they are found from one row a person, and a sum adds up all of them."""
+    if statistic.name == "sum" and statistic.private_bounds:
+        raise InputError(
+            "a sum through a ledger adds up a person's rows, and private bounds are those of one row; give the public "
+            "bounds of a person's total"
+        )
 
 
-def _source_of(
-    source: Any,
-    statistic: Statistic,
-    person: Any,
-    form: Form = Form(),  # noqa: B008  it is frozen
-    by: tuple[str, ...] | None = None,
-) -> Source:
-    """Return a source with values and the ids of whom they are about; nothing is read."""
-    if person is None:
-        raise InputError("a ledger needs to know who a row is about; name the column of ids: person=…")
-    named, reads = statistic.named, statistic.reads
-    found = Source.of(source, value=named, reads=reads, epsilon=1.0, person=person, rows="average", by=by, form=form)
-    if found.ids is not None:
-        sizes = [len(some) if hasattr(some, "__len__") else None for some in (source, found.ids)]
-        if None in sizes or sizes[0] != sizes[1]:
-            raise InputError(
-                f"values and ids must be sequences with one entry a row (of lengths {sizes[0]}, {sizes[1]})"
-            )
-    return found
+# --- What is handed out
+
+_COUNTED = "A person counts once, with the average of their rows that have a value; without one they are missing."
+_ADDED = (
+    "A person counts once, with the total of their rows that have a value, clipped to the bounds; without one they are "
+    "missing."
+)
+_SORTED = "A person counts once, by their first row; without a row they are missing."
 
 
-def _tally_of(people: Source, levels: Mapping[str, int], plan: Plan) -> Tally:
-    """Return the tally of those who take part; `levels` has the index of each one's level in the plan.
+def _as_asked(answer: Answer, statistic: Any, about: Provenance) -> Answer:
+    """Return an answer with what its events do not keep: columns, sources, and that bounds were found privately."""
+    if statistic.private_bounds:
+        stored: Any = answer.plan.statistic
+        answer = replace(answer, plan=replace(answer.plan, statistic=replace(stored, bounds=statistic.bounds)))
+    return replace(answer, about=replace(about, released=answer.about.released))
 
-    Claim. It adds what one person hands over for each of them, whatever rows the source has: nobody's values, and
-    nobody's presence in the source, changes who is counted or raises.
 
-    Argument. A person's code is the average of the codes of those of their rows that have a value, rounded in integers
-    as everywhere; without one they are missing, as are people without a row, and `settled` says what that means. Where
-    people are sorted by what they say the first row counts. A row of somebody who does not take part is nobody's, and
-    so is one whose id no person can have: such a text is none of the clean ids here. Counts come from the plan, and
-    nobody is left out: missing="drop" does not come here. Who has ε = 0 is not in `levels`: their values are not looked
-    at.
-    """
-    statistic, row_of = plan.statistic, {person: i for i, person in enumerate(levels)}
-    absent = [np.full(1, kind.size - 1 if isinstance(kind, Categories) else np.nan) for kind in statistic.reads]
-    cell, rows = np.full(len(row_of), coded(statistic, absent)[0][0]), np.zeros(len(row_of), np.int64)
-    sums, known = (np.zeros((len(statistic.coded), len(row_of)), np.int64) for _ in range(2))
-    for batch in people.batches():
-        ids = batch.texts[str(people.asked.person)].to_list()
-        at = np.array([row_of.get(normal(cell), -1) if isinstance(cell, str) else -1 for cell in ids], dtype=np.int64)
-        mine = at >= 0
-        places, codes = coded(statistic, [np.asarray(column)[mine] for column in batch.columns])
-        who, first = np.unique(at[mine], return_index=True)
-        fresh = rows[who] == 0
-        cell[who[fresh]] = places[first[fresh]]
-        for total, there, code in zip(sums, known, codes, strict=True):
-            valued = ~np.isnan(code)
-            np.add.at(total, at[mine][valued], code[valued].astype(np.int64))
-            np.add.at(there, at[mine][valued], 1)
-        np.add.at(rows, at[mine], 1)
-    averages = [
-        np.where(there > 0, Interval.average(total, np.maximum(there, 1)), np.nan)
-        for total, there in zip(sums, known, strict=True)
+def _published(name: str, charged: Event, stored: Event) -> Answer:
+    """Return a stored release as it was, with what a reader should know about its people. All of it is public."""
+    facts, release_id, made = charged.facts, str(charged.release), planned(charged)
+    people, most = facts["people"], in_epsilon(int(books.costs(facts)[1].max(initial=0)))
+    ((kind, amount),) = facts["request"]["rule"].items()
+    cost = "of public people without limit" if most == math.inf else f"of anybody at most ε = {most:.9g}"
+    sorts = isinstance(made.statistic.sorting, (Categories, Edges))
+    notes = [
+        f"Ledger {name}, release {release_id}, event {charged.seq}: it could use {Rule(kind, Fraction(amount))} "
+        f"and was charged {cost}.",
+        _SORTED if sorts else _ADDED if made.statistic.name == "sum" else _COUNTED,
     ]
-    _, cell, added = settled(statistic, cell, averages)
-    coded_rows = np.stack(added, axis=1).astype(np.int64) if added else np.zeros((len(row_of), 0), np.int64)
-    found = np.zeros((len(plan.levels), statistic.width), np.int64)
-    places, one = np.fromiter(levels.values(), np.int64, len(levels)), np.ones(len(levels), np.int64)
-    for i in range(0, len(row_of), _CHUNK):
-        part = slice(i, i + _CHUNK)
-        statistic.add_to(found, places[part], cell[part], one[part], coded_rows[part])
-    table = Table(plan.levels.epsilon, plan.levels.count, found, plan.levels.rounded, plan.levels.wide)
-    return Tally(table, statistic, plan.levels.names)
-
-
-_CHUNK = 2**12  # people whose numbers are spread out at a time; a wide statistic has thousands
+    left_out = {
+        "used_up": "had nothing left of their budget and got weight 0",
+        "frozen": "lowered their budget below what was spent before and got weight 0",
+        "short": "had less left than the release may use and entered with what was left",
+    }
+    notes += [f"{plural(people[why], 'person')} {what}." for why, what in left_out.items() if people[why]]
+    shown = {"name": name, "event": charged.seq, "at": charged.at, "rule": {kind: amount}, "people": people["people"]}
+    shown |= {**{why: people[why] for why in left_out}, "most_charged": jsonable(most)}
+    rows = tier_rows(facts.get("tiers", {}))
+    shown |= {"tiers": jsonable(rows), "warnings": warnings_of(rows)}
+    drawn = stored.facts["numbers"] if "numbers" in stored.facts else [stored.facts["unclamped"]]
+    answer = made.statistic.answer(made, [float.fromhex(number) for number in drawn], notes)
+    return replace(answer, release_id=release_id, ledger=shown, about=Provenance(released=f"{charged.at[:19]}Z"))

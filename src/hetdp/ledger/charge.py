@@ -1,4 +1,4 @@
-"""What changes balances: people are enrolled, and releases are charged and carried out.
+"""Releases: what one is, what it charges, and the order in which it is carried out.
 
 The order of a release: public checks, the charge on disk, the values, the result on disk, the answer.
 
@@ -12,116 +12,40 @@ after the charge leaves a charge without a result: the safe side. There are no r
 A charge stays when reading fails afterwards; the error says so. What decides a plan is public and fixed with the
 charge, so a resumed release carries out the plan that was charged, not one for the balances of today.
 
-Between the charge and the values, the people of every cohort are compared with the events: a person moved to another
-cohort behind the ledger's back would otherwise be counted at an ε that was never theirs to spend.
+Several releases of different people, one for each group, are charged in one transaction, and only then are the values
+of all of them read, in one pass over the source. So what is charged cannot depend on a value or on a result of the same
+table, and the order of the passes is that of a single release: charges, values, and for each its draw and its result.
+Whose values a draw may use is decided by its own charge alone, however many were read.
 
-Claim. `replayed` yields the people of the events, or raises.
-
-Argument. Each event that moves people carries, for each cohort, a digest of the ids that came to it, and is itself
-covered by the hash chain, which must end at the head that this ledger has seen. Rows of people are compared event by
-event: a row too many, too few, renamed, under another event or in another cohort changes a digest or a count, and so
-does a swap of two people that leaves all counts as they are. Where somebody came from is compared too, so a false row
-that was used for a later move and then taken away is noticed.
+Between the charges and the values, the people of every cohort are compared with the events (`people.charged_people`): a
+person moved to another cohort behind the ledger's back would otherwise be counted at an ε that was never theirs to
+spend.
 """
 
 from __future__ import annotations
 
-import hashlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import groupby
 from typing import Any, Protocol
 
 import numpy as np
 from sqlalchemy import Connection
 
-from hetdp.core.domain import plural
+from hetdp.core.domain import Interval, plural
 from hetdp.core.levels import WIDE, Levels
-from hetdp.core.plan import Plan, plan
+from hetdp.core.plan import Plan, aimed_at, plan
 from hetdp.errors import ChargedError, HetdpError, InputError, LedgerError, OtherRequestError, PrivacyError
+from hetdp.privacy.exact import NoiseTerm
 from hetdp.privacy.release import release, unused
-from hetdp.statistics import Statistic
+from hetdp.statistics import Statistic, statistic_of
+from hetdp.statistics.mean import Mean
 from hetdp.tally.tally import Tally
 
 from . import books
-from .books import GENESIS, UNLIMITED, Event, Floats, Ints, Rule, State
-from .plans import aim_facts, parameters, plan_facts, plan_of
-from .store import Store, events, find, run, write, wrong_triggers
-
-_FEW = 500
-"""So many people are asked for by their ids; of more, all are read."""
-
-# --- Who is in which cohort: a row for every time that a person changed cohort, never changed itself
-
-
-def members(connection: Connection, upto: int, ids: Sequence[str] | None = None) -> dict[str, int]:
-    """Return {person: cohort} as of an event; of some people, if they are few, or of all.
-
-    Rows come in the order of events, so the last one of a person stays.
-    """
-    few = ids if ids is not None and len(ids) <= _FEW else ()
-    some = f"AND person IN ({', '.join('?' * len(few))})" if few else ""
-    query = f"SELECT person, cohort FROM hetdp_member WHERE event <= ? {some} ORDER BY person, event"  # noqa: S608  ours
-    return dict(map(tuple, run(connection, query, (upto, *few))))
-
-
-def move_facts(there: Mapping[str, int], moved: Iterable[tuple[str, int]]) -> dict[str, Any]:
-    """Return what an event says of people who change cohort: how many from where to where, and a digest of who.
-
-    `there` is where they were, `moved` the pairs (person, cohort) of where they are now.
-    """
-    moves, came = Counter[tuple[int, int]](), dict[int, list[str]]()
-    for person, cohort in moved:
-        moves[there.get(person, 0), cohort] += 1
-        came.setdefault(cohort, []).append(person)
-    return {
-        "moves": [[*pair, people] for pair, people in sorted(moves.items())],
-        "ids": {str(cohort): digest(people) for cohort, people in sorted(came.items())},
-    }
-
-
-def digest(ids: Iterable[str]) -> str:
-    """Return a fingerprint of a set of ids. Ids are public."""
-    return hashlib.sha256("\n".join(sorted(ids)).encode()).hexdigest()
-
-
-def replayed(connection: Connection, state: State, name: str) -> Iterator[tuple[Event, dict[str, int]]]:
-    """Yield every event with who is in which cohort after it; raise if the rows of people tell anything else."""
-    missing, _ = wrong_triggers(connection)
-    if missing:
-        raise books.refused(f"{name} has lost {len(missing)} of its triggers, such as {missing[0]}")
-    there: dict[str, int] = {}
-    rows = run(connection, "SELECT event, person, cohort FROM hetdp_member ORDER BY event")
-    moves = ((event, [(p, c) for _, p, c in group]) for event, group in groupby(rows, key=lambda row: row[0]))
-    head = GENESIS
-    for event in books.checked(events(connection), GENESIS, name):
-        told = {"moves": event.facts.get("moves", []), "ids": event.facts.get("ids", {})}
-        seq, came = next(moves, (0, [])) if told["moves"] else (event.seq, [])
-        if seq != event.seq or move_facts(there, came) != told:
-            raise books.refused(f"the people of event {event.seq} of {name} are not those who were written down")
-        there.update(came)
-        head = event.head
-        yield event, there
-    counted = {number: now.people for number, now in state.cohorts.items() if now.people}
-    if head != state.head or next(moves, None) is not None or Counter(there.values()) != Counter(counted):
-        raise books.refused(f"people in {name} were moved between cohorts outside of hetdp")
-
-
-def charged_people(connection: Connection, state: State, charged: Event, name: str) -> dict[str, int]:
-    """Return {person: cohort} as of a charge, or raise unless the events tell of this charge and of these people.
-
-    The charge is looked for in the whole chain: what the database showed as the charge a moment ago may have been put
-    there for that moment.
-    """
-    found = None
-    for event, there in replayed(connection, state, name):
-        if event == charged:
-            found = dict(there)
-    if found is None:
-        raise LedgerError(f"the charge of this release is not in the history of {name}; nothing was read")
-    return found
-
+from .books import UNLIMITED, Event, Floats, Ints, Rule, State, integers, reals
+from .people import charged_people, digest, members, move_facts, tiers_of
+from .store import Store, find, write
 
 # --- What a release is, and what comes out of it
 
@@ -189,6 +113,73 @@ class Keeper(Protocol):
 
 Read = Callable[[Mapping[str, int], Plan], Tally]
 """From {person: index of their level in the plan} and the plan to the tally."""
+
+ReadAll = Callable[[Sequence[tuple[Mapping[str, int], Plan]]], Sequence[Tally]]
+"""The same for several releases at once."""
+
+
+# --- Plans as events keep them: exact plain data and columns of numbers, and back again
+
+
+def plan_facts(made: Plan) -> dict[str, Any]:
+    """Return a plan as exact plain data and columns of numbers."""
+    return {
+        "method": made.method,
+        "bounds": [bound.hex() for bound in made.bounds],
+        **parameters(made.statistic),
+        "epsilon": made.levels.epsilon,
+        "count": made.levels.count,
+        "rounded": made.levels.rounded,
+        **({"wide": True} if made.levels.wide else {}),
+        "names": {e.hex(): name for e, name in made.levels.names.items()},
+        "units": made.units,
+        "noise": [[term.scale.hex(), term.first, term.last] for term in made.noise],
+        "threshold": None if made.threshold is None else float(made.threshold).hex(),
+        "abstains": made.abstains,
+        "variance": float(made.variance_bound).hex(),
+        "shrink": float(made.shrink).hex(),
+        **({} if made.clamp is None else {"clamp": made.clamp}),  # plans that were stored before clamps have none
+        **aim_facts(made),
+    }
+
+
+def parameters(statistic: Statistic) -> dict[str, Any]:
+    """Return the parameters of a statistic for an event; a plain mean has none but its bounds, which stand apart.
+
+    Events that were written before there was a choice are of such means, and count what is missing as the midpoint.
+    """
+    plain = statistic.name == "mean" and statistic.missing in (None, "midpoint")
+    return {} if plain else {"parameters": statistic.plain}
+
+
+def plan_of(facts: Mapping[str, Any], statistic: str = "mean") -> Plan:
+    """Return the plan of a statistic that `plan_facts` gave; it passes the exact check again."""
+    real = float.fromhex
+    names = {real(e): name for e, name in facts["names"].items()}
+    people, how = (reals(facts["epsilon"]), integers(facts["count"])), {"rounded": facts["rounded"], "names": names}
+    levels = Levels.from_arrays(*people, **how, wide=facts.get("wide", False))
+    ends = Interval.of([real(bound) for bound in facts["bounds"]])
+    asked = statistic_of(statistic, facts["parameters"]) if "parameters" in facts else Mean(ends, missing="midpoint")
+    noise = tuple(NoiseTerm(real(scale), first, last) for scale, first, last in facts["noise"])
+    threshold = None if facts["threshold"] is None else real(facts["threshold"])
+    made = (facts["method"], levels, asked, integers(facts["units"]), noise, threshold, facts["abstains"])
+    aim, bound, shrink = aim_of(asked, facts), real(facts["variance"]), real(facts["shrink"])
+    return Plan(*made, variance_bound=bound, shrink=shrink, clamp=facts.get("clamp"), **aim)
+
+
+def aim_facts(made: Any) -> dict[str, str]:
+    """Return drift and target of a plan, or of a request for one, as exact plain data.
+
+    What is the default is left out, so that ledgers that were written before it could be stated mean the same.
+    """
+    people = made.target == "people" and not made.statistic.whole
+    return {**({"drift": float(made.drift).hex()} if made.drift else {}), **({"target": "people"} if people else {})}
+
+
+def aim_of(statistic: Statistic, facts: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the attributes of a plan that `aim_facts` gave."""
+    drift = float.fromhex(facts.get("drift", "0x0p+0"))
+    return {"drift": drift, "target": aimed_at(statistic, drift, facts.get("target"))}
 
 
 # --- From what people allow to a charge: who enters with which ε, the plan on that, the exact spend of each cohort
@@ -270,32 +261,6 @@ def _without(kinds: Mapping[str, Any], epsilon: Floats) -> dict[float, str]:
     return {0.0: ", ".join([*found, *(["never use"] if others else [])])} if found else {}
 
 
-def tiers_of(asked: Ints, spent: Ints, charged: Ints, count: Ints) -> dict[str, Ints]:
-    """Return what a charge does to the people of each budget, as columns with an entry a budget.
-
-    Of `people`, `exhausted` had nothing left before, and `emptied` have nothing left because of this charge. Amounts
-    are in units: what is `charged` at most, and after it the least and the most that one of them has spent and left.
-    """
-    budget, row = np.unique(asked, return_inverse=True)
-    limited = asked < UNLIMITED
-    before = np.where(limited, np.maximum(asked - spent, 0), UNLIMITED)
-    after = np.where(limited, before - charged, UNLIMITED)
-    paid = np.minimum(spent + charged, UNLIMITED)
-    had, gone = (before == 0) & (asked > 0), (before > 0) & (after == 0)
-    people = {"people": count, "exhausted": np.where(had, count, 0), "emptied": np.where(gone, count, 0)}
-    found = {name: np.bincount(row, some).astype(np.int64) for name, some in people.items()}
-    for name, amount, which in (
-        ("charged", charged, np.maximum),
-        ("least_spent", paid, np.minimum),
-        ("most_spent", paid, np.maximum),
-        ("least_left", after, np.minimum),
-        ("most_left", after, np.maximum),
-    ):
-        found[name] = np.full(budget.size, 0 if which is np.maximum else UNLIMITED)
-        which.at(found[name], row, amount)
-    return {"budget": budget, **found}
-
-
 def split(state: State, intent: Intent) -> tuple[list[list[int]], dict[tuple[int, int], int]]:
     """Return the cohorts to make, as an event lists them, and the cohort of each part with ε > 0 from then on.
 
@@ -321,7 +286,7 @@ def split(state: State, intent: Intent) -> tuple[list[list[int]], dict[tuple[int
 
 
 def carry_out(
-    store: Store, requests: Sequence[Request], read: Read, keeper: Keeper | None
+    store: Store, requests: Sequence[Request], read: ReadAll, keeper: Keeper | None
 ) -> list[tuple[Event, Event]]:
     """Return the charge and the stored result of each of some releases; see `Ledger.carry_out`.
 
@@ -329,34 +294,36 @@ def carry_out(
     """
     for request in requests:
         request.statistic.interval.ordinary()  # what is charged can also be shown
-
-    def work(connection: Connection, state: State) -> tuple[State, list[Event]]:
-        events = []
-        for request in requests:
-            state, event = _charged(connection, state, request)
-            events.append(event)
-        return state, events
-
     try:
-        charged = store.change(work)
+        charged = store.change(lambda connection, state: _charged(connection, state, requests))
     except KeyboardInterrupt:
         raise _unfinished(requests[0].release, "may be charged already", "it was interrupted") from None
-    return [(event, _finished(store, event, read, keeper)) for event in charged]
+    return list(zip(charged, _finished(store, charged, read, keeper), strict=True))
 
 
-def _finished(store: Store, charged: Event, read: Read, keeper: Keeper | None) -> Event:
-    """Return the stored result of a release that is charged: the one that is there, or a new one."""
-    release_id = str(charged.release)
+def _finished(store: Store, charged: Sequence[Event], read: ReadAll, keeper: Keeper | None) -> list[Event]:
+    """Return the stored results of releases that are charged: those that are there, and new ones.
+
+    Each is stored as soon as it is drawn. If this stops before the last one, the error names the first without a
+    result, and the same request finishes those that have none.
+    """
+    stored: list[Event | None] = [None] * len(charged)
+
+    def keep(one: Event, numbers: tuple[float, ...]) -> Event:
+        return store.change(lambda connection, state: _stored(connection, state, one, numbers))
+
     try:
-        stored = store.read(lambda connection, _: find(connection, release_id, "result"))
-        if stored is None:
-            numbers = _computed(store, charged, read, keeper)
-            stored = store.change(lambda connection, state: _stored(connection, state, charged, numbers))
+        stored = store.read(lambda connection, _: [find(connection, str(one.release), "result") for one in charged])
+        waiting = [i for i, result in enumerate(stored) if result is None]
+        drawn = _computed(store, [charged[i] for i in waiting], read, keeper)
+        for i, numbers in zip(waiting, drawn, strict=True):
+            stored[i] = keep(charged[i], numbers)
         store.flush_head()
     except (HetdpError, KeyboardInterrupt) as error:
         why = "it was interrupted" if isinstance(error, KeyboardInterrupt) else str(error)
-        raise _unfinished(release_id, "is charged", why) from None
-    return stored
+        first = next((one for one, result in zip(charged, stored, strict=True) if result is None), charged[-1])
+        raise _unfinished(str(first.release), "is charged", why) from None
+    return [result for result in stored if result is not None]
 
 
 def _unfinished(release_id: str, state: str, why: str) -> ChargedError:
@@ -366,10 +333,23 @@ def _unfinished(release_id: str, state: str, why: str) -> ChargedError:
     )
 
 
-def _charged(connection: Connection, state: State, request: Request) -> tuple[State, Event]:
-    """Return the charge of a release: the one that is there, or a new one."""
-    found = charge_of(connection, request)
-    return _charge_now(connection, state, request) if found is None else (state, found)
+def _charged(connection: Connection, state: State, requests: Sequence[Request]) -> tuple[State, list[Event]]:
+    """Return the charge of each of some releases: the one that is there, or a new one."""
+    events, there = list[Event](), dict[str, int]()
+    for request in requests:
+        event = charge_of(connection, request)
+        if event is None:
+            there = there or located(connection, state, requests)
+            state, event, moved = _charge_now(connection, state, request, there)
+            there.update(moved)
+        events.append(event)
+    return state, events
+
+
+def located(connection: Connection, state: State, requests: Sequence[Request]) -> dict[str, int]:
+    """Return {person: cohort} of at least those whom requests name; nobody, if they are of everybody enrolled."""
+    named = [person for request in requests for person in request.people or ()]
+    return members(connection, state.head.seq, named) if named else {}
 
 
 def charge_of(connection: Connection, request: Request) -> Event | None:
@@ -390,29 +370,31 @@ def charge_of(connection: Connection, request: Request) -> Event | None:
     return found
 
 
-def intent_of(
-    connection: Connection, state: State, request: Request
-) -> tuple[Intent, dict[str, int], dict[str, tuple[int, int]]]:
-    """Return what a release would do; if it is of some people, also where they are and of which part each is."""
+def intent_of(state: State, request: Request, there: Mapping[str, int]) -> tuple[Intent, dict[str, tuple[int, int]]]:
+    """Return what a release would do; if it is of some people, also of which part each is. `there`: see `located`."""
     if not state.people:
         raise InputError("there is nobody here (n = 0); enrol people first")
     if request.people is None:
-        return intended(state, everybody(state), request.rule, request.ask), {}, {}
-    there = members(connection, state.head.seq, list(request.people))
+        return intended(state, everybody(state), request.rule, request.ask), {}
     if unknown := [person for person in request.people if person not in there]:
         example = f", such as {unknown[0][:64]!r}" if request.quotes else ""
         raise InputError(f"not enrolled: {plural(len(unknown), 'person')}{example}; enrol them, or leave them out")
     people = {person: (there[person], units) for person, units in request.people.items()}
     parts = [(*part, count) for part, count in Counter(people.values()).items()]
     intent = intended(state, np.array(parts, np.int64).reshape(-1, 3), request.rule, request.ask)
-    return intent, there, people
+    return intent, people
 
 
-def _charge_now(connection: Connection, state: State, request: Request) -> tuple[State, Event]:
-    """Charge a release. All of this is public, and nobody's balance can change before the charge is written."""
-    intent, there, people = intent_of(connection, state, request)
+def _charge_now(
+    connection: Connection, state: State, request: Request, there: Mapping[str, int]
+) -> tuple[State, Event, dict[str, int]]:
+    """Charge a release; return also who is in another cohort from now on.
+
+    All of this is public, and nobody's balance can change before the charge is written.
+    """
+    intent, people = intent_of(state, request, there)
     if request.people is None:
-        pairs, moves, moved = np.array([intent.parts[:, 0], intent.index]).T, {}, {}
+        pairs, moves, moved = np.array([intent.parts[:, 0], intent.index]).T, {}, dict[str, int]()
     else:
         new, where = split(state, intent)
         pairs = np.array([*dict(zip(where.values(), intent.index.tolist(), strict=True)).items()], np.int64)
@@ -428,7 +410,7 @@ def _charge_now(connection: Connection, state: State, request: Request) -> tuple
         "levels": pairs.ravel(),
     }
     event = books.next_event(state.head, "charge", facts | moves, request.release)
-    return write(connection, state, event, moved), event
+    return write(connection, state, event, moved), event, moved
 
 
 def planned(charged: Event) -> Plan:
@@ -436,21 +418,34 @@ def planned(charged: Event) -> Plan:
     return plan_of(charged.facts["plan"], charged.facts.get("statistic", "mean"))
 
 
-def _computed(store: Store, charged: Event, read: Read, keeper: Keeper | None) -> tuple[float, ...]:
-    """Read the values and draw the result. A plan that abstains reads nothing."""
-    if keeper is not None and keeper.drawn is not None:
-        return (keeper.drawn,)
-    plan = planned(charged)
-    _covered(charged, plan)
-    if plan.abstains:
-        return unused(plan)
+def _computed(
+    store: Store, charged: Sequence[Event], read: ReadAll, keeper: Keeper | None
+) -> Iterator[tuple[float, ...]]:
+    """Read the values of some releases, all at once, and draw one result after the other.
+
+    A plan that abstains reads nothing, and neither does a release whose number was drawn before.
+    """
+    if charged and keeper is not None and keeper.drawn is not None:
+        yield (keeper.drawn,)
+        return
+    plans = [planned(one) for one in charged]
+    for one, made in zip(charged, plans, strict=True):
+        _covered(one, made)
+    using = [(one, made) for one, made in zip(charged, plans, strict=True) if not made.abstains]
+    tallies = iter(_read(store, using, read) if using else ())
+    for made in plans:
+        numbers = unused(made) if made.abstains else release(next(tallies), made).numbers
+        if keeper is not None and not made.abstains:
+            (number,) = numbers
+            keeper.keep(number)
+        yield numbers
+
+
+def _read(store: Store, using: Sequence[tuple[Event, Plan]], read: ReadAll) -> Sequence[Tally]:
+    """Return the tally of each charge, of the people whom the events put into it; see the argument above."""
+    charged = [one for one, _ in using]
     there = store.read(lambda connection, state: charged_people(connection, state, charged, store.name))
-    index = dict(books.levels_of(charged.facts).tolist())
-    numbers = release(read({p: index[c] for p, c in there.items() if c in index}, plan), plan).numbers
-    if keeper is not None:
-        (number,) = numbers
-        keeper.keep(number)
-    return numbers
+    return read([(levels, plan) for levels, (_, plan) in zip(there, using, strict=True)])
 
 
 def _covered(charged: Event, plan: Plan) -> None:

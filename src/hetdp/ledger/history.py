@@ -6,33 +6,28 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
-from fractions import Fraction
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from sqlalchemy import Connection
 
-from hetdp.core.cells import Categories, Edges
 from hetdp.core.domain import Interval, jsonable, plural
 from hetdp.core.plan import Plan
 from hetdp.errors import InputError, LedgerError
-from hetdp.report.about import Provenance, Reported
+from hetdp.report.about import Reported
 from hetdp.statistics.answer import Group, label
 from hetdp.statistics.mean import ratio
-from hetdp.statistics.statistic import Answer
 
 from . import books
-from .books import UNLIMITED, Cohort, Event, Rule, State, in_epsilon, refused
-from .charge import Request, charge_of, everybody, intended, intent_of, members, planned, replayed
+from .books import UNLIMITED, Cohort, Rule, State, in_epsilon, refused
+from .charge import Request, charge_of, everybody, intended, intent_of, located, planned
+from .people import members, replayed, tier_rows, warnings_of
 from .store import check_cohorts, events, run
 
 if TYPE_CHECKING:
     from hetdp.report.text import Parts
 
 _MOST_RELEASES = 10_000
-_MOST_WARNINGS = 6
-_COUNTED = "A person counts once, with the average of their rows that have a value; without one they are missing."
-_SORTED = "A person counts once, by their first row; without a row they are missing."
 T = TypeVar("T", bound="_Plain")
 
 
@@ -175,73 +170,7 @@ def _estimate(facts: Mapping[str, Any], interval: Interval) -> float:
     return interval.clamp(float.fromhex(facts["unclamped"]))
 
 
-# --- Tiers: people with the same budget, and what a charge does to them
-
-
-def tier_rows(columns: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return the columns of `charge.tiers_of`, as an event keeps them, as a row for each budget; amounts in ε."""
-    names = columns.get("names", {})
-    kept = {name: books.integers(column).tolist() for name, column in columns.items() if name != "names"}
-    rows = [dict(zip(kept, row, strict=True)) for row in zip(*kept.values(), strict=True)]
-    return [
-        {
-            "name": names.get(str(row["budget"])),
-            "budget": in_epsilon(row["budget"]),
-            **{name: row[name] for name in ("people", "exhausted", "emptied")},
-            "charged": in_epsilon(row["charged"]),
-            "spent": [in_epsilon(row["least_spent"]), in_epsilon(row["most_spent"])],
-            "left": [in_epsilon(row["least_left"]), in_epsilon(row["most_left"])],
-        }
-        for row in rows
-    ]
-
-
-def warnings_of(tiers: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return a sentence for each tier whose people have nothing left after the charge, because of it."""
-    said = []
-    for row in tiers:
-        if row["emptied"]:
-            budget = f"budget {row['budget']:.9g}"
-            tier = f"tier {row['name']} ({budget})" if row["name"] else f"the tier with {budget}"
-            who = f"{row['emptied']:,} of {row['people']:,} people"
-            who = f"all {row['people']:,} people" if row["emptied"] == row["people"] else who
-            who = "the one person" if row["people"] == 1 else who
-            said.append(f"this release uses up the budget of {who} of {tier}; they count in no later release")
-    if len(said) > _MOST_WARNINGS:
-        gone, count = sum(row["emptied"] for row in tiers), len(said)
-        return [
-            f"this release uses up the budget of {gone:,} people of {count:,} tiers; they count in no later release"
-        ]
-    return said
-
-
-# --- A release: as it was published, and what one would do
-
-
-def published(name: str, charged: Event, stored: Event) -> Answer:
-    """Return a stored release as it was, with what a reader should know about its people. All of it is public."""
-    facts, release_id, made = charged.facts, str(charged.release), planned(charged)
-    people, most = facts["people"], in_epsilon(int(books.costs(facts)[1].max(initial=0)))
-    ((kind, amount),) = facts["request"]["rule"].items()
-    cost = "of public people without limit" if most == math.inf else f"of anybody at most ε = {most:.9g}"
-    notes = [
-        f"Ledger {name}, release {release_id}, event {charged.seq}: it could use {Rule(kind, Fraction(amount))} "
-        f"and was charged {cost}.",
-        _SORTED if isinstance(made.statistic.sorting, (Categories, Edges)) else _COUNTED,
-    ]
-    left_out = {
-        "used_up": "had nothing left of their budget and got weight 0",
-        "frozen": "lowered their budget below what was spent before and got weight 0",
-        "short": "had less left than the release may use and entered with what was left",
-    }
-    notes += [f"{plural(people[why], 'person')} {what}." for why, what in left_out.items() if people[why]]
-    shown = {"name": name, "event": charged.seq, "at": charged.at, "rule": {kind: amount}, "people": people["people"]}
-    shown |= {**{why: people[why] for why in left_out}, "most_charged": jsonable(most)}
-    rows = tier_rows(facts.get("tiers", {}))
-    shown |= {"tiers": jsonable(rows), "warnings": warnings_of(rows)}
-    drawn = stored.facts["numbers"] if "numbers" in stored.facts else [stored.facts["unclamped"]]
-    answer = made.statistic.answer(made, [float.fromhex(number) for number in drawn], notes)
-    return replace(answer, release_id=release_id, ledger=shown, about=Provenance(released=f"{charged.at[:19]}Z"))
+# --- What a release would do
 
 
 @dataclass(frozen=True, eq=False)
@@ -287,10 +216,12 @@ class DryRun(Reported):
 def dry_run(connection: Connection, state: State, requests: Mapping[Group, Request], release_id: str) -> DryRun:
     """Return what some releases would do, all under one id; nothing is written."""
     plans, columns, done = dict[Group, Plan](), list[Mapping[str, Any]](), []
+    there: dict[str, int] = {}
     for group, request in requests.items():
         charged = charge_of(connection, request)
         if charged is None:
-            intent, *_ = intent_of(connection, state, request)
+            there = there or located(connection, state, list(requests.values()))
+            intent, _ = intent_of(state, request, there)
             plans[group] = intent.plan
             columns.append({**intent.tiers, "names": {str(asked): name for asked, name in state.names.items()}})
         else:

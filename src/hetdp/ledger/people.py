@@ -1,25 +1,121 @@
-"""Who is in a ledger and who takes part in a release: enrolment, people and their groups. All of it is public."""
+"""The people of a ledger: their cohorts, enrolment, tiers, who takes part in a release, and what their rows say.
+
+All of it is public but the last: `tallies_of` reads values, and is called when every charge is on disk.
+
+Claim. `replayed` yields the people of the events, or raises.
+
+Argument. Each event that moves people carries, for each cohort, a digest of the ids that came to it, and is itself
+covered by the hash chain, which must end at the head that this ledger has seen. Rows of people are compared event by
+event: a row too many, too few, renamed, under another event or in another cohort changes a digest or a count, and so
+does a swap of two people that leaves all counts as they are. Where somebody came from is compared too, so a false row
+that was used for a later move and then taken away is noticed.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Any
 
+import numpy as np
 from sqlalchemy import Connection
 
-from hetdp.core.domain import clean_ids, plural
+from hetdp.core.cells import Categories, Edges
+from hetdp.core.domain import Interval, clean_ids, normal, plural
 from hetdp.core.levels import joined_names
-from hetdp.errors import InputError
+from hetdp.core.plan import Plan
+from hetdp.errors import InputError, LedgerError
 from hetdp.sources import Form, Source, group_of, natural
+from hetdp.statistics import Statistic
 from hetdp.statistics.answer import Group
+from hetdp.tally.tally import Table, Tally, coded, settled
 
 from . import books
-from .books import UNLIMITED, State, budget_units
-from .charge import members, move_facts
-from .store import write
+from .books import GENESIS, UNLIMITED, Event, Ints, State, budget_units, in_epsilon
+from .store import events, run, write, wrong_triggers
+
+_MOST_WARNINGS = 6
+_CHUNK = 2**12  # people whose numbers are spread out at a time; a wide statistic has thousands
+_FEW = 500
+"""So many people are asked for by their ids; of more, all are read."""
+
+# --- Who is in which cohort: a row for every time that a person changed cohort, never changed itself
+
+
+def members(connection: Connection, upto: int, ids: Sequence[str] | None = None) -> dict[str, int]:
+    """Return {person: cohort} as of an event; of some people, if they are few, or of all.
+
+    Rows come in the order of events, so the last one of a person stays.
+    """
+    few = ids if ids is not None and len(ids) <= _FEW else ()
+    some = f"AND person IN ({', '.join('?' * len(few))})" if few else ""
+    query = f"SELECT person, cohort FROM hetdp_member WHERE event <= ? {some} ORDER BY person, event"  # noqa: S608  ours
+    return dict(map(tuple, run(connection, query, (upto, *few))))
+
+
+def move_facts(there: Mapping[str, int], moved: Iterable[tuple[str, int]]) -> dict[str, Any]:
+    """Return what an event says of people who change cohort: how many from where to where, and a digest of who.
+
+    `there` is where they were, `moved` the pairs (person, cohort) of where they are now.
+    """
+    moves, came = Counter[tuple[int, int]](), dict[int, list[str]]()
+    for person, cohort in moved:
+        moves[there.get(person, 0), cohort] += 1
+        came.setdefault(cohort, []).append(person)
+    return {
+        "moves": [[*pair, people] for pair, people in sorted(moves.items())],
+        "ids": {str(cohort): digest(people) for cohort, people in sorted(came.items())},
+    }
+
+
+def digest(ids: Iterable[str]) -> str:
+    """Return a fingerprint of a set of ids. Ids are public."""
+    return hashlib.sha256("\n".join(sorted(ids)).encode()).hexdigest()
+
+
+def replayed(connection: Connection, state: State, name: str) -> Iterator[tuple[Event, dict[str, int]]]:
+    """Yield every event with who is in which cohort after it; raise if the rows of people tell anything else."""
+    missing, _ = wrong_triggers(connection)
+    if missing:
+        raise books.refused(f"{name} has lost {len(missing)} of its triggers, such as {missing[0]}")
+    there: dict[str, int] = {}
+    rows = run(connection, "SELECT event, person, cohort FROM hetdp_member ORDER BY event")
+    moves = ((event, [(p, c) for _, p, c in group]) for event, group in groupby(rows, key=lambda row: row[0]))
+    head = GENESIS
+    for event in books.checked(events(connection), GENESIS, name):
+        told = {"moves": event.facts.get("moves", []), "ids": event.facts.get("ids", {})}
+        seq, came = next(moves, (0, [])) if told["moves"] else (event.seq, [])
+        if seq != event.seq or move_facts(there, came) != told:
+            raise books.refused(f"the people of event {event.seq} of {name} are not those who were written down")
+        there.update(came)
+        head = event.head
+        yield event, there
+    counted = {number: now.people for number, now in state.cohorts.items() if now.people}
+    if head != state.head or next(moves, None) is not None or Counter(there.values()) != Counter(counted):
+        raise books.refused(f"people in {name} were moved between cohorts outside of hetdp")
+
+
+def charged_people(connection: Connection, state: State, charged: Sequence[Event], name: str) -> list[dict[str, int]]:
+    """Return {person: index of their level in the plan} of each charge; raise unless the events tell of all of them.
+
+    The charges are looked for in the whole chain, in one pass: what the database showed as a charge a moment ago may
+    have been put there for that moment.
+    """
+    asked, found = {one.seq: one for one in charged}, dict[int, dict[str, int]]()
+    for event, there in replayed(connection, state, name):
+        if event == asked.get(event.seq):
+            index = dict(books.levels_of(event.facts).tolist())
+            found[event.seq] = {person: index[cohort] for person, cohort in there.items() if cohort in index}
+    if len(found) < len(asked):
+        raise LedgerError(f"the charge of this release is not in the history of {name}; nothing was read")
+    return [found[one.seq] for one in charged]
+
+
+# --- Enrolment
 
 
 @dataclass(frozen=True)
@@ -128,6 +224,72 @@ def _table(source: Any, person: Any, budget: Any, tiers: Mapping[str, Any], form
     return ids, cells
 
 
+# --- Tiers: people with the same budget, and what a charge does to them
+
+
+def tiers_of(asked: Ints, spent: Ints, charged: Ints, count: Ints) -> dict[str, Ints]:
+    """Return what a charge does to the people of each budget, as columns with an entry a budget.
+
+    Of `people`, `exhausted` had nothing left before, and `emptied` have nothing left because of this charge. Amounts
+    are in units: what is `charged` at most, and after it the least and the most that one of them has spent and left.
+    """
+    budget, row = np.unique(asked, return_inverse=True)
+    limited = asked < UNLIMITED
+    before = np.where(limited, np.maximum(asked - spent, 0), UNLIMITED)
+    after = np.where(limited, before - charged, UNLIMITED)
+    paid = np.minimum(spent + charged, UNLIMITED)
+    had, gone = (before == 0) & (asked > 0), (before > 0) & (after == 0)
+    people = {"people": count, "exhausted": np.where(had, count, 0), "emptied": np.where(gone, count, 0)}
+    found = {name: np.bincount(row, some).astype(np.int64) for name, some in people.items()}
+    for name, amount, which in (
+        ("charged", charged, np.maximum),
+        ("least_spent", paid, np.minimum),
+        ("most_spent", paid, np.maximum),
+        ("least_left", after, np.minimum),
+        ("most_left", after, np.maximum),
+    ):
+        found[name] = np.full(budget.size, 0 if which is np.maximum else UNLIMITED)
+        which.at(found[name], row, amount)
+    return {"budget": budget, **found}
+
+
+def tier_rows(columns: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the columns of `charge.tiers_of`, as an event keeps them, as a row for each budget; amounts in ε."""
+    names = columns.get("names", {})
+    kept = {name: books.integers(column).tolist() for name, column in columns.items() if name != "names"}
+    rows = [dict(zip(kept, row, strict=True)) for row in zip(*kept.values(), strict=True)]
+    return [
+        {
+            "name": names.get(str(row["budget"])),
+            "budget": in_epsilon(row["budget"]),
+            **{name: row[name] for name in ("people", "exhausted", "emptied")},
+            "charged": in_epsilon(row["charged"]),
+            "spent": [in_epsilon(row["least_spent"]), in_epsilon(row["most_spent"])],
+            "left": [in_epsilon(row["least_left"]), in_epsilon(row["most_left"])],
+        }
+        for row in rows
+    ]
+
+
+def warnings_of(tiers: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return a sentence for each tier whose people have nothing left after the charge, because of it."""
+    said = []
+    for row in tiers:
+        if row["emptied"]:
+            budget = f"budget {row['budget']:.9g}"
+            tier = f"tier {row['name']} ({budget})" if row["name"] else f"the tier with {budget}"
+            who = f"{row['emptied']:,} of {row['people']:,} people"
+            who = f"all {row['people']:,} people" if row["emptied"] == row["people"] else who
+            who = "the one person" if row["people"] == 1 else who
+            said.append(f"this release uses up the budget of {who} of {tier}; they count in no later release")
+    if len(said) > _MOST_WARNINGS:
+        gone, count = sum(row["emptied"] for row in tiers), len(said)
+        return [
+            f"this release uses up the budget of {gone:,} people of {count:,} tiers; they count in no later release"
+        ]
+    return said
+
+
 # --- Who takes part in a release
 
 
@@ -196,3 +358,99 @@ def grouped(people: Any, read: Source, by: Any, named: Any) -> tuple[tuple[str, 
     for person, units in limits.items():
         found[where[person]][person] = units
     return columns, found
+
+
+# --- The rows of a source: before the charge who they are about, after it their values
+
+
+def source_of(
+    source: Any,
+    statistic: Statistic,
+    person: Any,
+    form: Form = Form(),  # noqa: B008  it is frozen
+    by: tuple[str, ...] | None = None,
+) -> Source:
+    """Return a source with values and the ids of whom they are about; nothing is read."""
+    if person is None:
+        raise InputError("a ledger needs to know who a row is about; name the column of ids: person=…")
+    named, reads = statistic.named, statistic.reads
+    found = Source.of(source, value=named, reads=reads, epsilon=1.0, person=person, rows="average", by=by, form=form)
+    if found.ids is not None:
+        sizes = [len(some) if hasattr(some, "__len__") else None for some in (source, found.ids)]
+        if None in sizes or sizes[0] != sizes[1]:
+            raise InputError(
+                f"values and ids must be sequences with one entry a row (of lengths {sizes[0]}, {sizes[1]})"
+            )
+    return found
+
+
+def tallies_of(people: Source, parts: Sequence[tuple[Mapping[str, int], Plan]]) -> list[Tally]:
+    """Return the tally of each of some releases that ask the same of different people; the source is read once.
+
+    A part has {person: index of their level in its plan} and the plan.
+
+    Claim. Each adds what one person hands over for each of its people, whatever rows the source has: nobody's values,
+    and nobody's presence in the source, changes who is counted, in which release, or raises.
+
+    Argument. `parts` come from the charges and say who is counted where; `charge_of` and `_covered` of `charge` have
+    seen that the statistic is the same in all. What a person hands over depends on their own rows alone
+    (`_handed_over`), and a release adds it for its people and for nobody else. Counts come from the plan, and nobody is
+    left out: missing="drop" does not come here. Who has ε = 0 is in no part: their values are not looked at.
+    """
+    row_of = {person: i for i, person in enumerate(dict.fromkeys(person for levels, _ in parts for person in levels))}
+    cell, codes = _handed_over(people, row_of, parts[0][1].statistic)
+    tallies, one = [], np.ones(_CHUNK, np.int64)
+    for levels, plan in parts:
+        found = np.zeros((len(plan.levels), plan.statistic.width), np.int64)
+        rows = np.fromiter((row_of[person] for person in levels), np.int64, len(levels))
+        places = np.fromiter(levels.values(), np.int64, len(levels))
+        for i in range(0, rows.size, _CHUNK):
+            mine, place = rows[i : i + _CHUNK], places[i : i + _CHUNK]
+            plan.statistic.add_to(found, place, cell[mine], one[: mine.size], codes[mine])
+        table = Table(plan.levels.epsilon, plan.levels.count, found, plan.levels.rounded, plan.levels.wide)
+        tallies.append(Tally(table, plan.statistic, plan.levels.names))
+    return tallies
+
+
+def _handed_over(people: Source, row_of: Mapping[str, int], statistic: Statistic) -> tuple[Ints, Ints]:
+    """Return the cell and the codes of each person, in the order of `row_of`.
+
+    A person's code is the average of the codes of those of their rows that have a value, rounded in integers as
+    everywhere, or of a sum that of their total, added up as doubles in the order of their rows; either is in {0 … Q},
+    and depends on their own rows alone (a total that is no number, as ∞ − ∞, is missing). Without one they are missing,
+    as are people without a row, and `settled` says what that means. Where people are sorted by what they say the first
+    row alone counts, with its cell and its numbers. A row of somebody who is not asked for is nobody's, and so is one
+    whose id no person can have: such a text is none of the clean ids here.
+    """
+    absent = [np.full(1, kind.size - 1 if isinstance(kind, Categories) else np.nan) for kind in statistic.reads]
+    cell, rows = np.full(len(row_of), coded(statistic, absent)[0][0]), np.zeros(len(row_of), np.int64)
+    sums, known = (np.zeros((len(statistic.coded), len(row_of)), np.int64) for _ in range(2))
+    by_first, totals = isinstance(statistic.sorting, (Categories, Edges)), np.zeros(len(row_of))
+    for batch in people.batches():
+        ids = batch.texts[str(people.asked.person)].to_list()
+        at = np.array([row_of.get(normal(cell), -1) if isinstance(cell, str) else -1 for cell in ids], dtype=np.int64)
+        mine = at >= 0
+        columns = [np.asarray(column)[mine] for column in batch.columns]
+        places, codes = coded(statistic, columns)
+        who, first = np.unique(at[mine], return_index=True)
+        fresh = rows[who] == 0
+        cell[who[fresh]] = places[first[fresh]]
+        counts = np.full(places.size, not by_first)
+        counts[first[fresh]] = True
+        for column, total, there, code in zip(columns, sums, known, codes, strict=False):
+            valued = counts & ~np.isnan(code)
+            np.add.at(total, at[mine][valued], code[valued].astype(np.int64))
+            np.add.at(there, at[mine][valued], 1)
+            if statistic.name == "sum":  # the rows themselves: clipped one by one they would not add up
+                with np.errstate(all="ignore"):
+                    np.add.at(totals, at[mine][valued], column[valued].astype(np.float64))
+        np.add.at(rows, at[mine], 1)
+    if statistic.name == "sum":
+        _, codes = coded(statistic, [np.where(known[0] > 0, totals, np.nan)])
+    else:
+        codes = [
+            np.where(there > 0, Interval.average(total, np.maximum(there, 1)), np.nan)
+            for total, there in zip(sums, known, strict=True)
+        ]
+    _, cell, added = settled(statistic, cell, codes)
+    return cell, np.stack(added, axis=1).astype(np.int64) if added else np.zeros((len(row_of), 0), np.int64)

@@ -37,19 +37,28 @@ class Distribution:
     total
         From a generator and an array of numbers of people to the sum of that many values for each, drawn at once;
         None where values have to be drawn one by one.
+    log_mgf
+        λ ↦ ln E e^{λx}, for an array of λ; None of a function of the caller.
     """
 
     mean: float
     variance: float
     draw: Draw
     total: Total | None = None
+    log_mgf: Callable[[NDArray[np.float64]], NDArray[np.float64]] | None = None
 
 
 def distribution_of(distribution: Any, interval: Interval) -> Distribution:
     """Return the distribution that a name or a tuple (name or function, parameters …) stands for."""
     match distribution if isinstance(distribution, tuple) else (distribution,):
         case ("uniform",):
-            return Distribution(0.0, 1 / 12, lambda rng, shape: rng.random(shape) - 0.5, total=uniform_sums)
+            return Distribution(
+                0.0,
+                1 / 12,
+                lambda rng, shape: rng.random(shape) - 0.5,
+                total=uniform_sums,
+                log_mgf=lambda lam: np.log(np.sinh(lam / 2) / (lam / 2)),
+            )
         case ("bernoulli",):
             return _bernoulli(0.5)
         case ("bernoulli", p):
@@ -58,7 +67,13 @@ def distribution_of(distribution: Any, interval: Interval) -> Distribution:
             return _beta(_number(a), _number(b))
         case ("point", value):
             x = _unit(_number(value), interval)
-            return Distribution(x, 0.0, lambda _, shape: np.full(shape, x), total=lambda _, count: count * x)
+            return Distribution(
+                x,
+                0.0,
+                lambda _, shape: np.full(shape, x),
+                total=lambda _, count: count * x,
+                log_mgf=lambda lam: lam * x,
+            )
         case (function, value, square) if callable(function):
             mean, variance = _unit(_number(value), interval), _number(square) / interval.width / interval.width
             if not 0 <= variance <= (0.25 - mean**2) * (1 + 1e-9):
@@ -91,6 +106,7 @@ def _bernoulli(p: float) -> Distribution:
         p * (1 - p),
         lambda rng, shape: (rng.random(shape) < p) - 0.5,
         total=lambda rng, count: rng.binomial(count, p) - count / 2,
+        log_mgf=lambda lam: np.log(p * np.exp(lam / 2) + (1 - p) * np.exp(-lam / 2)),
     )
 
 
@@ -98,7 +114,14 @@ def _beta(a: float, b: float) -> Distribution:
     s = a + b
     if not (a > 0 and b > 0 and math.isfinite(s)):
         raise InputError(f"the parameters of a Beta distribution must be positive and finite (got {a:g} and {b:g})")
-    return Distribution(a / s - 0.5, a / s * (b / s) / (s + 1), lambda rng, shape: rng.beta(a, b, shape) - 0.5)
+
+    def log_mgf(lam: NDArray[np.float64]) -> NDArray[np.float64]:
+        from scipy.special import hyp1f1
+
+        return np.asarray(np.log(hyp1f1(a, s, lam)) - lam / 2)
+
+    mean, variance = a / s - 0.5, a / s * (b / s) / (s + 1)
+    return Distribution(mean, variance, lambda rng, shape: rng.beta(a, b, shape) - 0.5, log_mgf=log_mgf)
 
 
 def _checked(function: Callable[..., Any], interval: Interval) -> Draw:

@@ -30,7 +30,7 @@ from hetdp.statistics import Statistic
 from hetdp.statistics.histogram import Celled
 from hetdp.statistics.mean import Ratio
 from hetdp.statistics.quantile import Ranks
-from hetdp.tally.groupby import coded, settled
+from hetdp.tally.tally import coded, settled
 
 Floats = NDArray[np.float64]
 Generator = np.random.Generator

@@ -13,7 +13,7 @@ import math
 import os
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any, overload
 
 import numpy as np
@@ -25,6 +25,7 @@ from hetdp.core.levels import Levels
 from hetdp.core.plan import plan
 from hetdp.errors import InputError
 from hetdp.estimators import sampling
+from hetdp.estimators.minimax import Clamp
 from hetdp.privacy.exact import LARGEST_SCALE
 from hetdp.statistics import Statistic
 from hetdp.statistics.mean import Ratio
@@ -91,9 +92,9 @@ def simulate(  # type: ignore[misc]  # which options there are is known here alo
 ) -> Simulation | dict[str, Simulation]:
     """Return the mean squared error of a method for people drawn from a distribution, simulated and exact.
 
-    The methods are those of the paper: estimates are not clamped to the interval, and `sampling` divides by the number
-    of people really kept, which is not ε-DP. A release does both otherwise; `plan(...).mse` is its
-    error before clamping.
+    The methods are those of the paper: estimates are not clamped to the interval (`minimax` has a clamp of its own),
+    and `sampling` divides by the number of people really kept, which is not ε-DP. A release does both otherwise;
+    `plan(...).mse` is its error before clamping.
 
     Parameters
     ----------
@@ -184,12 +185,14 @@ def exact_mse(
 
 @dataclass(frozen=True, eq=False)
 class Affine:
-    """Σ w·x plus independent Laplace noises; with all weights 0 the midpoint."""
+    """Σ w·x plus independent Laplace noises, perhaps clamped; with all weights 0 the midpoint."""
 
     weight: Floats
     scales: Floats
     spread: float
     pull: float
+    clamp: Clamp | None = None
+    count: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
 
     def part(self, _: np.random.Generator, x: Values, level: Ints, __: Total | None) -> Floats:
         """Return what people (or sums of whole levels), one a column of x, add to each run."""
@@ -198,11 +201,27 @@ class Affine:
 
     def estimate(self, rng: np.random.Generator, part: Floats) -> Floats:
         """Return the estimates from all that was added."""
-        return part + laplace(rng, self.scales, part.size)
+        found = part + laplace(rng, self.scales, part.size)
+        if self.clamp is None:
+            return found
+        most = self.clamp.shrink * self.clamp.reach
+        return np.clip(found, -most, most)
 
     def mse(self, law: Distribution) -> float:
-        """Return v·Σw² + d²·(1 − Σw)² + Σ 2b²."""
-        return self.spread * law.variance + self.pull * law.mean**2 + 2 * float(np.sum(self.scales**2))
+        """Return v·Σw² + d²·(1 − Σw)² + Σ 2b² − E g, g what a clamp gains.
+
+        g is a sum of two exponentials of the weighted mean y, so its expectation is made of E e^{±y/η}. Where that is
+        not known (the caller's own distribution) it is taken at the mean of y, and the error is at most what is said.
+        """
+        found = self.spread * law.variance + self.pull * law.mean**2 + 2 * float(np.sum(self.scales**2))
+        if self.clamp is None:
+            return found
+        if law.log_mgf is None:
+            return found - float(self.clamp.gain(law.mean, law.mean))
+        used = self.weight > 0
+        steps = self.weight[used] / self.clamp.shrink / self.clamp.eta
+        rise, fall = (float(np.sum(self.count[used] * law.log_mgf(sign * steps))) for sign in (1, -1))
+        return found - self.clamp.expected_gain(rise, fall, law.mean)
 
 
 @dataclass(frozen=True, eq=False)
@@ -248,7 +267,11 @@ def mechanism_of(name: str, levels: Levels, interval: Interval, variance: float 
         return Sampling(sampling.METHOD.shape(levels, 0.25).weight, levels, t)
     planned = plan(levels, bounds=interval, method=name, variance=variance)
     errors = planned.errors
-    return Affine(planned.person_weight, np.array(errors.scales), errors.spread, errors.pull)
+    clamp = None
+    if errors.clamp is not None:
+        eta = errors.clamp.eta
+        clamp = replace(errors.clamp, first=eta, second=eta * eta)  # of Laplace noise
+    return Affine(planned.person_weight, np.array(errors.scales), errors.spread, errors.pull, clamp, levels.count)
 
 
 def laplace(rng: np.random.Generator, scales: Floats, runs: int) -> Floats:

@@ -88,6 +88,8 @@ def _noisy_share(tally: Tally, plan: Plan, column: int = 0) -> Fraction:
         bare[term.first : term.last] = False
         answer += noisy(floored_sum(tally, plan, slice(term.first, term.last), column), term.scale)
     answer += floored_sum(tally, plan, bare, column)
+    if plan.clamp is not None:  # after the noise, by a public number: post-processing, which spends nothing
+        answer = min(max(answer, plan.total - plan.clamp), plan.clamp)
     return Fraction(answer, plan.total)
 
 

@@ -20,9 +20,10 @@ from hetdp.statistics.mean import Mean
 from hetdp.theory.certificate import Certificate, certificate
 
 from .numbers import number, spent_epsilon
-from .text import Grid, Lines, Parts, about_line, assumed_lines, text
+from .text import Grid, Lines, Parts, about_line, assumed_lines, pulled, text
 
-_HEADINGS = ("Method", "Worst ±", "× best", "Data ±", "Drift 0.1 ±", "Drift 0.2 ±", "ε least", "ε most", "ε mean")
+_ERRORS = ("Worst ±", "× best", "Data ±", "Half ±", "Bias", "Drift 0.1 ±", "Drift 0.2 ±")
+_HEADINGS = ("Method", *_ERRORS, "ε least", "ε most", "ε mean")
 DRIFTS = (0.0, 0.1, 0.2)
 """How far the means of two levels of ε differ, as shares of the range, where methods are compared."""
 
@@ -40,6 +41,8 @@ class Entry:
     at_drift
         The worst-case error where the means of two levels of ε differ by a share of the range: {share: error}. The plan
         is the same in all of them. Empty for a statistic that has no drift.
+    half_error
+        The same error for values that are spread evenly over one half of the range; None of several numbers.
     """
 
     method: str
@@ -49,6 +52,7 @@ class Entry:
     worst_case_error: float
     data_error: float
     at_drift: Mapping[float, float] = field(default_factory=dict)
+    half_error: float | None = None
 
     @property
     def spends(self) -> dict[str, float]:
@@ -71,6 +75,8 @@ class Entry:
             "worst_case_mse": self.plan.worst_case_mse,
             "worst_case_error": self.worst_case_error,
             "error_at_variance": self.data_error,
+            "half_range_error": self.half_error,
+            "largest_bias": self.plan.facts.largest_bias,
             "bias_share": self.plan.bias_share,
             "error_at_drift": {f"{drift:g}": error for drift, error in self.at_drift.items()},
             "spent": jsonable(self.spends),
@@ -79,12 +85,14 @@ class Entry:
     def row(self, best: float) -> tuple[str, ...]:
         """Return the entry as a row of the table; `best` is the smallest worst-case error of all."""
         if self.plan is None:
-            return (self.method, *["–"] * 8)
+            return (self.method, *["–"] * (len(_HEADINGS) - 1))
         name = self.method + (" (midpoint)" if self.plan.abstains else "")
         worst, data = (number(error, best, "up") for error in (self.worst_case_error, self.data_error))
         drifting = [number(error, best, "up") for drift, error in self.at_drift.items() if drift] or ["–", "–"]
         times = f"{self.worst_case_error / best:.2f}"
-        return (name, worst, times, data, *drifting, *map(spent_epsilon, self.spends.values()))
+        half = "–" if self.half_error is None else number(self.half_error, best, "up")
+        bias = number(self.plan.facts.largest_bias, best, "up") if self.plan.facts.largest_bias else "–"
+        return (name, worst, times, data, half, bias, *drifting, *map(spent_epsilon, self.spends.values()))
 
 
 @dataclass(frozen=True)
@@ -131,19 +139,34 @@ class Comparison:
         stated = f", with a drift of {self.drift:g}" if self.drift else ""
         lines = [("Worst", f"the error in the worst case, for any distribution{stated}")]
         lines.append(("Data", f"the error for {self.data}{stated}"))
+        lines += self._bias_lines()
         lines += self._drift_lines()
         lines.append(("ε", "what people with weight spend"))
         lines += [("Refused", f"{entry.method} refuses: {entry.refusal}") for entry in self.entries if entry.refusal]
         none = "how far this is from the best possible is not known: there is no certificate for this statistic yet"
         if self.drift or self.repaired:
             none = "how far this is from the best possible is certified for the population without drift alone"
-        last = ("ADPM", self.certificate.sentence()) if self.certificate is not None else ("Best", none)
-        return [Grid(_HEADINGS, rows), [*lines, last, *assumed_lines(notes), about_line(self.about)]]
+        last: Lines = [("Best", none)]
+        if self.certificate is not None:
+            last = [("ADPM", self.certificate.sentence())]
+            if self.certificate.best < self.certificate.upper:
+                last.append(("minimax", self.certificate.sentence(self.certificate.best)))
+        return [Grid(_HEADINGS, rows), [*lines, *last, *assumed_lines(notes), about_line(self.about)]]
 
     def _repr_html_(self) -> str:
         from .page import to_html
 
         return to_html(self.parts())
+
+    def _bias_lines(self) -> Lines:
+        """Return what the columns about the place of the mean say, and which methods depend on it."""
+        if all(entry.half_error is None for entry in self.entries):
+            return []
+        half = "the error for values spread evenly over one half of the range: their mean is a quarter off the middle"
+        plans = {entry.method: entry.plan for entry in self.entries if entry.plan and not entry.plan.abstains}
+        drawn = [f"{method} {pulled(planned)}" for method, planned in plans.items() if planned.facts.largest_bias]
+        lines = [("Half", half), ("Bias", "how far the method can be off on average, without any drift")]
+        return lines + [("", said) for said in drawn]
 
     def _drift_lines(self) -> Lines:
         """Return what the columns of drift are, and what telling adpm of it is worth."""
@@ -245,4 +268,5 @@ def _entry(
     except InputError as refusal:
         return Entry(name, label, None, str(refusal), math.inf, math.inf)
     at_drift = {drift: planned.error_at(drift) for drift in DRIFTS}
-    return Entry(name, label, planned, None, planned.worst_case_error, math.sqrt(planned.mse(*data)), at_drift)
+    data_error, half = math.sqrt(planned.mse(*data)), planned.facts.half_range_error
+    return Entry(name, label, planned, None, planned.worst_case_error, data_error, at_drift, half)

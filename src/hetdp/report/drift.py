@@ -10,10 +10,12 @@ from hetdp.core.geometry import Box, Choice, Line
 from hetdp.core.levels import Levels
 from hetdp.core.plan import Plan, plan
 from hetdp.statistics.answer import label
+from hetdp.statistics.difference import needs_independence
 
 if TYPE_CHECKING:
     from hetdp.statistics.answer import Groups
     from hetdp.statistics.combine import Combined
+    from hetdp.statistics.difference import Difference
 
     from .text import Lines, Parts
 
@@ -149,15 +151,21 @@ def pooled(groups: Groups) -> Plan | None:
     return plan(levels, statistic=first.statistic, method=first.method, target=first.target, **how)
 
 
+def bounds_warnings(p: Plan) -> list[str]:
+    """Return what is warned of where bounds were found privately."""
+    return list(dict.fromkeys(said for ends in p.statistic.private_bounds for said in ends.origin.warnings))
+
+
 def group_warnings(groups: Groups) -> tuple[str, ...]:
-    """Return warnings about single groups, and one if a release over all people would weigh the groups otherwise.
+    """Return warnings about bounds and single groups, and one if a release over all people would weigh them otherwise.
 
     The rule for that is that of `warnings`: means of groups that differ by a tenth of the range would alone move that
     one release by half of its promised error.
     """
     from .numbers import number, percent, shorten
 
-    said, own = [], {name: _times(release.plan) for name, release in groups.items()}
+    said = bounds_warnings(next(iter(groups.values())).plan)
+    own = {name: _times(release.plan) for name, release in groups.items()}
     if max(own.values()) > ENOUGH:
         name = max(own, key=lambda group: own[group])
         more = sum(times > ENOUGH for times in own.values()) - 1
@@ -205,11 +213,13 @@ def group_lines(groups: Groups) -> Lines:
 def combined_parts(combined: Combined, level: float) -> Parts:
     """Return the report on groups that were combined: the number, then the groups behind it."""
     from .numbers import number, percent, spent_epsilon
-    from .text import Grid, assumed_lines
+    from .text import Grid, assumed_lines, clipped, holds_for
 
     error, rows = combined.worst_case_error, []
     low, high = (number(x, error) for x in combined.confidence_interval(level))
-    estimate = f"{number(combined.estimate, error)}   {level:.0%} interval {low} to {high}, for any distribution"
+    plans = [release.plan for release in combined.groups.values()]
+    weakest = max(plans, key=needs_independence)
+    estimate = f"{number(combined.estimate, error)}   {level:.0%} interval {low} to {high}, {holds_for(weakest)}"
     for name, release in combined.groups.items():
         p = release.plan
         own = p.worst_case_error if isinstance(p.statistic.geometry, Line) else error
@@ -227,8 +237,52 @@ def combined_parts(combined: Combined, level: float) -> Parts:
     apart = f"by {number(drift * width, drift * width)} ({percent(drift)} of the range)"
     inside = f"if in every group the strictest people's mean differed from the most open people's {apart}, this "
     inside += f"estimate would be off by up to {number(off, off)}"
+    warned = [("Warning", words) for words in combined.groups.warnings]
     return [
-        [("Estimate", estimate), ("", combined.meaning), ("Missing", str(first.statistic.counted))],
+        [*clipped(first), ("Estimate", estimate), ("", combined.meaning), ("Missing", str(first.statistic.counted))],
         Grid(("Group", "Share", "People", "Estimate", f"{level:.0%} interval", "Most spent"), rows),
-        [("Error", size), ("Drift", inside), ("Together", combined.groups.composition), *assumed_lines(list(said))],
+        [("Error", size), ("Drift", inside), *warned, ("Together", combined.groups.composition)],
+        assumed_lines(list(said)),
     ]
+
+
+# Of a difference
+
+
+def difference_lines(found: Difference, level: float) -> Lines:
+    """Return whose numbers are compared, how far each would be off, and which drift would explain the difference."""
+    from .numbers import percent
+
+    said, drift = list[tuple[str, str]](), found.explained_by(level)
+    for name, x in (("Later drift", found.later), ("Earlier drift", found.earlier)):
+        if hasattr(x, "plan") and not x.plan.abstains:
+            said.append((name, sentence(x.plan)))
+    if drift is not None and drift > 1:
+        said.append(("Explained", "no difference between the means at two levels of ε could explain this"))
+    elif drift:
+        apart = f"if the means at two levels of ε differ by {percent(drift)} of the range"
+        said.append(("Explained", f"{apart}, this can be found although no value changed"))
+    if hasattr(found.later, "plan"):
+        said += target_line(found.later.plan)
+    return said
+
+
+def changed_weights(found: Difference) -> tuple[str, ...]:
+    """Return a warning if levels of ε count so differently in the two that this may be all that changed."""
+    if not found.weights_differ():
+        return ()
+    from .numbers import people
+
+    named = [
+        (when, sum(row.count for row in x.plan.table if (row.name or "").startswith(("exhausted", "frozen"))))
+        for when, x in (("later", found.later), ("earlier", found.earlier))
+        if hasattr(x, "plan")
+    ]
+    gone = "".join(
+        f" In the {when} one {people(n)} had no budget left and count for nothing." for when, n in named if n
+    )
+    return (
+        f"between the two answers {found.moved:.0%} of the people or of their weight moved to another level of ε, so "
+        f"a difference can come from who counts how much, and not from the values.{gone} State by how much people who "
+        "choose another ε may differ (drift=, --drift) in both, or compare groups with one ε each.",
+    )

@@ -91,6 +91,39 @@ class Facts:
         return math.sqrt(self.plan.mse(interval.width * interval.width / 12, mean=interval.mid))
 
     @cached_property
+    def half_range_error(self) -> float | None:
+        """The predicted error when values are spread evenly over one half of the range; None of several numbers.
+
+        Their mean is a quarter of the range from the middle: a method that draws answers to the middle is worse there.
+        """
+        interval = self.plan.interval
+        if not isinstance(self.plan.statistic.geometry, Line):
+            return None
+        return math.sqrt(self.plan.mse(interval.width * interval.width / 48, interval.mid + interval.width / 4))
+
+    @property
+    def largest_bias(self) -> float:
+        """How far the estimate can be off on average if ε tells nothing about the value: that of drawing to the middle.
+
+        0 for most methods.
+        """
+        return self.plan.errors.most_bias * self.plan.span.width
+
+    @cached_property
+    def adpm(self) -> Plan | None:
+        """The plan of adpm, to compare a method with that is biased; None beside one that is not."""
+        p = self.plan
+        if not self.largest_bias or p.abstains or not isinstance(p.statistic.geometry, Line):
+            return None
+        bound = p.variance_bound * p.interval.width * p.interval.width
+        return plan(p.levels, statistic=p.statistic, variance=bound, drift=p.drift, target=p.target, share=p.share)
+
+    @property
+    def end_error(self) -> float:
+        """The predicted error when all values lie at one end of the range."""
+        return math.sqrt(self.plan.mse(0.0, self.plan.interval.hi))
+
+    @cached_property
     def width(self) -> float | None:
         """Half the width of the guaranteed 95 % interval that is to be expected; None of several numbers."""
         return self.plan.width() if isinstance(self.plan.statistic.geometry, Line) else None
@@ -164,7 +197,9 @@ class Facts:
             "title": METHODS[p.method].title,
             "n": p.n,
             "bounds": p.bounds,
-            "bounds_found_with_share": [ends.origin.plan.share for ends in p.statistic.private_bounds],
+            "bounds_found_with_share": [
+                ends.origin.plan.share for ends in p.statistic.private_bounds if not ends.charged
+            ],
             "threshold": p.threshold,
             "share_of_epsilon": p.share,
             "target": p.target,
@@ -176,6 +211,9 @@ class Facts:
             "worst_case_mse": p.worst_case_mse,
             "worst_case_error": p.worst_case_error,
             "even_spread_error": self.even_spread_error,
+            "half_range_error": self.half_range_error,
+            "adpm_half_range_error": None if self.adpm is None else self.adpm.facts.half_range_error,
+            "largest_bias": self.largest_bias,
             "width": self.width,
             "learning": None if p.squares is None else _learning(p.squares),
             "tiers": [_tier(row) for row in p.table],
@@ -189,9 +227,10 @@ class Facts:
                 "keep": p.keep.tolist() if isinstance(p, SamplingPlan) else None,
                 "noise": [{"scale": t.scale.hex(), "first": t.first, "last": t.last} for t in p.noise],
                 "shrink": p.shrink,
+                "clamp": p.clamp,
             },
             "assumptions": self.assumptions,
-            "warnings": drift.warnings(p),
+            "warnings": [*drift.warnings(p), *drift.bounds_warnings(p)],
             "provenance": self.about.to_dict(),
         }
         return dict(jsonable(facts))

@@ -14,9 +14,10 @@ from hetdp.core.domain import plural
 from hetdp.core.geometry import Choice, Line, Mass
 from hetdp.estimators import METHODS
 from hetdp.statistics.answer import ROWS, label
+from hetdp.statistics.difference import CONDITION, needs_independence
 from hetdp.statistics.learned import LearnedMean
 
-from .drift import drift_lines, group_lines, target_line
+from .drift import bounds_warnings, drift_lines, group_lines, target_line
 from .facts import Band
 from .numbers import between, epsilon, number, odds, people, percent, shorten, size, spent_epsilon
 
@@ -77,7 +78,8 @@ def plan_lines(p: Plan) -> Lines:
         half = f"at most ± {size(p.span.width / 2)}: half the range"
         return [*lines, ("Error", half if _is_one(p) else "nothing is known beyond what was known before")]
     others = (f"{_PLAIN[name]}: {fact['times']:.2f} × this error" for name, fact in p.facts.alternatives.items())
-    lines += [("Noise", _noise(p)), ("Error", _error(p)), *_width(p), *drift_lines(p), ("Instead", "; ".join(others))]
+    lines += [("Noise", _noise(p)), ("Error", _error(p)), *_bias(p), *_width(p), *drift_lines(p)]
+    lines.append(("Instead", "; ".join(others)))
     for heading, offer in zip(("Frontier", "", ""), p.facts.frontier, strict=True):
         promise = f"you could promise everyone ε = {epsilon(offer['cap'])} at most ({offer['people']:,} gain)"
         lines.append((heading, f"for {offer['more_mse']:.0%} more squared error {promise}"))
@@ -176,6 +178,28 @@ def _error(p: Plan) -> str:
     return f"{most}, for any distribution; {even}"
 
 
+def _bias(p: Plan) -> Lines:
+    """Return how far the answer is drawn to the middle, and what adpm would do where that hurts."""
+    if p.facts.adpm is None:
+        return []
+    errors = [f.half_range_error or 0.0 for f in (p.facts, p.facts.adpm.facts)]
+    ours, theirs = (number(error, p.worst_case_error, "up") for error in errors)
+    compared = f"for values spread evenly over one half of the range the error is ± {ours}, that of adpm ± {theirs}"
+    return [("Bias", pulled(p)), ("", compared)]
+
+
+def pulled(p: Plan) -> str:
+    """Return how far a method that shrinks draws its answers to the middle of the bounds, and where adpm is better."""
+    bias, other = p.facts.largest_bias, p.facts.adpm
+    most = f"{number(bias, p.worst_case_error, 'up')} ({percent(bias / p.span.width)} of the range)"
+    worse = other is not None and p.facts.end_error > other.facts.end_error
+    near_an_end = "worse than adpm if it lies near an end" if worse else "and not worse than adpm at an end either"
+    return (
+        f"pulls every answer towards the middle of the bounds, by up to {most} for values at an end: good if nothing "
+        f"is known about where the mean lies, {near_an_end}"
+    )
+
+
 def _width(p: Plan) -> Lines:
     """Return the guaranteed interval that is to be expected, before any value is read."""
     half = number(p.facts.width or 0.0, p.worst_case_error)
@@ -206,16 +230,14 @@ def _estimate(r: Any, level: float) -> Lines:
     note = [("Note", "no noise was needed: every person with weight said that their value is public")]
     return [
         *(note if r.plan.noiseless else []),
-        ("Estimate", f"{estimate}   {level:.0%} interval {between(low, high, error)}, {_holds(r.plan)}"),
+        ("Estimate", f"{estimate}   {level:.0%} interval {between(low, high, error)}, {holds_for(r.plan)}"),
         *([("", narrow)] if most - least < high - low else []),  # at the worst variance, so it can also be wider
     ]
 
 
-def _holds(p: Plan) -> str:
+def holds_for(p: Plan) -> str:
     """Return for what an interval holds; where levels weigh differently it needs that ε tells nothing."""
-    return "for any distribution" + (
-        " if ε tells nothing about the value" if p.bias_share > 1e-9 and not p.drift else ""
-    )
+    return "for any distribution" + (f" {CONDITION}" if needs_independence(p) else "")
 
 
 def _uncertain(figure: Figure) -> str:
@@ -323,23 +345,29 @@ def release_parts(r: Answer, level: float) -> Parts:
     return with_budgets(parts, r.ledger) if r.ledger else parts
 
 
-def _clipped(p: Plan) -> Lines:
+def clipped(p: Plan) -> Lines:
     """Return the headline of what is computed with private bounds: it is not about the values themselves."""
     ends = p.statistic.private_bounds
     if not ends:
         return []
-    spent = " and ".join(f"{each.origin.plan.share:.4g}" for each in ends)
-    found = f"these bounds were found privately: {spent} of everybody's ε was spent on them before"
+    found = f"these bounds were found privately, {' and '.join(each.found for each in ends if each.charged)}"
+    if spent := " and ".join(f"{each.origin.plan.share:.4g}" for each in ends if not each.charged):
+        found = f"these bounds were found privately: {spent} of everybody's ε was spent on them before"
     if any(each.origin.one_cell for each in ends):
         found += "; most people are in one cell of the grid, and whoever has other values is clipped to about it"
     return [("Of", f"the {p.statistic.name} of values clipped to {' and '.join(map(str, ends))}"), ("", found)]
+
+
+def _clipped(p: Plan) -> Lines:
+    """Return the same with what is warned of."""
+    return [*clipped(p), *(("Warning", said) for said in bounds_warnings(p))]
 
 
 def _above(r: Answer, level: float) -> Lines:
     if r.plan.abstains:
         return [("Note", "these numbers are NOT from the data (too few people or too little ε)")]
     none = [("Note", "no noise was needed: every person with weight said that their value is public")]
-    holds = [("Intervals", f"{level:.0%}, {_holds(r.plan)}; {r.holds}")] if r.holds else []
+    holds = [("Intervals", f"{level:.0%}, {holds_for(r.plan)}; {r.holds}")] if r.holds else []
     return [*(none if r.plan.noiseless else []), *r.remarks, *holds]
 
 
@@ -410,11 +438,12 @@ def group_parts(groups: Groups, level: float) -> Parts:
     said = list(dict.fromkeys([*said, *group_notes(groups)]))
     first = next(iter(groups.values()))
     missing = [("Missing", first.plan.statistic.counted)] if first.plan.statistic.counted else []
-    last = [*missing, *group_lines(groups), *budget_lines(groups), ("Together", groups.composition)]
+    last = [*clipped(first.plan), *missing, *group_lines(groups), *budget_lines(groups)]
+    last.append(("Together", groups.composition))
     last += assumed_lines(said)
     last.append(about_line(groups.provenance))
     if not _is_one(first.plan):
-        holds = ("Intervals", f"{level:.0%}, {_holds(first.plan)}; in each group {first.holds}")
+        holds = ("Intervals", f"{level:.0%}, {holds_for(first.plan)}; in each group {first.holds}")
         return [_group_results(groups, level), [holds, *last]]
     headings = ("Group", "People", "Estimate", f"{level:.0%} interval", "Worst case", "t", "Most spent")
     rows = []

@@ -142,7 +142,7 @@ def private_array(
         array is not None and plain
     ):  # also where no category is a number: one text would have made another kind of array
         with np.errstate(all="ignore"):  # no value may warn
-            places = categories.of_numbers(array.astype(np.float64))
+            places = categories.held(array.dtype.name).of_numbers(array.astype(np.float64))
     else:
         places = np.array([categories.index(cell) for cell in listed], dtype=np.int64)
     return reading.of_places(places) if isinstance(reading, Words) else places, missing

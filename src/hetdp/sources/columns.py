@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from polars.selectors import by_dtype, by_name
 
 from hetdp.core.cells import Categories, Words
-from hetdp.core.domain import BLANKS, LONGEST, MISSING, TRUTH, grouped, is_missing
+from hetdp.core.domain import BLANKS, EMPTY, LONGEST, MISSING, TRUTH, grouped, is_missing
 from hetdp.errors import InputError
 
 from .arrays import level_array, private_array, text_series
@@ -197,20 +197,21 @@ def batch_of(
 
 def places_of(cells: pl.Series, categories: Categories, form: Form = Form()) -> NDArray[np.int64]:  # noqa: B008
     """Return the places of private cells among categories. No cell can raise."""
+    if isinstance(cells.dtype, pl.Decimal) and cells.dtype.scale:
+        categories = categories.held("decimal")
     cells = _plain(cells)
     if cells.dtype != pl.String:
-        return categories.of_numbers(values_of(cells, form))
+        return categories.held(str(cells.dtype)).of_numbers(values_of(cells, form))
     other, found = len(categories.names), np.full(cells.len(), -1)
     if categories.textual:
         names, places = list(categories.names), list(range(other))
         found = cells.replace_strict(names, places, default=-1, return_dtype=pl.Int64).to_numpy()
     rest = np.full(cells.len(), other)
     if categories.numeric:
-        rest = np.minimum(
-            categories.of_numbers(values_of(cells, form)), other
-        )  # a text that is no number is not missing
+        number = categories.written.of_numbers(values_of(cells, form))
+        rest = np.minimum(number, other)  # a text that is no number is not missing
     if categories.apart:
-        rest = np.where((rest == other) & missing_of(cells), other + 1, rest)
+        rest = np.where((rest == other) & missing_of(cells, categories.absent), other + 1, rest)
     return np.where(found < 0, rest, found)
 
 
@@ -235,14 +236,15 @@ def values_of(cells: pl.Series, form: Form = Form()) -> NDArray[np.float64]:  # 
     return np.where(truth.is_null().to_numpy(), values, truth.fill_null(0.0).to_numpy())
 
 
-def missing_of(cells: pl.Series) -> NDArray[np.bool_]:
-    """Say which private cells are missing rather than unreadable."""
+def missing_of(cells: pl.Series, words: frozenset[str] = MISSING) -> NDArray[np.bool_]:
+    """Say which private cells are missing rather than unreadable, as `core.domain.is_missing` does."""
     cells = _plain(cells)
     if cells.dtype == pl.Object:
         return np.array([is_missing(cell) for cell in cells.to_list()], dtype=bool)
     cells = _plain(cells)
     if cells.dtype == pl.String:
-        return cells.fill_null("").str.strip_chars(BLANKS).str.to_lowercase().is_in(list(MISSING)).to_numpy()
+        text = cells.fill_null("").str.strip_chars(EMPTY).str.to_lowercase()
+        return text.is_in(list(words)).to_numpy()
     return (cells.is_null() | cells.cast(pl.Float64, strict=False).is_nan().fill_null(value=False)).to_numpy()
 
 

@@ -167,7 +167,7 @@ class Postgres(Database):
             if owner or not table.reads_here:
                 raise InputError("this needs the rows themselves; PostgreSQL hands over sums only: export a file first")
             rows = table.alike()
-        yield from alike_batch(rows, request)
+        yield from alike_batch(rows, request.held(table.numbers))
 
     def reads_here(self, request: Request) -> bool:
         """Say whether a private column is text that has to be read in Python."""

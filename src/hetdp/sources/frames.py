@@ -12,7 +12,7 @@ change who is counted, which queries run, or what a message says.
 
 Argument: comparisons alone decide the branch of `_code`. Where the value is NaN or missing each of them is false
 or null, in engines that order NaN above every number as in those that follow IEEE 754; there is no code then, and
-`_settled` says what becomes of that, as `tally.groupby.settled` does. The formula is used where
+`_settled` says what becomes of that, as `tally.tally.settled` does. The formula is used where
 lo < x < hi only, with the operations of `Interval.codes` in their order. What comes out of the branches is a whole
 number in {0 … Q}, so turning it into a 64-bit integer cannot raise or wrap, and no sum passes 63 bits with at most
 `MOST_PEOPLE` people.
@@ -152,7 +152,8 @@ class Engine:
         """Yield the rows that are not alike, if the engine cannot group them by itself; otherwise they stay there."""
         if owner or not self.reads_here(request):
             raise InputError("this needs the rows themselves; collect the frame into memory first")
-        return alike_batch(fetch(_Query(self.frame, request, None).alike()), request)
+        numbers = {name: kind for name, kind in self.frame.collect_schema().items() if kind.is_numeric()}
+        return alike_batch(fetch(_Query(self.frame, request, None).alike()), request.held(numbers))
 
     def reads_here(self, request: Request) -> bool:
         """Say whether a private column is text that has to be read in Python."""
@@ -237,7 +238,7 @@ class _Query:
         return people.group_by(*keys).agg(*aggregates) if keys else people.select(*aggregates)
 
     def _settled(self, people: Lazy) -> tuple[Lazy, list[str]]:
-        """Return people with the cells and codes that count, and the names of the latter; see `groupby.settled`.
+        """Return people with the cells and codes that count, and the names of the latter; see `tally.settled`.
 
         The cell of those who are left out is −1.
         """
@@ -321,6 +322,7 @@ class _Query:
             texts = self._column(column).cast(nw.String)
             return _first([texts == nw.lit(name) for name in sorting.names])
         x = self._double(column)
+        sorting = sorting.held(str(kind)) if isinstance(sorting, Categories) else sorting
         if isinstance(sorting, Categories):
             never = x < self._number(-math.inf)  # a category that is no number: in some engines NaN equals NaN
             numbers = sorting.numbers
@@ -345,6 +347,7 @@ class _Query:
         x = self._double(column)
         if isinstance(reading, Words):
             tests: Any = nw
+            reading = reading.held(str(self.frame.collect_schema()[column]))
             for number, stands_for in zip(reading.categories.numbers, reading.numbers, strict=True):
                 equal = x == self._number(-math.inf if math.isnan(number) else number)  # a word equals no number
                 tests = tests.when(equal & (x > self._number(-math.inf))).then(nw.lit(interval.code(stands_for)))

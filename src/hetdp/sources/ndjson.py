@@ -23,7 +23,7 @@ import numpy as np
 import polars as pl
 
 from hetdp.core.cells import Categories, Words
-from hetdp.core.domain import value_of
+from hetdp.core.domain import EMPTY, value_of
 from hetdp.errors import InputError
 
 from .columns import batch_of
@@ -36,6 +36,7 @@ _UNREADABLE = "{}"  # what stands for a value that is neither a number nor a tex
 _PART = re.compile(r'"(?:[^"\\]|\\.)*"|[^"\[\]{},]+|.', re.DOTALL)
 _MEMBER = re.compile(r'\s*("(?:[^"\\]|\\.)*")\s*:(.*)', re.DOTALL)
 _WHOLE = re.compile("-?[0-9]+")
+_LONG = 300  # digits of a number that no category has
 
 Members = tuple[tuple[str, Any], ...]
 
@@ -108,6 +109,8 @@ def _cells(members: Members | None, request: Request, where: str) -> list[str | 
         cell = found.get(name)
         if cell is None:
             cells.append(None)
+        elif not isinstance(cell, (str, bool)) and isinstance(dict(request.readings).get(name), Categories):
+            cells.append(None)  # a list or an object is no answer, as in a list of Python
         elif name in {*request.private, request.epsilon}:
             cells.append(_text(cell, request, private=name in request.private))
         elif isinstance(cell, str) and (not isinstance(cell, _Number) or _WHOLE.fullmatch(cell)):
@@ -121,6 +124,8 @@ def _text(cell: Any, request: Request, *, private: bool) -> str:
     """Return a value or an ε as text that is written as the form says: JSON's own numbers have a decimal point."""
     if private and isinstance(cell, bool):
         return str(cell).lower()
+    if private and isinstance(cell, str) and not cell.strip(EMPTY):
+        return ""
     if not isinstance(cell, str) or (private and not cell.isascii()):
         return _UNREADABLE
     if isinstance(cell, _Number) and (private or not request.tiers):
@@ -130,7 +135,9 @@ def _text(cell: Any, request: Request, *, private: bool) -> str:
 
 def _place(cell: Any, categories: Categories) -> int:
     """Return the place of a cell among categories that are texts: JSON's own numbers are none, as in a list."""
-    return categories.index(value_of(cell) if isinstance(cell, _Number) else cell)
+    if not isinstance(cell, _Number):
+        return categories.index(cell)
+    return categories.index(int(cell) if _WHOLE.fullmatch(cell) and len(cell) < _LONG else value_of(cell))
 
 
 def _valid(text: str) -> str:

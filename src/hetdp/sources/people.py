@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from hetdp.core.domain import LONGEST_ID, NOT_IN_ID, Interval
 from hetdp.core.levels import LIMIT, WIDE, WIDE_LIMIT, refuse_bad_epsilon
 from hetdp.statistics import Statistic
-from hetdp.tally.groupby import coded, settled
+from hetdp.tally.tally import coded, settled
 
 from .request import Batch, Fault, Request, Tables, fault_error, level_table
 

@@ -148,6 +148,11 @@ class Request:
                     f"the {_WORDS[one]} and the {_WORDS[other]} cannot be the same column (got {column!r} for both)"
                 )
 
+    def held(self, kinds: Mapping[str, Any]) -> Request:
+        """Return the same where these columns of numbers have these types: categories are compared as held there."""
+        reads = (how.held(str(kinds[name])) if how and name in kinds else how for name, how in self.readings)
+        return replace(self, reads=tuple(reads))
+
     @property
     def private(self) -> tuple[str, ...]:
         """The private columns."""

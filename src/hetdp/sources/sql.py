@@ -11,7 +11,7 @@ between (hi − lo)·2⁻²⁴ and hi − lo, or (hi − lo)·2⁻²³ is below 
 such a unit; either way the quotient is in (0, 1] and nothing overflows. At or below foot, x − lo is at most (hi −
 lo)·2⁻²² and the formula gives 0; from hi on it gives Q; NaN and NULL fail every comparison or, in PostgreSQL, where NaN
 is above everything, the last one: they have no code, which is NULL, and `_settled_codes` says what becomes of that, as
-`tally.groupby.settled` does. Sums of codes are sums of integers, so parallel plans and the order of rows do not matter,
+`tally.tally.settled` does. Sums of codes are sums of integers, so parallel plans and the order of rows do not matter,
 and with at most `MOST_PEOPLE` rows they are below 2⁶³; more are refused by their number (`request.engine_tables`). The
 leading bits of a double are its rounded value, so where there are many levels people are grouped by those.
 
@@ -164,7 +164,7 @@ class LevelTable:
         return found
 
     def _settled_codes(self) -> list[str]:
-        """Return the codes that are added up for a person; `tally.groupby.settled` has the same."""
+        """Return the codes that are added up for a person; `tally.tally.settled` has the same."""
         asked = self.statistic
         if asked is None:
             return []
@@ -217,6 +217,11 @@ class LevelTable:
         pairs = self.request.readings
         texts = [how for name, how in pairs if self.kinds[name] in _TEXTS]
         return any(not isinstance(how, Categories) or how.apart for how in texts)
+
+    @property
+    def numbers(self) -> dict[str, str]:
+        """The types of the columns that are no text."""
+        return {name: kind for name, kind in self.kinds.items() if kind not in _TEXTS}
 
     def alike(self) -> list[tuple[Any, ...]]:
         """Return the columns asked for, rows that are alike as one, and how many each stands for."""
@@ -304,7 +309,7 @@ def _code(column: str, reading: Reading, kind: str, interval: Interval) -> str:
     name = quoted(column)
     if isinstance(reading, Words):
         number = _plain(column, kind)
-        codes = [interval.code(x) for x in reading.numbers]
+        codes, reading = [interval.code(x) for x in reading.numbers], reading.held(kind)
         tests = zip(reading.categories.numbers, codes, strict=True)
         found = " ".join(f"when {number} = {_float8(x)} then {code}" for x, code in tests if x == x)  # noqa: PLR0124  NaN
         return f"case {found} end" if found else "null::int"
@@ -329,7 +334,8 @@ def _cell(column: str, kind: str, sorting: Any) -> str:
         if sorting.textual:
             text = f'{name}::text collate "C"'
             found = " ".join(f"when {text} = {_literal(label)} then {i}" for i, label in enumerate(sorting.names))
-            return f"case {found} else {len(sorting.names)} end"
+            none = f"when {name} is null then {len(sorting.names) + 1} " if sorting.apart else ""
+            return f"case {found} {none}else {len(sorting.names)} end"
         raise InputError(f"the value column {column!r} holds text and the categories are numbers; list them as text")
     if kind == "bool":
         name, kind = f"(case when {name} then 1 when not {name} then 0 end)", "float8"
@@ -339,7 +345,7 @@ def _cell(column: str, kind: str, sorting: Any) -> str:
     if isinstance(sorting, Categories):
         if not sorting.numeric:
             raise InputError(f"the value column {column!r} holds numbers; list the categories as numbers")
-        number, other = _number(name, kind), len(sorting.names)
+        number, other, sorting = _number(name, kind), len(sorting.names), sorting.held(kind)
         known = [(i, x) for i, x in enumerate(sorting.numbers) if not math.isnan(x)]  # here NaN would equal NaN
         found = " ".join(f"when {number} = {_float8(x)} then {i}" for i, x in known)
         missing = f"when {number} is null or {number} = 'NaN' then {other + 1} " if sorting.apart else ""

@@ -34,6 +34,11 @@ if TYPE_CHECKING:
     from hetdp.core.plan import Plan
 
 OUTER = {"help": "Wide public bounds that surely hold: nobody has to know more.", "metavar": "LO HI", "needed": True}
+MANY_ALIKE = (
+    "a fifth of the people or more seem to have a value of about {0}. If about three quarters or more have, most other "
+    "values may lie beyond these bounds, which are then anything between {0} and them, and the number is far too near "
+    "to {0}. Publish with it how many have another value (a proportion or a histogram), or give public bounds."
+)
 MOST_SHARE = 0.3
 """The largest share of everybody's ε that is spent on bounds unless the caller names another."""
 
@@ -287,12 +292,28 @@ class Bounds(Answer):
         for row in found["results"]:
             row["cell"] = row.pop("interval")
         more = {"share_left": self.share_left, "widening": self.widening, "one_cell": self.one_cell}
+        more["at_zero"] = self.at_zero
         return {"lower": self.lower, "upper": self.upper, **found, **more}
 
     @property
     def one_cell(self) -> bool:
         """Whether both quantiles are in one cell, so that most people are in it."""
         return self.cells[0] == self.cells[1] and not self.plan.abstains
+
+    @property
+    def at_zero(self) -> bool:
+        """Whether one of the quantiles is in a cell beside 0, where the grid is finest (0, or the end next to it).
+
+        Then many people have exactly that value. If nearly four fifths do, all cells up to the next value miss the
+        wanted rank by about the same: the other bound is anything in between, which nothing in it shows.
+        """
+        grid, anchor = self.statistic.grid, self.statistic.interval.clamp(0.0)
+        return not self.plan.abstains and any(anchor in (grid[cell], grid[cell + 1]) for cell in self.cells)
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """That other values may lie beyond these bounds, if many people have one value."""
+        return (MANY_ALIKE.format(f"{self.statistic.interval.clamp(0.0):,.6g}"),) if self.at_zero else ()
 
     @property
     def remarks(self) -> list[tuple[str, str]]:
@@ -302,6 +323,7 @@ class Bounds(Answer):
         if self.one_cell:
             most = "both quantiles are in one cell, so most people are: whoever has other values is clipped to about it"
             lines.append(("Note", f"{most}, and a mean says little about them"))
+        lines += [("Warning", said) for said in self.warnings]
         if self.share_left > 0:
             lines.append(("Left", f"{self.share_left:.4g} of everybody's ε, for what is computed with these bounds"))
         return lines
@@ -309,19 +331,31 @@ class Bounds(Answer):
 
 @dataclass(frozen=True)
 class PrivateInterval(Interval):
-    """Bounds that were found privately, and where they come from. It never equals an interval that was known."""
+    """Bounds that were found privately, and where they come from. It never equals an interval that was known.
+
+    Attributes
+    ----------
+    charged
+        Whether a ledger has charged them and charges what uses them: it knows what is left, and no share is taken off.
+    """
 
     origin: Bounds = field(compare=False, repr=False)
-
+    charged: bool = field(default=False, compare=False, repr=False)
     words: ClassVar[str] = "values clipped to"
+
+    @property
+    def found(self) -> str:
+        """How they were found and paid for."""
+        if self.charged:
+            return f"in release {self.origin.release_id} of the ledger"
+        return f"with a share of {self.origin.plan.share:.4g} of everybody's ε"
 
     @property
     def sentence(self) -> str:
         """What it means for a result."""
         return (
             f"Estimate, error and interval are for values clipped to {self}, not for the values themselves: what lies "
-            "beyond counts as the nearer bound. These bounds were found privately, with a share of "
-            f"{self.origin.plan.share:.4g} of everybody's ε."
+            f"beyond counts as the nearer bound. These bounds were found privately, {self.found}."
         )
 
 
@@ -329,8 +363,8 @@ class PrivateInterval(Interval):
 
 
 def private_intervals(statistic: Statistic) -> list[PrivateInterval]:
-    """Return the private bounds among the parameters of a statistic, one for each `Bounds` that it uses."""
-    return list({id(ends.origin): ends for ends in statistic.private_bounds}.values())
+    """Return the private bounds in a statistic, one for each `Bounds`, but those for which a ledger answers."""
+    return list({id(ends.origin): ends for ends in statistic.private_bounds if not ends.charged}.values())
 
 
 def origins_of(statistics: Sequence[Statistic]) -> list[Bounds]:
@@ -384,6 +418,8 @@ def settle(groups: Sequence[Sequence[Plan]]) -> None:
     """
     plans = [plan for some in groups for plan in some]
     origins = origins_of([plan.statistic for plan in plans])
+    if any(ends.charged for plan in plans for ends in plan.statistic.private_bounds):
+        raise InputError("a ledger found these private bounds and keeps their books; ask it for what uses them")
     if not origins:
         return
     with _SETTLING:
@@ -434,21 +470,21 @@ def _part(used: Plan, levels: Levels) -> tuple[Any, tuple[NoiseTerm, ...]]:
 
 
 def for_ledger(statistic: Statistic) -> Statistic:
-    """Return a statistic whose private bounds are plain ones: the ledger that charged them knows what is left."""
+    """Return a statistic whose private bounds say that a ledger has charged them; refuse those of which it has not."""
     for origin in origins_of([statistic]):
         if not origin.release_id:
             raise InputError(
                 "these private bounds were found outside of a ledger, which does not know what they spent; ask the "
                 "ledger for them: ledger.ask(…, hetdp.ask.bounds(outer=…), …)"
             )
-    kept = {f.name: _plain(getattr(statistic, f.name)) for f in fields(statistic) if f.name == "bounds"}
+    kept = {f.name: _charged(getattr(statistic, f.name)) for f in fields(statistic) if f.name == "bounds"}
     return replace(statistic, **kept)
 
 
-def _plain(bounds: Any) -> Any:
+def _charged(bounds: Any) -> Any:
     if isinstance(bounds, PrivateInterval):
-        return Interval(bounds.lo, bounds.hi)
-    return tuple((name, _plain(ends)) for name, ends in bounds) if isinstance(bounds, tuple) else bounds
+        return replace(bounds, charged=True)
+    return tuple((name, _charged(ends)) for name, ends in bounds) if isinstance(bounds, tuple) else bounds
 
 
 # How far out, and whether there are people enough --------------------------------------------------------------------

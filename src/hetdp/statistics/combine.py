@@ -53,7 +53,7 @@ class Combined(Reported):
 
     @property
     def unclamped(self) -> float:
-        """The unbiased estimate; noise can carry it outside the interval. A ratio is taken as it is."""
+        """The estimate before it is clamped to the interval: noise can carry it outside. A ratio is taken as it is."""
         return math.fsum(share * getattr(release, "unclamped", release.estimate) for share, release in self._parts)
 
     @property
@@ -74,7 +74,7 @@ class Combined(Reported):
             return math.sqrt(math.fsum((share * error) ** 2 for share, error in errors))
         for share, release in self._parts:
             errors = release.plan.errors
-            largest = share * (errors.bias + errors.drift * errors.shift)
+            largest = share * (errors.most_bias + errors.drift * errors.shift)
             squares += share * share * errors.worst(release.plan.variance_bound)
             bias, own = bias + largest, own + largest * largest
         return float(math.sqrt(squares + max(bias * bias - own, 0.0)) * self._parts[0][1].plan.span.width)
@@ -88,12 +88,13 @@ class Combined(Reported):
         independent. E exp(λ·Σ π·(m − E m)) is then the product over the groups of what it is for one with weights π·w
         and noise scales π·η: by Hoeffding's lemma at most exp(λ²·π²·Σw²/8)·Π E exp(λ·π·noise). So the bound of
         `core.intervals.hoeffding` holds with Σ π²·Σw² and all scales π·η together. The biases and the rounding of
-        the groups add up with their shares.
+        the groups add up with their shares. A clamp cuts off one tail, which only helps, and lifts the other to a point
+        that no data lie beyond: `clamped_log_mgf` is the factor of such a noise.
 
         "normal" takes the variances of the groups together and promises nothing for small groups.
         """
         from hetdp.core.accuracy import rounding, worst_corner
-        from hetdp.core.intervals import hoeffding, log_laplace
+        from hetdp.core.intervals import clamped_log_mgf, hoeffding, log_laplace
 
         if not 0 < level < 1:
             raise InputError(f"the confidence level must be between 0 and 1 (got {level:g}); 0.95 is usual")
@@ -103,17 +104,22 @@ class Combined(Reported):
 
         ranges = variance = fixed = 0.0
         scales: list[float] = []
+        clamped: list[float] = []
         for share, release in self._parts:
             plan, errors = release.plan, release.plan.errors
             ranges += share * share * errors.ranges
             spread = worst_corner(errors.spread, errors.pull - (2 * errors.bias) ** 2, plan.variance_bound)
             variance += share * share * (errors.noise + max(spread, 0.0))
-            scales += [share * scale for scale in errors.scales]
+            (scales if errors.clamp is None else clamped).extend(share * scale for scale in errors.scales)
             slack = 0.0 if plan.abstains else rounding(plan.total, 2 * len(plan.noise) + 1)  # the noise is discrete
             fixed += share * (errors.bias + errors.drift * errors.shift + slack)
         if kind == "guaranteed":
-            most = (1 - 1e-9) / max(scales) if scales else math.inf
-            found = hoeffding(ranges, lambda lam: log_laplace(lam, scales), most, (1 - level) / 2)
+            most = (1 - 1e-9) / max(scales + clamped) if scales + clamped else math.inf
+
+            def log_noise(lam: float) -> float:
+                return log_laplace(lam, scales) + sum(clamped_log_mgf(lam * eta) for eta in clamped)
+
+            found = hoeffding(ranges, log_noise, most, (1 - level) / 2)
         else:
             found = NormalDist().inv_cdf(0.5 + level / 2) * math.sqrt(variance)
         span: Interval = self._parts[0][1].plan.span
@@ -136,6 +142,7 @@ class Combined(Reported):
     def to_dict(self, level: float = 0.95) -> dict[str, Any]:
         """Return the number, its intervals, the shares and the groups as plain data."""
         from .answer import label  # it builds on this module
+        from .difference import CONDITION, needs_independence
 
         interval = {"level": level, "guaranteed": list(self.confidence_interval(level))}
         if not self._of_answers:
@@ -144,6 +151,7 @@ class Combined(Reported):
             "estimate": self.estimate,
             "unclamped": self.unclamped,
             "interval": interval,
+            "condition": CONDITION if any(needs_independence(r.plan) for _, r in self._parts) else None,
             "worst_case_error": self.worst_case_error,
             "shares": {label(group): share for group, share in self.shares.items()},
             "meaning": self.meaning,

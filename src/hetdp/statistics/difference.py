@@ -2,21 +2,33 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from hetdp.core.accuracy import check_level
 from hetdp.core.domain import jsonable
+from hetdp.core.geometry import Line
 from hetdp.errors import InputError
 from hetdp.report.about import Reported
 
 if TYPE_CHECKING:
+    from hetdp.core.plan import Plan
     from hetdp.report.text import Parts
 
 SAME_PEOPLE = (
     "The same people may be in both: nothing is assumed about how the two go together, so each has half of the chance "
     "to miss."
 )
+
+CONDITION = "if ε tells nothing about the value"
+
+
+def needs_independence(p: Plan) -> bool:
+    """Say whether an interval holds only under `CONDITION`: people do not count alike, and no drift was stated."""
+    return p.bias_share > 1e-9 and not p.drift
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -52,6 +64,76 @@ class Difference(Reported):
         (low, high), (before_low, before_high) = (x.confidence_interval(each) for x in (self.later, self.earlier))
         return low - before_high, high - before_low
 
+    @property
+    def conditional(self) -> bool:
+        """Whether the interval holds only if ε tells nothing about the value, in one of the two or in both."""
+        return any(needs_independence(p) for x in (self.later, self.earlier) for _, p in _plans(x).values())
+
+    @cached_property
+    def moved(self) -> float:
+        """How far people or weight have moved between levels of ε from one answer to the other, as a share of all.
+
+        It is public: somebody whose budget was exhausted has moved to ε = 0, where they count for nothing.
+        """
+        later, earlier = _plans(self.later), _plans(self.earlier)
+        if later.keys() != earlier.keys():
+            return 1.0
+        return sum(share * _moved(p, earlier[name][1]) for name, (share, p) in later.items())
+
+    def explained_by(self, level: float | None = None) -> float | None:
+        """Return the drift that alone would explain the difference, as a share of the range; None if it is not known.
+
+        If the means at two levels of ε differ by at most x of the range, an answer is off by at most δ·x, δ being
+        `Plan.bias_share`. This is the x at which the interval, widened by that for both answers, has 0 in it; where a
+        drift was stated the interval includes it already.
+        """
+        low, high = self.confidence_interval(level)
+        parts = [part for x in (self.later, self.earlier) for part in _plans(x).values()]
+        if not self.conditional or not all(isinstance(p.statistic.geometry, Line) for _, p in parts):
+            return None
+        reach = sum(share * p.bias_share * p.span.width for share, p in parts if needs_independence(p))
+        return max(low, -high, 0.0) / reach
+
+    def weights_differ(self, level: float | None = None) -> bool:
+        """Say whether levels of ε count so differently in the two that this can pass for a change of the values.
+
+        The rule is that of every warning: means that differ by a tenth of the range would bring half of the error.
+        """
+        from hetdp.report.drift import ENOUGH, EXAMPLE
+
+        low, high = self.confidence_interval(level)
+        width = max((p.span.width for _, p in _plans(self.later).values()), default=0.0)
+        if hasattr(self.later, "plan") and not isinstance(self.later.plan.statistic.geometry, Line):
+            width = self.later.plan.interval.width
+        return self.conditional and EXAMPLE * self.moved * width > ENOUGH * (high - low) / 4
+
+    def changed(self, level: float | None = None) -> bool | None:
+        """Say whether the interval leaves out 0; None if it does, and a change of the weights may be the reason."""
+        low, high = self.confidence_interval(level)
+        if low <= 0 <= high or not self.weights_differ(level):
+            return not low <= 0 <= high
+        drift = self.explained_by(level)
+        return True if drift is not None and drift > 1 else None
+
+    @property
+    def warnings(self) -> list[str]:
+        """The warnings of both answers, and one if what changed may be the weights."""
+        from hetdp.report.drift import changed_weights
+
+        said = [*changed_weights(self), *self._other_people]
+        for name, x in (("later", self.later), ("earlier", self.earlier)):
+            said += [f"{name}: {each}" for each in _warnings(x)]
+        return said
+
+    @property
+    def _other_people(self) -> list[str]:
+        """What is warned of if not the same share answered: then those who did are not the same people."""
+        later, earlier = (getattr(x, "share", None) for x in (self.later, self.earlier))
+        if later is None or earlier is None or abs(later - earlier) < 0.05:
+            return []
+        said = f"{later:.0%} answered later and {earlier:.0%} earlier"
+        return [f"{said}: the number of those who answered can change though nobody's value did"]
+
     def __float__(self) -> float:
         return self.estimate
 
@@ -64,7 +146,12 @@ class Difference(Reported):
         ends = self.confidence_interval(level)
         parts = {name: _plain(x, level) for name, x in (("later", self.later), ("earlier", self.earlier))}
         found = {"difference": self.estimate, "interval": {"level": level, "guaranteed": list(ends)}}
-        return dict(jsonable({**found, "changed": not ends[0] <= 0 <= ends[1], **parts, "assumptions": [SAME_PEOPLE]}))
+        found |= {"changed": self.changed(level), "condition": CONDITION if self.conditional else None}
+        found |= {"explained_by_drift": self.explained_by(level), "weights_moved": self.moved}
+        said = {"warnings": self.warnings, "assumptions": [SAME_PEOPLE]}
+        clipped = [[ends.lo, ends.hi] for _, p in _plans(self.later).values() for ends in p.statistic.private_bounds]
+        found |= {"clipped_to": clipped[0] if clipped else None}
+        return dict(jsonable({**found, "target": _target(self.later), **parts, **said}))
 
     def report(self, level: float | None = None) -> str:
         """Return the report as text."""
@@ -79,15 +166,23 @@ class Difference(Reported):
 
     def parts(self, level: float) -> Parts:
         """Return the report as its parts."""
+        from hetdp.report.drift import difference_lines
         from hetdp.report.numbers import number
-        from hetdp.report.text import assumed_lines
+        from hetdp.report.text import assumed_lines, clipped
 
-        (low, high), error = self.confidence_interval(level), self._error
+        (low, high), error, changed = self.confidence_interval(level), self._error, self.changed(level)
         sign = "it is above 0" if low > 0 else "it is below 0" if high < 0 else "it may be 0"
+        sign = sign if changed is not None else "whether the values changed is not known"
+        condition = f" {CONDITION}" if self.conditional else ""
         shown = [number(x, error) for x in (self.estimate, low, high)]
+        ends = f"{level:.0%} interval {shown[1]} to {shown[2]}"
+        first = next((p for _, p in _plans(self.later).values()), None)
         said = [
-            ("Difference", f"{shown[0]}   {level:.0%} interval {shown[1]} to {shown[2]}, for any distribution: {sign}"),
+            *(clipped(first) if first is not None else ()),
+            ("Difference", f"{shown[0]}   {ends}, for any distribution{condition}: {sign}"),
             *((name, _said(x, level)) for name, x in (("Later", self.later), ("Earlier", self.earlier))),
+            *difference_lines(self, level),
+            *(("Warning", each) for each in self.warnings),
         ]
         for name, x in (("Later", self.later), ("Earlier", self.earlier)):
             if hasattr(x, "provenance"):
@@ -116,6 +211,12 @@ def difference(later: Any, earlier: Any, *, level: float = 0.95) -> Difference:
     level
         The confidence of the interval.
 
+    Notes
+    -----
+    Where ε may go with the value, a change of who counts how much looks like a change of the values. The interval then
+    holds if ε tells nothing about the value, as that of each answer does; `changed` is None if the weights moved
+    between the levels of ε, and `explained_by` is the difference between levels that would explain what is found.
+
     Examples
     --------
     >>> import hetdp
@@ -136,12 +237,54 @@ def difference(later: Any, earlier: Any, *, level: float = 0.95) -> Difference:
         raise InputError(
             "a difference is of two answers with the same bounds, the same choice for missing values and the same words"
         )
+    targets = [_target(x) for x in (later, earlier)]
+    if None not in targets and targets[0] != targets[1]:
+        raise InputError(
+            f"a difference is of two answers about the same target (got {targets[0]} and {targets[1]}); ask both with "
+            "the same target="
+        )
     return Difference(later, earlier, level)
+
+
+def _plans(answer: Any) -> dict[Any, tuple[float, Plan]]:
+    """Return the plans behind an answer, each with its share of it: one, or those of groups that were combined."""
+    if hasattr(answer, "plan"):
+        return {"": (1.0, answer.plan)}
+    groups = getattr(answer, "groups", {})
+    return {name: (answer.shares[name], release.plan) for name, release in groups.items()}
+
+
+def _moved(one: Plan, other: Plan) -> float:
+    """Return how far people, or their weight, are shared out otherwise over the levels of ε, as a part of all."""
+    apart = []
+    for of_people in (True, False):
+        shares = Counter[float]()
+        for sign, p in ((1, one), (-1, other)):
+            each = 1 / p.n if of_people else p.person_weight / (p.shrink or 1)
+            for epsilon, share in zip(p.levels.epsilon.tolist(), (p.levels.count * each).tolist(), strict=True):
+                shares[epsilon] += sign * share
+        apart.append(sum(map(abs, shares.values())) / 2)
+    return max(apart)
+
+
+def _target(answer: Any) -> str | None:
+    return next((p.target for _, p in _plans(answer).values()), None)
+
+
+def _warnings(answer: Any) -> Iterator[str]:
+    """Return what is warned of in the report on an answer."""
+    from hetdp.report import drift
+
+    for _, p in _plans(answer).values() if hasattr(answer, "plan") else ():
+        yield from (*drift.warnings(p), *drift.bounds_warnings(p))
+    yield from getattr(answer, "ledger", {}).get("warnings", ())
+    yield from getattr(getattr(answer, "groups", None), "warnings", ())
 
 
 def _plain(answer: Any, level: float) -> dict[str, Any]:
     low, high = answer.confidence_interval(level)
-    return {"estimate": float(answer), "interval": [low, high], "n": answer.plan.n if hasattr(answer, "plan") else None}
+    n = answer.plan.n if hasattr(answer, "plan") else None
+    return {"estimate": float(answer), "interval": [low, high], "n": n, "answered": getattr(answer, "share", None)}
 
 
 def _said(answer: Any, level: float) -> str:
@@ -150,4 +293,5 @@ def _said(answer: Any, level: float) -> str:
     low, high = answer.confidence_interval(level)
     shown = [number(x, (high - low) / 4) for x in (float(answer), low, high)]
     who = f", {people(answer.plan.n)}" if hasattr(answer, "plan") else ""
-    return f"{shown[0]}   {level:.0%} interval {shown[1]} to {shown[2]}{who}"
+    share = f", of whom {answer.share:.0%} answered" if getattr(answer, "share", None) is not None else ""
+    return f"{shown[0]}   {level:.0%} interval {shown[1]} to {shown[2]}{who}{share}"

@@ -131,7 +131,7 @@ class Histogram(Answer):
         """Return an interval for the share of each cell; `simultaneous` ones all hold at once with this probability."""
         together, clamp = len(self.numbers) if simultaneous else 1, self.plan.span.clamp
         radius = self.plan.radius(level, kind, together=together)
-        ends = [(clamp(share - radius), clamp(share + radius)) for share in self.numbers]
+        ends = tuple((clamp(share - radius), clamp(share + radius)) for share in self.numbers)
         if kind == "guaranteed" and not self.plan.abstains:
             ends = share_intervals(self.plan, self.numbers, level, together)
         return dict(zip(self.frequencies, ends, strict=True))

@@ -5,11 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from hetdp.core.domain import GRID, Interval
+from hetdp.core.accuracy import check_level
+from hetdp.core.domain import GRID, UNSAID, Interval
 from hetdp.core.geometry import Geometry, Line, Mass
 from hetdp.core.intervals import answered_interval, share_intervals
 from hetdp.report.about import Figure
@@ -128,7 +130,7 @@ class Sum(Bounded):
     @property
     def counted(self) -> str:
         """What a missing value counts as."""
-        return f"{self.without} add 0" if self.missing == "estimate" else str(super().counted)
+        return f"{self.without} add 0{UNSAID}" if self.missing == "estimate" else str(super().counted)
 
     @property
     def estimated(self) -> str:
@@ -190,12 +192,14 @@ def ratio(upper: float, lower: float, interval: Interval) -> float:
     return interval.clamp(interval.lo + interval.width * (upper / whole)) if whole > 0 else interval.mid
 
 
+@lru_cache(maxsize=64)  # a report asks several times for the same one
 def ratio_interval(plan: Plan, upper: float, lower: float, level: float) -> tuple[float, float]:
     """Return a guaranteed interval for the mean of a cell, in units of the values, with the estimate in it.
 
     Where levels of ε may differ by a stated drift it is the set of m with |upper − m·(upper + lower)| ≤ r, r the radius
     of one cell with the bias D·δ in it (docs/proofs/family.md, claim 11a): that holds whatever the answering rates are.
     """
+    check_level(level)
     low, high = answered_interval(plan, upper, lower, level)
     if plan.drift and not plan.abstains and upper + lower > 0:
         r, whole = plan.radius(level), upper + lower

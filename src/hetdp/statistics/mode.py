@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from hetdp.core.accuracy import check_level
 from hetdp.core.geometry import Choice
 from hetdp.report.about import Figure
 
@@ -78,6 +79,7 @@ class Mode(Answer):
         The choice misses the largest weight by at most s·ln(2k/α), and two weighted shares are both within
         √(A·ln(4k/α)/2) of the truth (Hoeffding, for all cells at once).
         """
+        check_level(level)
         errors, alpha, cells = self.plan.errors, 1 - level, self.plan.statistic.cells
         scale = errors.scales[0] if errors.scales else 0.0
         sampling = 2 * math.sqrt(errors.ranges * math.log(4 * cells / alpha) / 2)

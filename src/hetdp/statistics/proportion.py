@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from hetdp.core.cells import Categories
-from hetdp.core.domain import GRID, Interval
+from hetdp.core.domain import GRID, WORDS, Interval
 from hetdp.errors import InputError
 
 from .mean import Ratio
@@ -36,7 +36,12 @@ class Proportion(Ratio):
     @cached_property
     def sorting(self) -> Categories:
         """The one category, everything else, and what is missing."""
-        return Categories.of([self.equals], apart=True)
+        return Categories.of([self.equals], apart=True, words=not self.promised)
+
+    @property
+    def promised(self) -> bool:
+        """Whether nobody is said to be missing: then "none" and the like are answers, as any other text."""
+        return self.missing in (None, "none")
 
     without: ClassVar[str] = "people without an answer"
     halfway: ClassVar[str] = "half a person who has it"
@@ -45,7 +50,15 @@ class Proportion(Ratio):
     def counted(self) -> str:
         """What a missing value counts as."""
         said = {0.0: f"{self.without} do not count as equal", 1.0: f"{self.without} count as equal"}
-        return said.get(self.missing) or str(super().counted)
+        return f"{said.get(self.missing) or super().counted}. {self.no_answer}"
+
+    @property
+    def no_answer(self) -> str:
+        """Which cells have no answer, in words."""
+        if self.promised:
+            return "Any text that is not blank is an answer, also NA or none; a date and bytes are not"
+        words = " ".join(word for word in WORDS if word not in self.sorting.names)
+        return f"No answer is a cell that is empty, neither text nor number, or one of these in any case: {words}"
 
     @property
     def unanswered(self) -> None:
@@ -92,7 +105,9 @@ class Count(Proportion):
     @property
     def counted(self) -> str:
         """What a missing value counts as."""
-        return f"{self.without} are not counted" if self.missing == "estimate" else super().counted
+        unsaid = "How many they are is not published; a proportion with missing='estimate' says it beside the number"
+        none = f"{self.without} are not counted. {unsaid}. {self.no_answer}"
+        return none if self.missing == "estimate" else super().counted
 
     def fill(self, interval: Interval) -> int:
         """Return the code of what a missing value adds."""

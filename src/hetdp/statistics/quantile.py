@@ -10,6 +10,7 @@ from functools import cached_property
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from hetdp.core.accuracy import check_level
 from hetdp.core.cells import Bins
 from hetdp.core.domain import Interval, plural
 from hetdp.core.geometry import Choice
@@ -184,6 +185,7 @@ class Quantiles(Answer):
 
         Where only some answered, distances are shares of all people: of a share r who did, they are 1/r times as wide.
         """
+        check_level(level)
         away = rank_radius(self.plan, level)
         return {q: (max(q - away, 0.0), min(q + away, 1.0)) for q in self.statistic.q}
 

@@ -18,8 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hetdp.core.cells import Bins, Categories, Reading, Sorting, Words
-from hetdp.core.domain import CHOICES, GRID, Interval, missing_of
-from hetdp.core.geometry import Geometry, Line
+from hetdp.core.domain import CHOICES, GRID, UNSAID, Interval, missing_of
+from hetdp.core.geometry import Geometry, Line, Mass
 from hetdp.core.intervals import mean_interval
 from hetdp.errors import InputError
 from hetdp.report.about import Figure, Provenance, Reported
@@ -265,13 +265,13 @@ class Statistic:
         """What a missing value counts as, in words; None if it has a cell of its own."""
         if not self.asks_missing:
             return None
-        whom, middle = self.without, self.halfway
+        whom, middle, shares = self.without, self.halfway, self.marks or isinstance(self.geometry, Mass)
         said = {
             None: f"assumed to be none; {whom} would count as {middle}",
             "none": f"promised to be none; {whom} would count as {middle}",
             "midpoint": f"{whom} count as {middle}",
             "drop": f"{whom} are left out; who they are is taken to be public",
-            "estimate": f"{whom} are left out; who they are stays private",
+            "estimate": f"{whom} are left out; who they are stays private{'' if shares else UNSAID}",
         }
         return said.get(self.missing) or f"{whom} count as {self.missing:,.10g}"
 
@@ -448,7 +448,7 @@ class Release(Answer):
 
     @property
     def unclamped(self) -> float:
-        """The unbiased estimate; noise can carry it outside the interval."""
+        """The estimate before it is clamped to the interval: noise can carry it outside."""
         return self.numbers[0]
 
     @property

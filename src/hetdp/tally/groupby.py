@@ -13,7 +13,6 @@ table passes, refuses more by their number, which is public. A person's ε alone
 
 from __future__ import annotations
 
-import math
 import os
 import sys
 from collections.abc import Iterator, Sequence
@@ -25,13 +24,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hetdp.core import levels as core
-from hetdp.core.cells import Bins, Categories, Edges
 from hetdp.core.domain import GRID, Interval
 from hetdp.core.levels import BITS, Floats, Ints, refuse_bad_epsilon
 from hetdp.statistics import Statistic
 from hetdp.statistics.mean import Mean
 
-from .tally import Table, merge
+from .tally import Table, coded, merge, settled
 
 if TYPE_CHECKING:
     from .kernels import HashTable
@@ -49,56 +47,6 @@ def tabulate(epsilon: Floats, values: NDArray[Any] | None = None, interval: Inte
     grouping = Grouping(None if interval is None else Mean(interval), expected=epsilon.size)
     grouping.add(epsilon, () if values is None else (values,))
     return grouping.table()
-
-
-def coded(statistic: Statistic, columns: Sequence[NDArray[Any]]) -> tuple[Ints, list[Floats]]:
-    """Return the cell of every row and its codes, NaN where a value is missing, from columns as a source reads them.
-
-    The cell is that of a category or between edges; what comes of a code, and of a missing value, is decided by
-    `settled`, after the rows of a person were put together.
-    """
-    sorting, last = statistic.sorting, columns[-1]
-    with np.errstate(all="ignore"):  # no value may warn: a longdouble can overflow on its way to a double
-        if isinstance(sorting, Categories):
-            cell = last.astype(np.int64)  # a source gives the place of a category
-        else:
-            cell = (
-                sorting.of_numbers(last.astype(np.float64)) if isinstance(sorting, Edges) else np.zeros(last.size, int)
-            )
-    pairs = zip(statistic.coded, columns, strict=False)
-    return cell, [interval.codes(x, np.empty(x.size), math.nan) for interval, x in pairs]
-
-
-def settled(
-    statistic: Statistic, cell: Ints, codes: Sequence[Floats]
-) -> tuple[NDArray[np.bool_] | None, Ints, list[Floats]]:
-    """Return who counts (None: everybody), and the cells and codes of those who do, from what `coded` gives.
-
-    The arrays are written to.
-
-    This is the reference: what a person hands over is `statistic.totals` of their cell and codes, and every engine
-    computes the same integers. Claim: it depends on this person's values alone; nothing raises; who counts is
-    everybody, unless it was said (missing="drop") that who has a value is public.
-    """
-    keep = None
-    if statistic.missing == "drop":
-        absent = [np.isnan(code) for code in codes]
-        keep = ~np.any(absent, axis=0) if absent else cell != statistic.cells - 1
-        cell, codes = cell[keep], [code[keep] for code in codes]
-    absent = [np.isnan(code) for code in codes]
-    for code, none, interval in zip(codes, absent, statistic.coded, strict=True):
-        np.copyto(code, 0 if statistic.marks else statistic.fill(interval), where=none)
-    if isinstance(statistic.sorting, Bins):
-        cell = statistic.sorting.of_codes(codes[0].astype(np.int64))
-    if statistic.unanswered is not None:
-        np.copyto(cell, statistic.unanswered, where=absent[0])
-    added = [*codes[: len(statistic.sums)], *(GRID * ~none for none in absent if statistic.marks)]
-    return keep, cell, [*added, *([squared(added[0])] if statistic.square else [])]
-
-
-def squared(code: Any) -> Any:
-    """Return ⌊(2q − Q)²/Q⌋; in doubles too it is exact, because the square is below 2⁴¹ and Q a power of two."""
-    return np.floor((2 * code - GRID) ** 2 / GRID)
 
 
 class Grouping:

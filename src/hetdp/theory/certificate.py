@@ -1,8 +1,9 @@
 """Certificate: how far ADPM is from the best that any ε-DP method could do, for these very ε.
 
-Three lower bounds on the worst-case mean squared error of every ε-DP method, on an interval of length 1. Data that take
-only the values lo and hi, hi with probability p = (1 + x)/2, are hard enough for all three. Each is proved in
-`docs/proofs/certificate.md`; the letters here are those of that page.
+Four lower bounds on the worst-case mean squared error of every ε-DP method, on an interval of length 1. Data that take
+only the values lo and hi, hi with probability p = (1 + x)/2, are hard enough for all of them. Three are proved in
+`docs/proofs/certificate.md`, whose letters are used here; the fourth, which is nearly always the largest, is in
+`hetdp.theory.path`.
 """
 
 from __future__ import annotations
@@ -17,15 +18,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hetdp.core.domain import Interval
-from hetdp.core.levels import Levels
+from hetdp.core.levels import BITS, WIDE_BITS, Levels
 from hetdp.core.plan import plan
 from hetdp.errors import InputError
 from hetdp.estimators.adpm import root
 
+from .path import EFFORTS, Effort, path
+
 Floats = NDArray[np.float64]
 
-_ROUNDED = 1 + 2.0**-11  # levels that were rounded down to 12 bits stand for an ε below this times theirs
 _MARGIN = 1 - 1e-6  # what a computed bound is multiplied by: rounding and quadrature err by far less
+_DOWN = 1 - 2.0**-48  # the same for a formula of a few operations
 
 
 @dataclass(frozen=True)
@@ -42,15 +45,23 @@ class Certificate:
         upper ÷ lower, 1 or more.
     technique
         The name of the bound that gave `lower`.
-    bounds
-        All three lower bounds by name.
+    best
+        The smallest worst-case mean squared error of our methods: that of `minimax`, or of ADPM.
+    candidates
+        All lower bounds by name; 0 where one says nothing.
     """
 
     upper: float
     lower: float
     ratio: float
     technique: str
-    bounds: Mapping[str, float]
+    best: float
+    candidates: Mapping[str, float]
+
+    @property
+    def best_ratio(self) -> float:
+        """`best` ÷ `lower`: how far our best method is from the best possible, at most."""
+        return max(self.best / max(self.lower, 5e-324), 1.0)
 
     def sentence(self, mse: float | None = None) -> str:
         """Return the certificate in words; the factor is rounded up, so that the sentence stays true.
@@ -59,12 +70,12 @@ class Certificate:
         another method's plan. A plan with a `variance` bound is outside: its worst case is over fewer distributions.
         """
         ratio = self.ratio if mse is None else mse / max(self.lower, 5e-324)  # a very narrow interval underflows
-        if not ratio >= 1:
+        if not ratio >= 1 - 1e-12:
             raise InputError(
                 f"no worst case over all distributions is below {self.lower:.6g} (got {mse:g}); "
                 "leave out plans with a bound on the variance"
             )
-        if ratio == 1:
+        if ratio <= 1 + 1e-12:
             return "no ε-DP method, known or unknown, can have a smaller worst-case mean squared error than this"
         return (
             f"no ε-DP method, known or unknown, can have less than 1/{_up(ratio)} of this worst-case mean squared error"
@@ -72,11 +83,11 @@ class Certificate:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the certificate as plain data."""
-        return {**asdict(self), "sentence": self.sentence()}
+        return {**asdict(self), "best_ratio": self.best_ratio, "sentence": self.sentence()}
 
 
-def certificate(levels: Levels | Mapping[Any, int] | Any, *, bounds: Any) -> Certificate:
-    """Return ADPM's worst-case error and the best of three lower bounds on that of every ε-DP method.
+def certificate(levels: Levels | Mapping[Any, int] | Any, *, bounds: Any, effort: Effort = "report") -> Certificate:
+    """Return ADPM's worst-case error and the best of four lower bounds on that of every ε-DP method.
 
     Parameters
     ----------
@@ -84,6 +95,9 @@ def certificate(levels: Levels | Mapping[Any, int] | Any, *, bounds: Any) -> Cer
         `Levels`, a mapping {ε: people}, or a sequence with one ε a person.
     bounds
         The public interval of the values.
+    effort
+        `"report"` takes a fraction of a second. `"full"` searches longer for the largest bound: seconds, with 20,000
+        people about a minute. Both are true bounds.
 
     Examples
     --------
@@ -91,22 +105,27 @@ def certificate(levels: Levels | Mapping[Any, int] | Any, *, bounds: Any) -> Cer
 
     >>> found = certificate({0.1: 700, float("inf"): 300}, bounds=(-0.5, 0.5))
     >>> round(found.upper * 1e4, 3), round(found.lower * 1e4, 2), found.technique
-    (3.989, 3.13, 'van-trees')
+    (3.989, 3.71, 'path')
     >>> found.sentence()
-    'no ε-DP method, known or unknown, can have less than 1/1.28 of this worst-case mean squared error'
+    'no ε-DP method, known or unknown, can have less than 1/1.08 of this worst-case mean squared error'
     """
+    if effort not in EFFORTS:
+        raise InputError(f"the effort is 'report' or 'full' (got {effort!r})")
     interval = Interval.of(bounds)
     adpm = plan(levels, bounds=(-0.5, 0.5))  # on an interval of length 1: the ratio does not depend on the width
     epsilon, count = _people(adpm.levels)
-    found = {name: technique(epsilon, count) for name, technique in TECHNIQUES.items()}
-    best = max(found, key=lambda name: found[name])
+    found = {name: bound(epsilon, count) for name, bound in TECHNIQUES.items() if bound is not path}
+    found["path"] = path(epsilon, count, effort)
+    technique = max(found, key=lambda name: found[name])
+    best = min(adpm.worst_case_mse, plan(adpm.levels, bounds=(-0.5, 0.5), method="minimax").worst_case_mse)
     area = interval.width * interval.width
     return Certificate(
         upper=adpm.worst_case_mse * area,
-        lower=found[best] * area,
-        ratio=max(adpm.worst_case_mse / found[best], 1.0),
-        technique=best,
-        bounds={name: lower * area for name, lower in found.items()},
+        lower=found[technique] * area * _DOWN,
+        ratio=max(adpm.worst_case_mse / found[technique], 1.0),
+        technique=technique,
+        best=best * area,
+        candidates={name: lower * area * _DOWN for name, lower in found.items()},
     )
 
 
@@ -114,8 +133,13 @@ def _people(levels: Levels) -> tuple[Floats, NDArray[np.int64]]:
     """Return the people whom a method may use, ε > 0; an ε that was rounded down is taken back up."""
     used = levels.epsilon > 0
     with np.errstate(over="ignore"):
-        epsilon = levels.epsilon[used] * (_ROUNDED if levels.rounded else 1.0)
+        epsilon = levels.epsilon[used] * (_rounded_by(levels.wide) if levels.rounded else 1.0)
     return epsilon, levels.count[used]
+
+
+def _rounded_by(wide: bool) -> float:  # noqa: FBT001  a fact of the levels
+    """Return 1 + 2^{1 − bits}: an ε that was rounded down to so many bits stood below this times what is left."""
+    return 1 + 2.0 ** (1 - (WIDE_BITS if wide else BITS))
 
 
 # (a) -------------------------------------------------------------------------------------------------------------
@@ -124,10 +148,10 @@ def _people(levels: Levels) -> tuple[Floats, NDArray[np.int64]]:
 def hodges_lehmann(epsilon: Floats, count: NDArray[np.int64]) -> float:  # noqa: ARG001  no privacy at all
     """Return 1/(4(1 + √m)²): the minimax error for m people without any privacy (Hodges and Lehmann 1950).
 
-    >>> hodges_lehmann(np.array([1.0]), np.array([9]))
+    >>> round(hodges_lehmann(np.array([1.0]), np.array([9])), 9)
     0.015625
     """
-    return 0.25 / (1 + math.sqrt(sum(count.tolist()))) ** 2
+    return _DOWN * 0.25 / (1 + math.sqrt(sum(count.tolist()))) ** 2
 
 
 # (b) -------------------------------------------------------------------------------------------------------------
@@ -227,6 +251,7 @@ TECHNIQUES: dict[str, Callable[[Floats, NDArray[np.int64]], float]] = {
     "hodges-lehmann": hodges_lehmann,
     "two-point": two_point,
     "van-trees": van_trees,
+    "path": path,
 }
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from hetdp.core.accuracy import least, objective
+from hetdp.core.accuracy import least, objective, shaped
 from hetdp.core.domain import jsonable
 from hetdp.core.levels import MOST_PEOPLE, Levels
 from hetdp.core.plan import Plan, plan
@@ -125,7 +125,7 @@ def _within_error(planned: Plan, goal: float) -> Callable[[Levels], bool]:
     people = planned.target == "people"
 
     def enough(levels: Levels) -> bool:
-        shape = rule.shaped(levels, bound, drift, people=people)
+        shape = shaped(rule, levels, bound, drift, people=people, share=planned.share)
         return objective(levels, shape, bound, drift=drift, people=people) <= square
 
     return enough
