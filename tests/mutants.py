@@ -36,6 +36,7 @@ TOGETHER = FAMILY + "test_parts_that_add_up_to_exactly_what_is_allowed_pass_and_
 SHARED = FAMILY + "test_plans_of_any_shares_pass_together_and_any_one_of_them_with_all_of_epsilon_does_not"
 INTERVALS = "tests/statistics/test_intervals.py::"
 ATTACKS = "tests/server/test_server_tampering.py::"
+TOLD = "tests/server/test_server.py::"
 MEMBERS = "tests/ledger/test_ledger_tampering.py::"
 GROUPS = "tests/sources/test_groups.py::"
 CLAMP = "tests/estimators/test_clamp.py::"
@@ -350,6 +351,25 @@ MUTANTS = [
            ATTACKS + "test_row_100_a_change_whose_commit_failed_is_decided_at_once[undone]",
            "            self.register.decide(came)\n",
            "            pass\n"),
+    Mutant("epsilon rises unasked", "server/studies.py", TOLD + "test_row_115_epsilon_never_rises_unasked",
+           'level > row["epsilon"] and not new.allow_more', 'level > row["epsilon"] and new.allow_more is None'),
+    Mutant("an answer without a level gets the first one", "server/studies.py",
+           TOLD + "test_row_115_there_is_no_default_level_and_a_return_shows_the_persons_own",
+           'raise RefusedError(422, "choice", "Choose how',
+           'return next(iter(named.values()), 1.0)\n            ("Choose how'),
+    Mutant("a slider that starts with a level", "server/templates/answer.html",
+           TOLD + "test_row_115_there_is_no_default_level_and_a_return_shows_the_persons_own",
+           "{{ 'class=unset' if true not in own }}", ""),
+    Mutant("a lowered level promises less than was spent", "server/dashboard.py",
+           TOLD + "test_row_116_what_is_spent_is_the_ledgers_and_a_lowered_level_promises_no_less",
+           "limit = max(level, spent)", "limit = level"),
+    Mutant("a publication is promised to use the smallest share", "server/dashboard.py",
+           TOLD + "test_row_116_what_is_spent_is_the_ledgers_and_a_lowered_level_promises_no_less",
+           "max(wave.share for wave", "min(wave.share for wave"),
+    Mutant("a key beside the database by another name is not warned about", "server/settings.py",
+           "tests/server/test_server_security.py::"
+           "test_row_119_a_key_beside_the_database_is_warned_about_at_every_start[by a link]",
+           "self.vault_file.resolve().parent", "self.vault_file.parent"),
     Mutant("answers that are gone stay in the write-ahead log", "server/store.py",
            "tests/server/test_server_security.py::test_an_answer_that_is_gone_is_nowhere_in_the_files_of_the_server[withdrawn]",
            "            if transaction.scrub and self._emptying is None:\n",

@@ -88,7 +88,7 @@ def from_answer(walk, folder):
     with warnings.catch_warnings(action="ignore"):  # it would rather have another version of httpx
         from starlette.testclient import TestClient
 
-    from hetdp.server import Settings, create_app
+    from hetdp.server import Settings, access, create_app
 
     settings = Settings(database=f"sqlite:///{folder}/server.db", key_file=folder / "server.key", tick=0.0)
     app = create_app(settings)
@@ -101,13 +101,14 @@ def from_answer(walk, folder):
         made = client.post("/api/studies", json={**study, "waves": waves}, headers=curator)
         address = f"/api/studies/{made.json()['id']}"
         others = "value,tier\n" + "5,open\n" * 200  # so many that an answer is worth its noise
-        rows = {**curator, "Content-Type": "text/csv", "Idempotency-Key": "others-1"}
+        rows = {**curator, "Content-Type": "text/csv"}
         client.post(f"{address}/rows", content=others, headers=rows)
         (link,) = client.post(f"{address}/invitations", json={"count": 1}, headers=curator).json()["links"]
         entered = client.post("/api/session/participant", json={"token": link.partition("#")[2]})
         person = {"X-CSRF-Token": entered.json()["csrf"]}
         with walk.counted():
             said = [client.put("/api/answer", json={"value": 3, "tier": "open"}, headers=person)]
+            access.now = lambda: now + 7200  # the date has passed
             said.append(client.post(f"{address}/publish", json={"wave": 0}, headers=curator))
             said.append(client.get(f"/api/results/{made.json()['id']}"))
     assert [answer.status_code for answer in said] == [200] * 3, [answer.text for answer in said]

@@ -25,10 +25,10 @@ from backports import zstd
 
 import hetdp
 from hetdp.cli.serve import serve
-from hetdp.ledger import Ledger
+from hetdp.ledger import Ledger, LedgerError
 from hetdp.server import Settings, create_app, run, store, tables
 from postgres import NoServerError, server
-from serving import TIERS, served, settings_for
+from serving import DAY, TIERS, later, served, settings_for
 
 VALUES = [0.0, 2.5, 9.75, 10.0, 3.125, 7.0]
 
@@ -102,20 +102,127 @@ def test_the_release_is_the_librarys(site):
     ledger.verify()
 
 
-def test_what_if_and_costs_are_the_librarys(site):
+def test_what_if_is_the_librarys(site):
     study = site.study()
     site.rows(study, "value,tier\n" + "\n".join(["3,strict"] * 700 + ["8,open"] * 100))
     strict = math.nextafter(0.1, 0)
     said = site.curator.get(f"/api/studies/{study}/what-if", params={"tier": "open", "people": 200}).json()
     assert said["now"]["worst_case_error"] == hetdp.plan({strict: 700, 2.0: 100}, bounds=(0, 10)).worst_case_error
     assert said["then"]["worst_case_error"] == hetdp.plan({strict: 700, 2.0: 300}, bounds=(0, 10)).worst_case_error
+
+
+def test_row_116_what_a_person_is_told_are_upper_limits_that_hold_whatever_others_do(site):
+    """The same words before and after 60 people leave whom a forecast had counted on; and all of it is spent then."""
+    study = site.study(tiers=[{"name": "strict", "epsilon": 0.1}, {"name": "open", "epsilon": 20.0}])
+    people = site.join(study, [(3, "strict")] * 60)
+    (person,) = site.join(study, [(1, "open")])
+    crowded = person.get("/api/answer").json()
+    page = person.get("/answer").text
+    for other in people:
+        other.delete("/api/answer")
+    alone = person.get("/api/answer").json()
+    assert alone["choices"] == crowded["choices"]
+    offers = {offer["name"]: offer for offer in alone["choices"]}
+    assert offers["open"]["limit"] == "Never more than ε = 20, whatever others do."
+    assert offers["strict"]["sure"] == pytest.approx(math.exp(0.1) / (1 + math.exp(0.1)))
+    assert [word for word in ("free", "would", "right now", "forecast") if f" {word}" in page] == []
+    site.join(study, [(5, "open")] * 30)
+    result = site.publish(study).json()["result"]
+    after = person.get("/api/answer").json()["balance"]
+    assert result["tiers"][0]["spent"] == pytest.approx(20), "a forecast of before would have been far too low"
+    assert hetdp.plan({0.1: 60, 20.0: 1}, bounds=(0, 10)).table[1].spent < 5
+    assert after["spent"] == pytest.approx(20)
+    assert after["spent"] <= 20
+    assert after["sentence"] == "ε = 20; nothing is left."
+
+
+def test_row_116_what_is_spent_is_the_ledgers_and_a_lowered_level_promises_no_less(site):
+    now = int(time.time())
+    waves = [{"closes": now + 100, "share": 0.25}, {"closes": now + 200, "share": 0.5}]
+    study = site.study(waves=waves, tiers=[{"name": "little", "epsilon": 0.01}, {"name": "some", "epsilon": 0.4}])
+    site.rows(study, "value,tier\n" + "2,some\n" * 200)
+    (person,) = site.join(study, [(4, "some")])
+    before = person.get("/api/answer").json()
+    assert before["balance"] == {"spent": 0.0, "left": 0.4, "sentence": "Nothing; at most 0.4 is left."}
+    limits = {offer["name"]: offer["limit"] for offer in before["choices"]}
+    expected = "Never more than ε = 0.4 in all 2 publications together, and at most 0.2 in one, whatever others do."
+    assert limits["some"] == expected
+    assert site.publish(study).status_code == 200
+    spent = max(balance.spent for balance in site.app.state.publisher.ledger.balances())
+    after = person.get("/api/answer").json()
+    assert after["balance"]["spent"] == spent == pytest.approx(0.1, abs=1e-8)
+    assert after["balance"]["left"] == 0.4 - spent
+    limits = {offer["name"]: (offer["limit"], offer["sure"]) for offer in after["choices"]}
+    assert limits["little"] == ("Nothing more: ε = 0.1 was spent before.", pytest.approx(1 / (1 + math.exp(-spent))))
+    assert limits["some"][0] == expected
+    assert "ε = 0.1; at most 0.3 is left." in person.get("/answer").text
+    person.delete("/api/answer")
+    assert person.get("/api/answer").json()["balance"]["sentence"] == "ε = 0.1."
+
+
+def test_row_116_without_the_ledger_nothing_is_promised_or_sent_and_people_can_still_withdraw(site, monkeypatch):
+    study = site.study()
+    (person,) = site.join(study, [(4, "open")])
+
+    def damaged(_):
+        raise LedgerError("damaged")
+
+    monkeypatch.setattr(site.app.state.publisher.ledger, "balance", damaged)
+    page = person.get("/answer").text
+    assert "Nothing can be sent now." in page
+    assert "Never more than" not in page
+    assert person.delete("/api/answer").status_code == 200
+
+
+def test_the_page_says_how_few_are_enough_and_until_when_an_answer_can_be_changed_or_withdrawn(site):
+    many, one, final = site.study(fewest=1234), site.study(), site.study(changeable=False)
+    pages = {study: site.join(study, [(1, "open")])[0].get("/answer").text for study in (many, one, final)}
+    assert "published from 1,234 people on" in pages[many]
+    assert "it could be you alone" in pages[one]
+    assert "until answers are read for the publication" in pages[one]
+    assert "An answer that was sent cannot be changed." in pages[final]
+    assert all("You can withdraw it until answers are read" in page for page in pages.values())
+    waves = [{"closes": int(time.time()) + 100 * i, "share": 0.5} for i in (1, 2)]
+    page = site.join(site.study(waves=waves), [(1, "open")])[0].get("/answer").text
+    assert page.count("with at most 50 % of what you allow") == 2
+
+
+def test_row_115_there_is_no_default_level_and_a_return_shows_the_persons_own(site):
+    for study, choice in (
+        (site.study(), {"tier": "strict"}),
+        (site.study(tiers=[], free={"least": 0.0123456, "most": 5.0}), {"epsilon": 0.0123456}),
+    ):
+        person = site.enter(site.invite(study, 1)[0])
+        first = person.get("/answer").text
+        assert " checked" not in first
+        assert ("class=unset" in first) == ("epsilon" in choice)
+        said = person.put("/api/answer", json={"value": 1})
+        assert (said.status_code, said.json()["error"]["code"]) == (422, "choice")
+        assert site.live(study)["n"] == 0
+        own = person.put("/api/answer", json={"value": 1, **choice}).json()["epsilon"]
+        again = person.get("/answer").text
+        assert "class=unset" not in again
+        offers = person.get("/api/answer").json()["choices"]
+        (kept,) = [offer for offer in offers if offer["own"]]
+        assert kept["epsilon"] == own
+        # What the page sends when only the number is corrected: the level that it shows.
+        same = {"epsilon": kept["epsilon"]} if "epsilon" in choice else {"tier": kept["name"]}
+        assert person.put("/api/answer", json={"value": 2, **same}).json()["epsilon"] == own
+        assert [offer["more"] for offer in offers] == [float(offer["epsilon"]) > own for offer in offers]
+
+
+def test_row_115_epsilon_never_rises_unasked(site):
+    study = site.study()
     (person,) = site.join(study, [(1, "strict")])
-    offers = {offer["name"]: offer["cost"] for offer in person.get("/api/answer").json()["choices"]}
-    spent = hetdp.plan({strict: 701, 2.0: 101}, bounds=(0, 10)).table[1].spent
-    assert offers["open"]["spends"] == spent < 0.5
-    assert offers["open"]["sentence"].endswith("The rest is free.")
-    assert offers["strict"]["sentence"] == "You allow 0.1, and right now all of it would be spent."
-    assert offers["open"]["sure"] == pytest.approx(math.exp(2) / (1 + math.exp(2)))
+    before = rows_of(site)
+    for more in ({"tier": "open"}, {"tier": "public"}, {"tier": "open", "allow_more": False}):
+        said = person.put("/api/answer", json={"value": 2, **more})
+        assert (said.status_code, said.json()["error"]["code"]) == (409, "more")
+    assert rows_of(site) == before
+    assert person.put("/api/answer", json={"value": 2, "tier": "open", "allow_more": True}).json()["tier"] == "open"
+    assert person.put("/api/answer", json={"value": 2, "tier": "strict"}).json()["tier"] == "strict", (
+        "less needs no word"
+    )
 
 
 def test_an_answer_can_be_changed_and_withdrawn_until_closing(site):
@@ -213,7 +320,8 @@ def test_a_publication_that_was_cut_off_is_finished_at_the_next_start(tmp_path, 
         publisher = site.app.state.publisher
         from hetdp.server import publish
 
-        found, answered = site.app.state.store.write(publish._closed, study, 0, charged=False)
+        with later(DAY):
+            found, answered = site.app.state.store.write(publish._closed, study, 0, charged=False)
         before = None
         if step == "released":
             before = publisher._released(found, answered)
@@ -247,9 +355,10 @@ def test_one_study_that_cannot_be_finished_keeps_no_other_from_being_served(tmp_
         assert site.curator.post("/api/studies", json={**asked, "waves": waves}).status_code == 422
         bad, good = site.study(), site.study()
         for study in (bad, good):
-            site.rows(study, "value,tier\n" + "\n".join(["2,open"] * 500), key=study)
+            site.rows(study, "value,tier\n" + "\n".join(["2,open"] * 500))
             close = partial(publish._closed, study_id=study, wave=0, charged=False)
-            site.app.state.store.write(close)
+            with later(DAY):
+                site.app.state.store.write(close)
         change = sa.update(tables.studies).where(tables.studies.c.id == bad).values(hi=1e-200)
         site.app.state.store.write(lambda transaction: transaction.execute(change))
     with served(settings) as site:
@@ -481,7 +590,7 @@ def test_a_row_that_was_changed_outside_is_not_published_and_others_are(tmp_path
     with served(settings) as site:
         study, other = site.study(), site.study()
         for one in (study, other):
-            site.rows(one, "value,tier\n" + "\n".join(["2,strict"] * 400), key=one)
+            site.rows(one, "value,tier\n" + "\n".join(["2,strict"] * 400))
         row = next(row for row in rows_of(site) if row.study == study)
         change = sa.update(tables.people).where(tables.people.c.id == row.id).values(tampered(row))
         site.app.state.store.write(lambda transaction: transaction.execute(change))
@@ -489,7 +598,8 @@ def test_a_row_that_was_changed_outside_is_not_published_and_others_are(tmp_path
         assert (said.status_code, said.json()["error"]["code"]) == (409, "changed")
     with served(settings) as site:  # it is tried again at the start, and keeps nobody from being served
         assert site.client().get(f"/api/results/{study}").status_code == 404
-        assert site.app.state.publisher.publish(other, 0)["result"]["n"] == 400
+        with later(DAY):
+            assert site.app.state.publisher.publish(other, 0)["result"]["n"] == 400
 
 
 def test_a_share_with_many_digits_and_a_tier_of_zero_are_published(site):
@@ -518,9 +628,10 @@ def test_the_server_closes_after_the_publication_that_is_under_way(tmp_path, mon
         with served(settings) as site:
             study = site.study()
             site.rows(study, "value,tier\n" + "2,open\n" * 400)
-            under_way = pool.submit(site.app.state.publisher.publish, study, 0)
-            while not started:
-                time.sleep(0.01)
+            with later(DAY):
+                under_way = pool.submit(site.app.state.publisher.publish, study, 0)
+                while not started:
+                    time.sleep(0.01)
         assert under_way.result(timeout=120)["result"]["n"] == 400
     with served(settings) as site:
         assert site.client().get(f"/api/results/{study}").status_code == 200

@@ -15,7 +15,7 @@ from playwright.sync_api import expect, sync_playwright
 
 import hetdp
 from hetdp.server.run import QUESTION, TIERS, sample_rows
-from serving import served, settings_for
+from serving import DAY, later, served, settings_for
 
 PHONE = {"viewport": {"width": 390, "height": 844}, "has_touch": True, "is_mobile": True}
 DESKTOP = {"viewport": {"width": 1280, "height": 860}}
@@ -136,16 +136,37 @@ def test_the_curators_way_from_an_empty_database_to_a_published_result(site, vis
     (tmp_path / "rows.csv").write_bytes(sample_rows())
     page.locator("#rows").set_input_files(tmp_path / "rows.csv")
     page.get_by_role("button", name="Import").click()
-    expect(page.get_by_text("400 people were added.")).to_be_visible()
+    expect(page.get_by_text("The 400 people of this file are in.")).to_be_visible()
+    expect(page.locator("#n")).to_have_text("401")
+    page.reload()
+    page.locator("#imports").get_by_role("button", name="Delete").click()
+    expect(page.get_by_text("import deleted")).to_be_visible()
+    expect(page.locator("#n")).to_have_text("1")
+    page.locator("#rows").set_input_files(tmp_path / "rows.csv")
+    page.get_by_role("button", name="Import").click()
     expect(page.locator("#n")).to_have_text("401")
     page.get_by_role("button", name="Ask").click()
     expect(page.get_by_text("The worst-case error would go from")).to_be_visible()
     curator.check()
     curator.picture("dashboard")
 
-    page.get_by_label("I want to publish now").check()
-    page.get_by_role("button", name="Publish the result").click()
-    page.wait_for_url("**/results/**")
+    expect(page.get_by_role("button", name="Publish the result")).to_have_count(0)
+    page.get_by_label("I want to close early").check()
+    page.get_by_role("button", name="Close in 7 days").click()
+    expect(page.get_by_text("closing brought forward")).to_be_visible()
+    answer.reload()
+    expect(answer.get_by_text("This study closes sooner than was said")).to_be_visible()
+    curator.check()
+    dashboard = page.url
+    with later(8 * DAY):  # the curator's session has ended
+        page.goto(dashboard)
+        page.get_by_label("Curator key").fill(site.key)
+        page.get_by_role("button", name="Sign in").click()
+        page.wait_for_url("**/curator")
+        page.goto(dashboard)
+        page.get_by_label("I want to publish now").check()
+        page.get_by_role("button", name="Publish the result").click()
+        page.wait_for_url("**/results/**")
     expect(page.get_by_text("It rests on 401 people.")).to_be_visible()
     study = page.url.rpartition("/")[2].partition("?")[0]
     result = site.client().get(f"/api/results/{study}").json()["result"]
@@ -155,6 +176,14 @@ def test_the_curators_way_from_an_empty_database_to_a_published_result(site, vis
     curator.picture("result")
     page.goto("/curator")
     expect(page.get_by_text("401 people")).to_be_visible()
+
+    page.goto(dashboard)
+    page.get_by_label("I want to delete this study").check()
+    page.get_by_role("button", name="Delete the study").click()
+    expect(page.get_by_text("This study was deleted")).to_be_visible()
+    curator.check()
+    page.goto(f"/results/{study}")
+    expect(page.get_by_text("It rests on 401 people.")).to_be_visible()
 
 
 def test_a_participant_on_a_phone_by_keyboard_alone(site, visit):
@@ -167,17 +196,24 @@ def test_a_participant_on_a_phone_by_keyboard_alone(site, visit):
     page.goto(f"/join#{token}")
     page.wait_for_url("**/answer")
     assert token not in page.url
-    expect(page.get_by_text("The rest is free.").first).to_be_visible()
+    expect(page.get_by_text("Never more than ε = 2, whatever others do.")).to_be_visible()
+    assert page.locator("input:checked").count() == 0
     person.check()
     person.picture("answer-phone-dark")
     page.locator("#value").focus()
     keyboard.type("99")
     keyboard.press("Enter")
-    expect(page.get_by_role("alert")).to_have_text("Enter a number from 0 to 14.")
+    expect(page.locator("#value-error")).to_have_text("Enter a number from 0 to 14.")
+    expect(page.locator("#value")).to_have_attribute("aria-invalid", "true")
     assert page.evaluate("document.activeElement.id") == "value"
     assert not [url for url in person.asked if url.endswith("/api/answer")]  # it was not sent
     keyboard.press("Control+A")
     keyboard.type("6.318281828")
+    keyboard.press("Enter")
+    expect(page.locator("#choice-error")).to_contain_text("Nothing is chosen for you.")
+    expect(page.get_by_role("radiogroup")).to_have_attribute("aria-invalid", "true")
+    assert not [url for url in person.asked if url.endswith("/api/answer")]
+    page.locator("#value").focus()
     keyboard.press("Tab")
     keyboard.press("Space")
     keyboard.press("ArrowDown")
@@ -187,6 +223,8 @@ def test_a_participant_on_a_phone_by_keyboard_alone(site, visit):
     keyboard.press("Enter")
     expect(page.locator("#receipt")).to_be_focused()
     expect(page.locator("#receipt-choice")).to_have_text("Open (ε = 2)")
+    expect(page.locator("#receipt-limit")).to_have_text("Never more than ε = 2, whatever others do.")
+    expect(page.locator("#receipt-spent")).to_have_text("Nothing; at most 2 is left.")
     link = page.locator("#link").input_value()
     assert "318281828" not in page.content()
     person.check()
@@ -206,7 +244,7 @@ def test_a_participant_on_a_phone_by_keyboard_alone(site, visit):
     person.check()
 
 
-def test_a_free_choice_is_a_slider_that_says_what_it_means(site, visit):
+def test_row_115_a_free_choice_is_a_slider_without_a_default_by_keyboard_alone(site, visit):
     free = {"least": 0.05, "most": 5.0}
     study = site.study(question=QUESTION, unit="hours", bounds=[0, 14], tiers=[], free=free)
     site.rows(study, "value,epsilon\n" + "7,0.1\n" * 300)
@@ -215,16 +253,60 @@ def test_a_free_choice_is_a_slider_that_says_what_it_means(site, visit):
     page = person.page
     page.goto(f"/join#{token}")
     page.wait_for_url("**/answer")
-    slider = page.get_by_label("Your privacy level")
-    slider.focus()
-    page.keyboard.press("Home")
+    slider, keyboard = page.get_by_label("Your privacy level"), page.keyboard
+    expect(page.locator("#stop-name")).to_have_text("not chosen yet, touch the line")
+    expect(slider).to_have_attribute("aria-valuetext", "not chosen yet")
+    expect(page.locator(".choice:visible")).to_have_count(0)
+    person.check()
+    person.picture("answer-slider-unset-phone")
+    page.get_by_label("Your answer, in hours").focus()
+    keyboard.type("3")
+    keyboard.press("Enter")
+    expect(page.locator("#choice-error")).to_contain_text("Nothing is chosen for you.")
+    expect(slider).to_be_focused()
+    assert "choice-error" in slider.get_attribute("aria-describedby")
+    assert site.live(study)["n"] == 300
+    keyboard.press("Home")  # where it stands already: a choice all the same
     expect(page.locator("#stop-name")).to_have_text("ε = 0.05")
+    expect(page.locator("#choice-error")).to_be_empty()
     expect(page.get_by_text("at most 51.3 % sure")).to_be_visible()
-    page.keyboard.press("End")
-    expect(page.locator("#stop-name")).to_have_text("ε = 5")
+    expect(slider).to_have_attribute(
+        "aria-valuetext", re.compile(r"ε = 0\.05\. Never more than ε = 0\.05.*51\.3 % sure")
+    )
+    keyboard.press("ArrowRight")
+    expect(page.locator("#stop-name")).to_have_text("ε = 0.07")
     person.picture("answer-slider-phone")
-    page.get_by_label("Your answer, in hours").fill("3")
-    page.get_by_role("button", name="Send my answer").click()
+    page.get_by_label("Your answer, in hours").focus()
+    keyboard.press("Enter")
+    expect(page.locator("#receipt-choice")).to_have_text("ε = 0.07")
+    link = page.locator("#link").input_value()
+    person.check()
+
+    page.goto("about:blank")
+    page.goto(link)
+    page.wait_for_url("**/answer")
+    expect(page.locator("#stop-name")).to_have_text("ε = 0.07")  # their own level, and never their value
+    expect(page.locator("#value")).to_have_value("")
+    person.check()
+    person.picture("return-slider-phone")
+    page.locator("#value").focus()
+    keyboard.type("4")
+    keyboard.press("Enter")
+    expect(page.locator("#receipt-choice")).to_have_text("ε = 0.07")
+    page.reload()
+    expect(page.locator("#more")).to_be_hidden()
+    slider.focus()
+    keyboard.press("End")
+    expect(page.locator("#more")).to_be_visible()
+    page.locator("#value").focus()
+    keyboard.type("5")
+    keyboard.press("Enter")
+    expect(page.locator("#choice-error")).to_contain_text("Nothing was changed; confirm it")
+    expect(page.locator("#allow-more")).to_be_focused()
+    person.picture("more-slider-phone")
+    person.errors.clear()  # the browser reports the refusal
+    keyboard.press("Space")
+    keyboard.press("Enter")
     expect(page.locator("#receipt-choice")).to_have_text("ε = 5")
     person.check()
 

@@ -20,10 +20,11 @@ from hetdp.server import tables
 from serving import settings_for
 
 SERVE = """
-import sys
+import sys, time
 from pathlib import Path
-from hetdp.server import run, Settings
-folder, port = Path(sys.argv[1]), int(sys.argv[2])
+from hetdp.server import access, run, Settings
+folder, port, later = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
+access.now = lambda: time.time() + later
 many = dict(per_address=10**9, per_person=10**9, attempts=10**9, tick=0.0)
 where = dict(database=f"sqlite:///{folder}/server.db", key_file=folder / "server.key")
 run.serve(Settings(**where, **many), "127.0.0.1", port)
@@ -36,14 +37,14 @@ ENOUGH = 60
 class Process:
     """A server in a process of its own."""
 
-    def __init__(self, folder):
+    def __init__(self, folder, later=0):
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             self.port = free.getsockname()[1]
         self.address = f"http://127.0.0.1:{self.port}"
         pipe = subprocess.PIPE
         self.process = subprocess.Popen(
-            [sys.executable, "-c", SERVE, folder, str(self.port)], stdout=pipe, stderr=pipe, text=True
+            [sys.executable, "-c", SERVE, folder, str(self.port), str(later)], stdout=pipe, stderr=pipe, text=True
         )
         self.first = self.process.stdout.readline()
         while True:
@@ -113,7 +114,7 @@ def test_nothing_acknowledged_is_lost_or_doubled_by_kill_minus_nine(tmp_path):
     assert {codes[number] for number in received} <= set(stored), "an acknowledged answer is lost"
     assert set(stored) <= {codes[number] for number in sent}
 
-    again = Process(tmp_path)
+    again = Process(tmp_path, later=7200)  # after the closing date
     with client(again.address, Authorization=f"Bearer {key}") as curator:
         assert curator.get(f"/api/studies/{study}").json()["n"] == len(stored)
         result = curator.post(f"/api/studies/{study}/publish", json={"wave": 0}).json()["result"]

@@ -5,9 +5,11 @@ from __future__ import annotations
 import http.client
 import json
 import math
+import os
 import re
 import socket
 import sqlite3
+import stat
 import struct
 import sys
 import time
@@ -18,9 +20,10 @@ import pytest
 import sqlalchemy as sa
 
 from hetdp import InputError, Interval
-from hetdp.server import access, tables
+from hetdp.server import Settings, access, run, tables
 from hetdp.server.access import Rates, RefusedError, parse
-from serving import TIERS, facts, logged, served, settings_for
+from hetdp.server.app import close
+from serving import DAY, TIERS, facts, later, logged, served, settings_for
 
 JSON = {"Content-Type": "application/json"}
 
@@ -71,6 +74,10 @@ MATRIX = {
     ("POST", "/api/studies/{study}/invitations"): (CURATOR, {"count": 1}),
     ("POST", "/api/studies/{study}/rows"): (CURATOR, "value,tier\n1,open\n"),
     ("POST", "/api/studies/{study}/publish"): (CURATOR, {"wave": 0}),
+    ("POST", "/api/studies/{study}/close"): (CURATOR, {"wave": 0}),
+    ("GET", "/api/studies/{study}/rows"): (CURATOR, None),
+    ("DELETE", "/api/studies/{study}/rows/{file}"): (CURATOR, None),
+    ("DELETE", "/api/studies/{study}"): (CURATOR, None),
     ("POST", "/api/curator/key"): (CURATOR, None),
 }
 """Who may use an address, and a body that would do."""
@@ -87,12 +94,12 @@ def test_every_route_has_a_row_in_the_matrix(site):
     assert {pair for pair in routes(site.app) if pair[0] != "HEAD"} == set(MATRIX)
 
 
-def ask(client, method, path, body, study):
-    path = path.format(study=study, kind="curator")
+def ask(client, method, path, body, study, file="none"):
+    path = path.format(study=study, kind="curator", file=file)
     if path.endswith("what-if"):
         path += "?people=5&tier=open"
     if isinstance(body, str):
-        headers = {"Content-Type": "text/csv", "Idempotency-Key": f"key-{time.time_ns()}"}
+        headers = {"Content-Type": "text/csv"}
         return client.request(method, path, content=body, headers=headers)
     return client.request(method, path, json=body)
 
@@ -124,7 +131,12 @@ def test_the_authorisation_matrix(site, method, path):
         return
     if path == "/api/curator/key":
         return  # the curator's own way is in test_server: it would end this module's key
-    done = ask(site.curator, method, path, body, study)
+    if path.endswith("close"):
+        study = site.study(waves=[{"closes": int(time.time()) + 30 * DAY}])
+    site.rows(study, "value,tier\n2,open\n")
+    (file,) = [one["file"] for one in site.curator.get(f"/api/studies/{study}/rows").json()]
+    with later(DAY if path.endswith("publish") else 0):
+        done = ask(site.curator, method, path, body, study, file)
     assert done.status_code in {200, 201}, done.text
 
 
@@ -490,7 +502,8 @@ def test_a_value_never_appears_anywhere(tmp_path):
     with logged() as lines, served(settings) as site:
         study = site.study(question="Which marker, 8.642086420?")
         people = site.join(study, [(MARKER, "strict"), (MARKER, "open"), (MARKER, "public")])
-        people[0].put("/api/answer", json={"value": MARKER, "tier": "open"})
+        people[0].put("/api/answer", json={"value": MARKER, "tier": "open"})  # refused: it would raise ε
+        people[0].put("/api/answer", json={"value": MARKER, "tier": "open", "allow_more": True})
         people[1].delete("/api/answer")
         site.rows(study, f"value,tier\n{MARKER},open\nx{MARKER},open\n")
         bodies = ({"value": MARKER, "tier": "none"}, {"value": str(MARKER)}, {"value": MARKER, "x": 1})
@@ -651,3 +664,64 @@ def test_a_request_that_is_no_http_does_no_harm(site):
         plain.sendall(b"\x00\x01 nonsense\r\n\r\n")
         assert plain.recv(100).startswith(b"HTTP/1.1 400")
     assert site.client().get("/health").status_code == 200
+
+
+# ---------------------------------------------------------------------------------------------------------
+# Who could read an answer
+
+UNTRUE = re.compile(r"[Nn]obody (but you )?(sees|can read|reads)|never an answer|key is not in the database")
+
+
+def test_row_119_a_person_is_told_who_could_read_an_answer(site, study):
+    (person,) = site.join(study, [(1, "open")])
+    page = person.get("/answer").text
+    assert "Whoever holds both the key and the database can read it: the people who run this server." in page
+    assert "It is stored encrypted" in page
+    assert UNTRUE.search(page) is None
+
+
+def test_control_row_119_the_words_of_before_are_noticed():
+    assert UNTRUE.search("Nobody sees your answer, whatever you choose.")
+    assert UNTRUE.search("see how many joined with which choice, never an answer.")
+
+
+def test_row_119_every_file_is_for_its_owner_alone_from_the_first_start_on(tmp_path):
+    """Under the most open umask, before anything is started a second time."""
+    before = os.umask(0)
+    try:
+        with served(settings_for(tmp_path)) as running:
+            running.publish(running.study())
+            modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in tmp_path.iterdir()}
+    finally:
+        os.umask(before)
+    assert {"server.db", "server.db-wal", "server.db-shm", "server.key", "server.db.ledger"} <= modes.keys()
+    assert {name: oct(mode) for name, mode in modes.items() if mode & 0o077} == {}
+
+
+@pytest.mark.parametrize("where", ["beside", "by a link", "elsewhere", "environment"])
+def test_row_119_a_key_beside_the_database_is_warned_about_at_every_start(tmp_path, monkeypatch, capsys, where):
+    """The remedy that the warning names is taken in the other cases, and it is silent."""
+    monkeypatch.setattr(run, "_log_to_stderr", lambda: None)
+
+    def stopped_at_once(server, sockets):
+        close(server.config.app)
+        for listener in sockets:
+            listener.close()
+
+    monkeypatch.setattr("uvicorn.Server.run", stopped_at_once)
+    folder, apart = tmp_path / "data", tmp_path / "apart"
+    folder.mkdir()
+    apart.mkdir()
+    (apart / "link").symlink_to(folder)
+    database = f"sqlite:///{folder}/server.db"
+    changes = {
+        "beside": {},
+        "by a link": {"key_file": apart / "link" / "my.key"},
+        "elsewhere": {"key_file": apart / "my.key"},
+        "environment": {"key": "ab" * 32},
+    }
+    for _ in range(2):
+        run.serve(Settings(database=database, **changes[where]), "127.0.0.1", 0)
+        said = capsys.readouterr().err
+        assert said.count("WARNING") == (2 if where in {"beside", "by a link"} else 0)
+        assert ("--key-file FILE" in said) == bool(said)

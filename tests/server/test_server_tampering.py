@@ -30,7 +30,7 @@ from hetdp.server import access, create_app, publish, run, store, studies, table
 from hetdp.server.access import RefusedError
 from hetdp.server.store import ChangedError, Register
 from hetdp.statistics.mean import Mean
-from serving import served, settings_for
+from serving import DAY, later, served, settings_for
 
 # ---------------------------------------------------------------------------------------------------------
 # Row 100: the server's database, in the hands of somebody without the key
@@ -107,7 +107,8 @@ class World:
 
     def lowers(self, tier="strict"):
         """The victim lowers their ε; what they allow is then less, if they were told so."""
-        said = self.victim.put("/api/answer", json={"value": SECRET, "tier": tier})
+        body = {"value": SECRET, "tier": tier, "allow_more": True}  # no attack is to fail for want of this word alone
+        said = self.victim.put("/api/answer", json=body)
         if said.status_code == 200:
             self.allowed = 0.01
 
@@ -440,6 +441,7 @@ def test_row_100_the_study_that_is_used_is_the_one_that_was_compared(tmp_path, m
                 return row
             return {**row, "waves": row["waves"].replace("1.0", "0.5")}
 
+        monkeypatch.setattr(publish, "expire", lambda _: None)  # it looks at the study too, before
         monkeypatch.setattr(studies, "_row", changing)
         assert site.publish(world.study).json()["error"]["code"] == "changed"
     assert used == []
@@ -928,7 +930,7 @@ def test_row_100_what_is_in_doubt_is_not_shown(tmp_path, monkeypatch):
         with monkeypatch.context() as patch:
             faulty(patch, "undone")
             patch.setattr(store.Store, "_is_there", cancelled)
-            said = world.victim.put("/api/answer", json={"value": SECRET, "tier": "open"})
+            said = world.victim.put("/api/answer", json={"value": SECRET, "tier": "open", "allow_more": True})
             assert said.status_code == 500
             assert world.victim.get("/api/answer").status_code == 500
         assert world.victim.get("/api/answer").json()["choice"]["epsilon"] == 0.01
@@ -1103,7 +1105,8 @@ def test_row_100_what_was_changed_and_changed_back_can_be_published(server_setti
 def test_row_100_a_wave_that_was_cut_off_and_then_changed_is_open_for_withdrawals_again(server_settings):
     with served(server_settings) as site:
         world, key = World(server_settings, site), site.key
-        site.app.state.store.write(lambda t: publish._closed(t, world.study, 0, charged=False))
+        with later(DAY):
+            site.app.state.store.write(lambda t: publish._closed(t, world.study, 0, charged=False))
         assert world.victim.delete("/api/answer").status_code == 409, "a control: it is being published"
         other = next(row for row in world.rows() if row["id"] != world.person)
         world.write(tables.people, other["id"], epsilon=1000.0)
@@ -1201,7 +1204,7 @@ def test_row_100_the_register_survives_a_crash_on_either_side_of_the_commit(serv
             monkeypatch.setattr(register, "prepare", cut_off)
         monkeypatch.setattr(register, "settle", lambda *_: None)
         monkeypatch.setattr(site.app.state.store, "_came", lambda _: False)
-        said = world.victim.put("/api/answer", json={"value": 1.0, "tier": "open"})
+        said = world.victim.put("/api/answer", json={"value": 1.0, "tier": "open", "allow_more": True})
         assert said.status_code == (500 if moment == "before the commit" else 200)
         monkeypatch.undo()
     with served(server_settings) as site:

@@ -28,6 +28,7 @@ def serve(
     trust_database: Annotated[
         bool, Option("--trust-database", help="Believe the database once, after you restored an older copy on purpose.")
     ] = False,
+    notice_days: Annotated[int, Option(help="Days to withdraw once a curator closes early.", min=1, max=366)] = 7,
     proxy: Annotated[bool, Option("--proxy", help="A proxy on this machine says which address a client has.")] = False,
     new_key: Annotated[bool, Option("--new-key", help="Print a new curator key and exit.")] = False,
     backup: Annotated[File, Option(help="Copy database and ledger into a new folder and exit.")] = None,
@@ -48,6 +49,7 @@ def serve(
         head_file=head_file,
         expect_head=expect_head,
         trust_database=trust_database,
+        notice_days=notice_days,
     )
     if new_key:
         print(run.replaced_key(settings))

@@ -1,4 +1,4 @@
-"""The central server: people send a value and a privacy choice, the curator publishes, nobody sees a value.
+"""The central server: people send a value and a privacy choice, the curator publishes, no page shows a value.
 
 ::
 

@@ -25,6 +25,7 @@ import traceback
 from collections import OrderedDict
 from collections.abc import Callable
 from contextlib import suppress
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -100,6 +101,21 @@ class ErrorBody(BaseModel):
 DOCUMENTED: dict[int | str, dict[str, Any]] = {
     status: {"model": ErrorBody, "description": text} for status, (_, text) in TEXTS.items()
 }
+
+
+def now() -> float:
+    """Return the time by the server's own clock, by which every date is decided; tests move it here."""
+    return time.time()
+
+
+def date(seconds: int) -> str:
+    """Return a time in words.
+
+    >>> date(1_800_000_000)
+    '15 Jan 2027, 08:00 UTC'
+    """
+    return datetime.fromtimestamp(seconds, UTC).strftime("%d %b %Y, %H:%M UTC")
+
 
 # ---------------------------------------------------------------------------------------------------------
 # JSON that means one thing
@@ -344,7 +360,7 @@ def open_session(register: Register, kind: str, person: str) -> str:
 
     It goes on while its epoch is that of the person in the register, or while it is the one session that was kept.
     """
-    said = f"{int(time.time()) + SECONDS[kind]}.{register.epoch(person)}.{secrets.randbits(62)}.{person}"
+    said = f"{int(now()) + SECONDS[kind]}.{register.epoch(person)}.{secrets.randbits(62)}.{person}"
     return f"{_proof(register, kind, said)}.{said}"
 
 
@@ -359,7 +375,7 @@ def session(register: Register, kind: str, token: str) -> tuple[str, int] | None
         return None
     expires, epoch, number, person = said.split(".", 3)
     current = int(epoch) == register.epoch(person) or int(number) == register.kept(person)
-    return (person, int(number)) if current and time.time() < int(expires) else None
+    return (person, int(number)) if current and now() < int(expires) else None
 
 
 def close_session(transaction: Transaction, kind: str, token: str) -> None:
@@ -433,11 +449,16 @@ class Vault:
         self._cipher = AESGCM(key)
         self.fingerprint = hmac.new(key, b"hetdp vault", hashlib.sha256).hexdigest()
         self.register_key = hmac.digest(key, b"hetdp register", "sha256")  # from which the vault's cannot be found
+        self._mark_key = hmac.digest(key, b"hetdp import", "sha256")
 
     def seal(self, code: int, person: str, study: str, epsilon: float) -> bytes:
         """Return a code as bytes that only this vault can open, for this person, study and ε alone."""
         nonce = secrets.token_bytes(_NONCE_BYTES)
         return nonce + self._cipher.encrypt(nonce, code.to_bytes(4), _bound(person, study, epsilon))
+
+    def mark(self, content: str) -> str:
+        """Return by what the same content is known again; not a plain hash, by which a guess could be tried out."""
+        return hmac.digest(self._mark_key, content.encode(), "sha256").hex()
 
     def open(self, sealed: bytes, person: str, study: str, epsilon: float) -> int:
         """Return the code again; raise if it was sealed for anything else."""

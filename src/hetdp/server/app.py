@@ -5,6 +5,7 @@ A handler parses, calls one verb, answers.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import math
 import time
@@ -14,7 +15,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Depends, FastAPI, Header, Query, Request
+from fastapi import APIRouter, Depends, FastAPI, Query, Request
 from fastapi.exceptions import RequestValidationError
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
@@ -63,7 +64,9 @@ def create_app(settings: Settings) -> FastAPI:
         database.write(tables.prepare, vault.fingerprint, trusted=settings.trust_database)
         has_key = database.read(Transaction.fact, "curator") is not None
         state.first_key = None if has_key else database.write(access.new_key)
-        state.publisher = publish.Publisher(database, vault, publish.open_ledger(settings, database))
+        state.publisher = publish.Publisher(
+            database, vault, publish.open_ledger(settings, database), notice=86_400 * settings.notice_days
+        )
     except BaseException:  # whatever it is, the database and its lock are released
         database.close()
         raise
@@ -79,10 +82,22 @@ def create_app(settings: Settings) -> FastAPI:
 @asynccontextmanager
 async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     await run_in_threadpool(app.state.publisher.resume)
+    expiring = asyncio.create_task(_expire(app))
     log.info("started")
     yield
+    expiring.cancel()
     await run_in_threadpool(close, app)
     log.info("stopped")
+
+
+async def _expire(app: FastAPI) -> None:
+    """Delete answers whose date has passed, at the start and every hour, so that the promise needs nobody's click."""
+    while True:
+        try:
+            await run_in_threadpool(app.state.store.write, publish.expire)
+        except Exception as error:  # noqa: BLE001  whatever it is, it is tried again
+            log.warning("answers not deleted yet", extra={"facts": {"error": type(error).__name__}})
+        await asyncio.sleep(3600)  # seconds
 
 
 def close(app: FastAPI) -> None:
@@ -126,7 +141,7 @@ class Invitations(Strict):
 
 
 class Publication(Strict):
-    """Which wave to publish, from 0: asking twice gives the same result."""
+    """Which wave to publish or to close early, from 0: publishing it twice gives the same result."""
 
     wave: Annotated[int, Field(ge=0, le=MOST_WAVES)] = 0
 
@@ -163,15 +178,18 @@ Participant = Annotated[str, Depends(_participant)]
 
 @api.get("/api/answer", tags=["participant"])
 def my_study(request: Request, token: Participant) -> dict[str, Any]:
-    """Return the question, the privacy choices with what each would cost now, and what this person chose."""
+    """Return the question, the privacy choices with what each promises, what this person chose and has spent."""
     database = _store(request)
     try:
         study, mine = database.read(studies.seen, token, changed=False)
     except ChangedError:
         study, mine = database.read(studies.seen, token, changed=True)
     people = database.read(studies.joined, study.id)
-    choices = dashboard.choices(study, people)
-    return {"study": study.to_dict(), **mine, "n": sum(people.values()), "choices": choices}
+    own = mine["choice"] and epsilon_of(mine["choice"]["epsilon"])
+    spent = request.app.state.publisher.spent(mine.pop("person"))
+    mine["may_send"] &= spent is not None  # without it there is no limit to promise
+    choices, balance = dashboard.choices(study, own, spent or 0.0), dashboard.balance(own, spent)
+    return {"study": study.to_dict(), **mine, "n": sum(people.values()), "choices": choices, "balance": balance}
 
 
 @api.put("/api/answer", tags=["participant"])
@@ -320,18 +338,35 @@ async def _csv_body(request: Request) -> bytes:
 def import_rows(
     request: Request,
     study: str,
-    idempotency_key: Annotated[str, Header(min_length=8, max_length=100)],
     body: Annotated[bytes, Depends(_csv_body)],
 ) -> dict[str, int]:
-    """Import people from CSV with the columns `value` and `tier` (or `epsilon`). The same key twice imports once."""
+    """Import people from CSV with the columns `value` and `tier` (or `epsilon`). The same file twice imports once."""
     database = _store(request)
-    people = studies.read_rows(body, database.read(studies.get, study), request.app.state.vault)
-    return database.write(studies.add_rows, study, idempotency_key, people)
+    mark, people = studies.read_rows(body, database.read(studies.get, study), request.app.state.vault)
+    return database.write(studies.add_rows, study, mark, people)
+
+
+@api.get("/api/studies/{study}/rows", tags=["curator"], dependencies=[CURATOR])
+def imported(request: Request, study: str) -> list[dict[str, Any]]:
+    """List the files that were imported and not deleted."""
+    return _store(request).read(publish.imports, study)
+
+
+@api.delete("/api/studies/{study}/rows/{file}", tags=["curator"], dependencies=[CURATOR])
+def delete_import(request: Request, study: str, file: str) -> dict[str, bool]:
+    """Delete the people of an imported file, until the wave closes."""
+    return _store(request).write(publish.delete_import, study, file)
+
+
+@api.delete("/api/studies/{study}", tags=["curator"], dependencies=[CURATOR])
+def delete_study(request: Request, study: str) -> dict[str, bool]:
+    """Delete all that people sent to a study, with its links. What was published, and what it cost, stays."""
+    return _store(request).write(publish.delete_study, study)
 
 
 @api.post("/api/studies/{study}/publish", tags=["curator"], dependencies=[CURATOR])
 def publish_wave(request: Request, study: str, body: Publication) -> dict[str, Any]:
-    """Close a wave and publish its result, once. The answer comes on a public tick, whatever happened."""
+    """Publish the result of a closed wave, once. The answer comes on a public tick, whatever happened."""
     start, tick = time.monotonic(), request.app.state.settings.tick
     publisher: publish.Publisher = request.app.state.publisher
     try:
@@ -339,6 +374,13 @@ def publish_wave(request: Request, study: str, body: Publication) -> dict[str, A
     finally:
         passed = time.monotonic() - start
         time.sleep(math.ceil(passed / tick) * tick - passed if tick else 0)
+
+
+@api.post("/api/studies/{study}/close", tags=["curator"], dependencies=[CURATOR])
+def close_early(request: Request, study: str, body: Publication) -> dict[str, Any]:
+    """Bring the closing date of the open wave forward: it is announced, and leaves people time to withdraw."""
+    notice = request.app.state.publisher.notice
+    return _store(request).write(publish.close_early, study, body.wave, notice).to_dict()
 
 
 @api.post("/api/curator/key", tags=["curator"], dependencies=[CURATOR])
@@ -354,7 +396,7 @@ def new_key(request: Request) -> dict[str, str]:
 def _when(seconds: int) -> Markup:
     """Return a time that a script turns into the reader's own; without it, it is UTC."""
     at = datetime.fromtimestamp(seconds, UTC)
-    return Markup('<time datetime="{}">{}</time>').format(at.isoformat(), at.strftime("%d %b %Y, %H:%M UTC"))
+    return Markup('<time datetime="{}">{}</time>').format(at.isoformat(), access.date(seconds))
 
 
 _TEMPLATES = Environment(loader=FileSystemLoader(_FOLDER / "templates"), autoescape=True, undefined=StrictUndefined)
@@ -405,7 +447,8 @@ def new_page(request: Request) -> Response:
 def study_page(request: Request, study: str) -> Response:
     """Show a study as people join."""
     data = live(request, study)
-    return _page(request, "study.html", events=events(request, study), study=data["study"], live=data)
+    more = {"notice_days": request.app.state.settings.notice_days, "imports": imported(request, study)}
+    return _page(request, "study.html", events=events(request, study), study=data["study"], live=data, **more)
 
 
 @pages.get("/curator/studies/{study}/live", dependencies=[CURATOR])

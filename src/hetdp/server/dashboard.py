@@ -1,7 +1,8 @@
-"""What is public while people join: the plan for those who are there, what one more would spend, what if more came.
+"""What is public while people join: the plan for those who are there, what a choice promises, what if more came.
 
-Nothing here can see an answer: every function takes a study and {ε: people}, and calls the library. So does the
-interactive page of the paper: every method over a range of people, for tiers that the reader moves.
+Nothing here can see an answer: a function takes a study and {ε: people}, or one person's ε and what was spent of it,
+and calls the library. So does the interactive page of the paper: every method over a range of people, for tiers that
+the reader moves.
 """
 
 from __future__ import annotations
@@ -67,36 +68,64 @@ def _tier(tier: Tier, people: int, row: Row | None) -> dict[str, Any]:
     return {**tier.model_dump(), "people": people, "spent": spent, "share": share}
 
 
-def choices(study: Study, people: People) -> list[dict[str, Any]]:
-    """Return the privacy choices of a study with what each would cost now: its tiers, or stops of a slider."""
+def choices(study: Study, own: float | None = None, spent: float = 0.0) -> list[dict[str, Any]]:
+    """Return the privacy choices of a study with what each promises: its tiers, or stops of a slider.
+
+    `own` is what the person chose before, and a stop too, and `spent` what was spent of them already.
+    """
     offers = [tier.model_dump() for tier in study.tiers]
     if study.free is not None:
         least, most = study.free.least, study.free.most
         series = [round(step * 10.0**decade, 6) for decade in range(-3, 2) for step in STEPS]
-        stops = [least, *(stop for stop in series if least < stop < most), most]
-        offers = [{"name": f"ε = {stop:g}", "epsilon": stop, "sentence": ""} for stop in stops]
-    return [{**offer, "cost": cost(study, people, epsilon_of(offer["epsilon"]))} for offer in offers]
+        stops = {least, most, *(stop for stop in series if least < stop < most), *([] if own is None else [own])}
+        offers = [{"name": f"ε = {stop:g}", "epsilon": stop, "sentence": ""} for stop in sorted(stops)]
+    return [{**offer, **_promise(study, epsilon_of(offer["epsilon"]), own, spent)} for offer in offers]
 
 
-def cost(study: Study, people: People, level: float) -> dict[str, Any]:
-    """Return what one more person with this ε would spend if the study were published right then.
+def _promise(study: Study, level: float, own: float | None, spent: float) -> dict[str, Any]:
+    """Return what holds for one person with this ε whatever others do: upper limits, and no forecast.
 
-    Over all waves: each may spend its share, so the saturation of the current one is what they all have if
-    nobody else comes.
+    All waves together use at most ε, or nothing beyond what was spent before if that was more.
     """
-    p, allowed = planned(study, {**people, level: people.get(level, 0) + 1}), study.shared(level)
-    spent, free = next(((row.spent, row.free) for row in p.table if row.epsilon == allowed), (0.0, 0.0))
+    limit = max(level, spent)
     return {
-        "spends": jsonable(spent),
-        "sure": explain(level).guess_from_half,
-        "meaning": _meaning(level),
-        "sentence": _cost_sentence(allowed, spent, free=free > 1e-3 * min(allowed, 1e6)),
+        "own": level == own,
+        "more": own is not None and level > own,
+        "sure": explain(limit).guess_from_half,
+        "meaning": _meaning(limit),
+        "limit": _limit(level, spent, max(wave.share for wave in study.waves), len(study.waves)),
+    }
+
+
+def _limit(level: float, spent: float, share: float, waves: int) -> str:
+    if math.isinf(level):
+        return "No limit: you ask for no protection."
+    if level <= spent:
+        return f"Nothing more: ε = {numbers.spent_epsilon(spent)} was spent before." if spent else "Nothing, ever."
+    every = f" in all {waves} publications together, and at most {numbers.spent_epsilon(level * share)} in one"
+    return f"Never more than ε = {numbers.spent_epsilon(level)}{every if waves > 1 else ''}, whatever others do."
+
+
+def balance(level: float | None, spent: float | None) -> dict[str, Any]:
+    """Return what was spent of a person by the ledger, and what is left at most of the ε that they allow now."""
+    if spent is None:
+        return {"spent": None, "left": None, "sentence": "The ledger cannot be read now."}
+    used = f"ε = {numbers.spent_epsilon(spent)}" if spent else "Nothing"
+    if level is None:
+        return {"spent": jsonable(spent), "left": None, "sentence": f"{used}."}
+    left = level if math.isinf(level) else max(level - spent, 0.0)
+    rest = f"at most {numbers.spent_epsilon(left)} is left" if left else "nothing is left"
+    rest = "your choice sets no limit" if math.isinf(left) else rest
+    return {
+        "spent": jsonable(spent),
+        "left": jsonable(left),
+        "sentence": f"{used}; {rest}.",
     }
 
 
 def _meaning(epsilon: float) -> str:
     if epsilon == 0:
-        return "Your answer is not used. Nobody can learn anything about it."
+        return "Your answer is not used, and what is published says nothing about it."
     if epsilon > 7:
         return "Somebody who was half sure of something about your answer may become certain of it."
     high = math.ceil(1000 * explain(epsilon).guess_from_half) / 10  # rounded up, and never 50 for an ε above 0
@@ -104,20 +133,6 @@ def _meaning(epsilon: float) -> str:
         f"Somebody who was 50 % sure of something about your answer can become at most {high:g} % sure: "
         f"odds change by at most a factor of {numbers.odds(epsilon)}."
     )
-
-
-def _cost_sentence(allowed: float, spent: float, *, free: bool) -> str:
-    if allowed == 0:
-        return "Your value would not be used at all."
-    if spent == 0:
-        return "With so few people nothing would be spent yet: no data would be used."
-    if spent > 20:
-        return "You ask for no protection. Right now your answer would count almost as it is."
-    asked, used = numbers.epsilon(allowed), numbers.spent_epsilon(spent)
-    if free:
-        given = "You ask for no protection" if math.isinf(allowed) else f"You allow {asked}"
-        return f"{given}; right now you would spend about {used}. The rest is free."
-    return f"You allow {asked}, and right now all of it would be spent."
 
 
 def what_if(study: Study, people: People, level: float, more: int) -> dict[str, Any]:

@@ -7,7 +7,7 @@ A wave that was left closed without a result is taken up again at the next start
 
 Claim. Whoever can write to the database, but has neither the vault's key nor the files beside it, cannot have anybody's
 answer used at a larger ε than that person chose last, nor after they withdrew; and all waves of a study together use at
-most that ε.
+most that ε. Nor is a wave published before the closing date that its people were told.
 
 Argument. The study and the rows of its people are what the server wrote last, as the register vouches, and the very
 rows that were compared are used to the end. What each person allows, the share of their ε, is part of the request: the
@@ -16,6 +16,10 @@ more, the level of each person in the charged plan is compared with what they al
 that they have withdrawn. A number that was drawn is in the register before the database sees it, and a wave has one
 number. So each wave uses at most its share of ε, and the shares, which the register covers, add up to one at most,
 whatever the ledger in the database says about budgets.
+
+Dates bind the curator too, by the server's own clock; they are cells of the study's row, for which the register
+vouches. Up to the closing date everybody can withdraw. It can be brought forward by `close_early` alone, which
+announces it and leaves the days of the notice. Whoever publishes late must wait for the next wave: see `_following`.
 
 A publication that fails before a number was drawn leaves the wave stopped: people can change or withdraw, and the
 curator can try again. If nothing has changed by then, the charge that was made is carried out; else it is given up, and
@@ -26,8 +30,8 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import threading
-import time
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -45,7 +49,7 @@ from hetdp.statistics.mean import Mean
 from hetdp.statistics.statistic import Answer
 from hetdp.tally.tally import Table, Tally
 
-from . import studies, tables
+from . import access, studies, tables
 from .access import RefusedError, Vault, where_raised
 from .settings import Settings
 from .store import ChangedError, Store, Transaction, new_version
@@ -63,6 +67,13 @@ _OLD_COPY = (
     "This wave was released before: the ledger has it and this database does not, so it is an old copy. "
     "Bring the newest one back."
 )
+_EARLY = (
+    "This wave takes answers until {}, and can be published from then on. To publish sooner, close it early: everybody "
+    "is told, and has some days to withdraw."
+)
+_NOT_SOONER = (
+    "This wave closes on {} anyway. Closing early leaves people time to withdraw, until {}, so it is no sooner."
+)
 
 
 @dataclass
@@ -72,6 +83,7 @@ class Publisher:
     database: Store
     vault: Vault
     ledger: Ledger
+    notice: int = 7 * 86_400  # seconds
     turn: threading.Lock = field(default_factory=threading.Lock)
     closed: bool = False
 
@@ -80,6 +92,7 @@ class Publisher:
         with self.turn:
             if self.closed:
                 raise RefusedError(503)
+            self.database.write(expire)
             try:
                 charged = self.ledger.charged(_release_id(study_id, wave))
             except HetdpError as error:  # nothing has happened yet
@@ -91,6 +104,15 @@ class Publisher:
                 self._stop(study_id, "ChangedError")
                 raise
             return found if isinstance(found, dict) else self._finish(*found)
+
+    def spent(self, person: str) -> float | None:
+        """Return what the ledger has charged to a person so far, in ε; None if it cannot be read now."""
+        try:
+            return self.ledger.balance(person).spent
+        except InputError:  # not enrolled: no wave with an answer of theirs was charged
+            return 0.0
+        except HetdpError:
+            return None
 
     def close(self) -> None:
         """Wait for the publication that is under way, begin no more, and close the ledger."""
@@ -115,7 +137,7 @@ class Publisher:
             if isinstance(error, HetdpError) and not isinstance(error, RefusedError):
                 raise RefusedError(409, "ledger", _REFUSES) from None
             raise
-        result = self.database.write(_store, study, body, answered)
+        result = self.database.write(_store, study, body, answered, self.notice)
         with suppress(RefusedError):  # it is stored; should this fail, the next wave does it
             self.database.register.finish(study.id, study.wave + 1)
         return result
@@ -220,8 +242,10 @@ def _closed(
     study = studies.get(transaction, study_id)
     if wave < study.wave:
         return stored(transaction, study_id, wave)
-    if wave > study.wave or wave >= len(study.waves) or study.phase() == "planned":
+    if wave > study.wave or wave >= len(study.waves) or study.phase() in {"planned", "deleted"}:
         raise RefusedError(409, "wave", "This wave cannot be published now.")
+    if study.phase() == "open":
+        raise RefusedError(409, "early", _EARLY.format(access.date(study.current.closes)))
     if charged and study.status == "open":
         raise RefusedError(409, "old-copy", _OLD_COPY)
     transaction.register.finish(study_id, study.wave)  # if the server was cut off just before it said so
@@ -241,11 +265,14 @@ def _answered(transaction: Transaction, study: Study) -> list[Any]:
     return [row for row in transaction.everybody(study.id) if row.answer is not None]
 
 
-def _store(transaction: Transaction, study: Study, body: dict[str, Any], answered: list[Any]) -> dict[str, Any]:
+def _store(
+    transaction: Transaction, study: Study, body: dict[str, Any], answered: list[Any], notice: int
+) -> dict[str, Any]:
     """Store the result of the study's wave and open the next one, or delete the answers; return what is shown."""
     table, wave, last = tables.results, study.wave, study.wave + 1 == len(study.waves)
-    row = {"study": study.id, "wave": wave, "published": int(time.time()), "body": json.dumps(body, allow_nan=False)}
-    studies.move(transaction, study.id, wave=wave + 1, status="published" if last else "open")  # it may refuse
+    row = {"study": study.id, "wave": wave, "published": int(access.now()), "body": json.dumps(body, allow_nan=False)}
+    status, waves = "published" if last else "open", _following(study, notice)
+    studies.move(transaction, study.id, wave=wave + 1, status=status, waves=waves)  # it may refuse
     transaction.execute(sa.delete(table).where((table.c.study == study.id) & (table.c.wave == wave)))
     transaction.execute(sa.insert(table).values(row))
     if last:  # the sealed answers go; who took part and with which ε stays
@@ -257,6 +284,111 @@ def _store(transaction: Transaction, study: Study, body: dict[str, Any], answere
             transaction.wrote("person", {**answer._mapping, **gone})
     transaction.note("published", study.id, wave=wave, n=body["n"])
     return stored(transaction, study.id, wave)
+
+
+def _following(study: Study, notice: int) -> str:
+    """Return the waves as JSON; each after this one is open for as long as it was to be, or at least for the notice.
+
+    Else a year of waves could be published late, all within two minutes, and nobody could withdraw in between.
+    """
+    waves, before = list(study.waves), math.ceil(access.now())
+    for i in range(study.wave + 1, len(waves)):
+        span = min(waves[i].closes - study.waves[i - 1].closes, notice)
+        before = max(waves[i].closes, before + span)
+        waves[i] = waves[i].model_copy(update={"closes": before})
+    return studies.waves_text(waves)
+
+
+def close_early(transaction: Transaction, study_id: str, wave: int, notice: int) -> Study:
+    """Bring the closing date of the open wave forward to the end of the notice; people are told on their page."""
+    study, closes = studies.get(transaction, study_id), math.ceil(access.now()) + notice
+    if study.phase() != "open" or wave != study.wave:
+        raise RefusedError(409, "wave", "Only the wave that is open now can be closed early.")
+    said = study.current.closes
+    if closes >= said:
+        raise RefusedError(409, "notice", _NOT_SOONER.format(access.date(said), access.date(closes)))
+    changed = study.current.model_copy(update={"closes": closes, "first": study.current.first or said})
+    waves = [*study.waves[:wave], changed, *study.waves[wave + 1 :]]
+    studies.move(transaction, study_id, waves=studies.waves_text(waves))
+    transaction.note("closing brought forward", study_id, wave=wave, was=access.date(said), now=access.date(closes))
+    return studies.get(transaction, study_id)
+
+
+# ---------------------------------------------------------------------------------------------------------
+# What is erased. Rows stay, empty: random ids, for which the register vouches. What was published stays, as do the
+# charges in the ledger: deleting an answer does not take back what a published number told about it.
+
+
+def _emptied(transaction: Transaction, study: str, mark: str = "") -> None:
+    """Delete what the people of a study sent and the links by which they come; of one file, if its mark is given.
+
+    It does not matter what their rows say: they are written anew, and of those alone that the register knows.
+    """
+    people, transaction.scrub = tables.people, True
+    gone = {**dict.fromkeys(("invitation", "again", "epsilon", "answer")), "version": new_version()}
+    mine = (people.c.study == study) & people.c.id.startswith(mark)
+    transaction.execute(sa.update(people).where(mine).values(gone))
+    for person in transaction.register.people(study):
+        if person.startswith(mark):
+            transaction.wrote("person", {"id": person, "study": study, **gone})
+    files = tables.imports.c
+    query = sa.select(files.id).where((files.study == study) & files.id.startswith(mark))
+    for file in transaction.execute(query).scalars().all():
+        transaction.change("import", {"id": file, "study": study, "people": 0})
+
+
+def imports(transaction: Transaction, study: str) -> list[dict[str, Any]]:
+    """Return the files that were imported into a study and not deleted: how each is named here, and its people."""
+    table = tables.imports
+    rows = transaction.execute(sa.select(table).where((table.c.study == study) & (table.c.people > 0)))
+    return [{"file": row.id[: studies.MARK], "people": row.people} for row in rows]
+
+
+def delete_import(transaction: Transaction, study_id: str, file: str) -> dict[str, bool]:
+    """Delete the people of a file, until the wave closes."""
+    table, study = tables.imports, studies.get(transaction, study_id)
+    mine = (table.c.study == study_id) & table.c.id.startswith(file, autoescape=True)
+    row = transaction.row("import", transaction.execute(sa.select(table.c.id).where(mine)).scalar() or "")
+    if row is None or len(file) != studies.MARK:
+        raise RefusedError(404)
+    if study.phase() != "open":
+        raise RefusedError(409, "closed", "A file can be deleted until the wave closes, not after. The study can be.")
+    _emptied(transaction, study_id, transaction.believed("import", row)["id"][: studies.MARK])
+    transaction.note("import deleted", study_id, count=row["people"])
+    return {"deleted": True}
+
+
+def delete_study(transaction: Transaction, study_id: str) -> dict[str, bool]:
+    """Delete all that people sent to a study, with its links; also of one that was changed from outside."""
+    row = transaction.row("study", study_id)
+    if row is None:
+        raise RefusedError(404)
+    known = transaction.vouches("study", row)
+    reading = known and row["status"] == "publishing"
+    if reading or transaction.register.opened(study_id, row["wave"] if known else 0):
+        raise RefusedError(409, "publishing", "This study is being published now; delete it when that is done.")
+    transaction.change("study", {**row, "status": "deleted", "version": new_version()})
+    _emptied(transaction, study_id)
+    transaction.note("study deleted", study_id)
+    return {"deleted": True}
+
+
+def expire(transaction: Transaction) -> None:
+    """Delete what people sent to studies whose date for that has passed, whether they were published or not."""
+    about = tables.people.c
+    something = sa.or_(*(column.is_not(None) for column in (about.epsilon, about.invitation, about.again)))
+    for study_id in transaction.execute(sa.select(tables.studies.c.id)).scalars().all():
+        with suppress(ChangedError):  # what the database says of a study is not enough to delete anything
+            study = studies.get(transaction, study_id)
+            there = sa.select(about.id).where((about.study == study_id) & something).limit(1)
+            due = study.until <= access.now() and study.status != "publishing"
+            if due and transaction.execute(there).first():
+                _emptied(transaction, study_id)
+                transaction.note("answers deleted at their date", study_id)
+
+
+# ---------------------------------------------------------------------------------------------------------
+# Results
 
 
 def stored(transaction: Transaction, study: str, wave: int | None = None) -> dict[str, Any]:

@@ -23,6 +23,11 @@ from .app import create_app
 from .settings import Settings
 from .store import Register, Transaction, begin
 
+_BESIDE = (
+    "WARNING: the key {} lies in the folder of the database. Whoever copies this folder can read every answer.\n"
+    "WARNING: stop the server, move the key elsewhere, and start with --key-file FILE, or set HETDP_KEY."
+)
+
 
 def serve(settings: Settings, host: str, port: int, *, proxy: bool = False, demo: bool = False) -> None:
     """Serve until a signal comes; running requests are finished.
@@ -34,6 +39,8 @@ def serve(settings: Settings, host: str, port: int, *, proxy: bool = False, demo
 
     listener = _listening(host, port)
     app = create_app(settings)
+    if settings.key_beside_database and not demo:
+        print(_BESIDE.format(settings.vault_file), file=sys.stderr)
     address = settings.origin or f"http://{host}:{listener.getsockname()[1]}"
     lines = sample(app, address) if demo else []
     if app.state.first_key is not None:
@@ -164,11 +171,12 @@ def sample(app: Any, address: str) -> list[str]:
         waves=[studies.Wave(closes=now + 14 * 86_400)],
         fewest=100,
     )
-    earlier = new.model_copy(update={"question": "How many hours do you sleep on a usual Sunday?"})
+    closed = {"opens": now - 7200, "waves": [studies.Wave(closes=now - 3600)]}
+    earlier = new.model_copy(update={"question": "How many hours do you sleep on a usual Sunday?", **closed})
     published, current = (state.store.write(studies.create, one) for one in (earlier, new))
-    for study in (published, current):
-        people = studies.read_rows(sample_rows(), study, state.vault)
-        state.store.write(studies.add_rows, study.id, f"sample {study.id}", people)
+    for study in (published, current):  # not by `add_rows`: one of them is closed
+        _, people = studies.read_rows(sample_rows(), study, state.vault)
+        state.store.write(Transaction.insert, "person", people)
     state.publisher.publish(published.id, 0)
     tokens = state.store.write(studies.invite, current.id, 5)
     return [

@@ -44,6 +44,8 @@ class Settings:
         Requests a minute from one address, changes a minute by one person, tokens a minute tried from one address.
     tick
         Publication is answered after a whole number of these seconds, so that its duration tells nothing.
+    notice_days
+        How long people can still withdraw once a curator closes a wave early.
     """
 
     database: str = "sqlite:///hetdp-server.db"
@@ -60,6 +62,7 @@ class Settings:
     per_person: int = 30
     attempts: int = 30
     tick: float = 1.0
+    notice_days: int = 7
     secure: bool = field(init=False, default=False)  # browsers reach it by HTTPS, so that cookies may be bound to it
 
     def __post_init__(self) -> None:
@@ -87,6 +90,12 @@ class Settings:
         if name is None:
             raise InputError("a database that is not SQLite needs a place for its key: give a key file or HETDP_KEY")
         return name.with_name(name.name + ".key")
+
+    @property
+    def key_beside_database(self) -> bool:
+        """Whether one folder holds both the key and the database, which together open every answer."""
+        beside = self.sqlite_file
+        return self.key is None and beside is not None and self.vault_file.resolve().parent == beside.parent
 
     @property
     def register_file(self) -> Path:

@@ -41,7 +41,6 @@ import os
 import secrets
 import sqlite3
 import threading
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
@@ -54,6 +53,7 @@ import sqlalchemy as sa
 from hetdp.errors import InputError
 from hetdp.files import sqlite_engine
 
+from . import access
 from .access import RefusedError
 from .settings import Settings
 from .tables import PATIENCE, VOUCHED, audit, connect, facts, people
@@ -335,7 +335,7 @@ class Transaction:
 
     def note(self, event: str, study: str | None = None, **detail: Any) -> None:
         """Write a public event into the audit log."""
-        row = {"at": int(time.time()), "event": event, "study": study, "detail": json.dumps(detail)}
+        row = {"at": int(access.now()), "event": event, "study": study, "detail": json.dumps(detail)}
         self.execute(sa.insert(audit).values(row))
 
 

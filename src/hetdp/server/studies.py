@@ -20,7 +20,6 @@ import json
 import math
 import os
 import secrets
-import time
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from pathlib import Path
@@ -31,7 +30,7 @@ import sqlalchemy as sa
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from hetdp.core.domain import Interval, epsilon_of, jsonable
-from hetdp.core.levels import Floats, joined_names
+from hetdp.core.levels import joined_names
 from hetdp.core.plan import Plan
 from hetdp.errors import InputError
 from hetdp.ledger import UNLIMITED, Rule, budget_units
@@ -51,6 +50,11 @@ _PLAIN = r"^[^\x00-\x1f\x7f-\x9f\u2028\u2029]*$"
 # How compressed and binary files begin: they could expand beyond the limit on a body.
 _COMPRESSED = (b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"PAR1", b"ARROW1", b"\xff\xff\xff\xff")
 _LATEST = 4_102_444_800  # the year 2100
+_MORE = "This choice allows more to be learnt than your choice before. Nothing was changed; confirm it if you mean it."
+# How long answers are kept after the last closing date if nothing else is said, in seconds.
+KEPT = 365 * 86_400
+# How many digits of the mark of a file begin the ids of its people.
+MARK = 16
 
 
 class Strict(BaseModel):
@@ -86,6 +90,12 @@ class Wave(Strict):
     share: Annotated[float, Field(gt=0, le=1)] = 1.0
 
 
+class Dated(Wave):
+    """A wave as it is stored: with the date that was said first, if its closing was brought forward."""
+
+    first: int | None = None
+
+
 class NewStudy(Strict):
     """What a curator decides before anybody answers."""
 
@@ -98,6 +108,7 @@ class NewStudy(Strict):
     waves: Annotated[list[Wave], Field(min_length=1, max_length=MOST_WAVES)]
     fewest: Annotated[int, Field(ge=1, le=10**9)] = 1
     changeable: bool = True
+    until: Annotated[int, Field(ge=0, le=2 * _LATEST)] | None = None
 
     @model_validator(mode="after")
     def _consistent(self) -> NewStudy:
@@ -109,6 +120,7 @@ class NewStudy(Strict):
             bool(self.tiers) != bool(self.free),
             len(names) == len(levels) == len(self.tiers),
             self.free is None or self.free.least < self.free.most,
+            self.until is None or self.until > closes[-1],
         )
         if not all(rules):
             raise ValueError  # which one it is, is not said: the answer is a fixed text
@@ -127,9 +139,10 @@ class Study(BaseModel):
     tiers: tuple[Tier, ...]
     free: FreeChoice | None
     opens: int
-    waves: tuple[Wave, ...]
+    waves: tuple[Dated, ...]
     fewest: int
     changeable: bool
+    until: int  # then everything that people sent is deleted, published or not
     wave: int
     status: str
 
@@ -137,7 +150,8 @@ class Study(BaseModel):
     def of(cls, row: Mapping[str, Any]) -> Study:
         """Return the study of a row."""
         choices, waves = json.loads(row["choices"]), json.loads(row["waves"])
-        return cls.model_validate({**row, **choices, "bounds": (row["lo"], row["hi"]), "waves": waves})
+        until = {"until": waves[-1]["closes"] + KEPT}  # of a study that was made before there were such dates
+        return cls.model_validate({**row, **until, **choices, "bounds": (row["lo"], row["hi"]), "waves": waves})
 
     @property
     def interval(self) -> Interval:
@@ -145,15 +159,15 @@ class Study(BaseModel):
         return Interval(*self.bounds)
 
     @property
-    def current(self) -> Wave:
+    def current(self) -> Dated:
         """The wave that is open now, or the last one."""
         return self.waves[min(self.wave, len(self.waves) - 1)]
 
     def phase(self) -> str:
-        """Return where the study stands: planned, open, closed, publishing or published."""
-        if self.status in {"publishing", "published"}:
+        """Return where the study stands: planned, open, closed, publishing, published or deleted."""
+        if self.status in {"publishing", "published", "deleted"}:
             return self.status
-        now = time.time()
+        now = access.now()
         if now < self.opens:
             return "planned"
         return "open" if now < self.current.closes else "closed"
@@ -164,7 +178,9 @@ class Study(BaseModel):
         if free is None and epsilon is None and tier in named:
             return named[tier]
         if free is not None and tier is None and epsilon is not None and free.least <= epsilon <= free.most:
-            return rounded_down(epsilon)
+            return max(rounded_down(epsilon), free.least)
+        if tier is None and epsilon is None:
+            raise RefusedError(422, "choice", "Choose how private the answer should stay; there is no default.")
         raise RefusedError(422, "choice", "This study has no such privacy choice.")
 
     def choice(self, level: float) -> dict[str, Any]:
@@ -229,22 +245,27 @@ def new_id() -> str:
 
 def create(transaction: Transaction, new: NewStudy) -> Study:
     """Store a new study and return it."""
-    interval = Interval(*new.bounds).ordinary()
+    interval, until = Interval(*new.bounds).ordinary(), new.until or new.waves[-1].closes + KEPT
     row: dict[str, Any] = {
         **new.model_dump(include={"question", "unit", "opens", "fewest", "changeable"}),
         "id": new_id(),
         "lo": interval.lo,
         "hi": interval.hi,
-        "choices": json.dumps(new.model_dump(include={"tiers", "free"})),
-        "waves": json.dumps([wave.model_dump() for wave in new.waves]),
+        "choices": json.dumps({**new.model_dump(include={"tiers", "free"}), "until": until}),
+        "waves": waves_text(new.waves),
         "wave": 0,
         "status": "open",
-        "created": int(time.time()),
+        "created": int(access.now()),
         "version": new_version(),
     }
     transaction.insert("study", [row])
     transaction.note("study created", row["id"], tiers=len(new.tiers), waves=len(new.waves))
     return get(transaction, row["id"])
+
+
+def waves_text(waves: Iterable[Wave]) -> str:
+    """Return waves as their column has them."""
+    return json.dumps([wave.model_dump(exclude_none=True) for wave in waves])
 
 
 def get(transaction: Transaction, study: str) -> Study:
@@ -271,9 +292,10 @@ def move(transaction: Transaction, study: str, **changes: Any) -> None:
 
 
 def every(transaction: Transaction) -> list[Study]:
-    """Return all studies, the newest first, as the database has them: to be shown."""
-    order = (tables.studies.c.created.desc(), tables.studies.c.id)
-    return [Study.of(dict(row._mapping)) for row in transaction.execute(sa.select(tables.studies).order_by(*order))]
+    """Return all studies that were not deleted, the newest first, as the database has them: to be shown."""
+    about = tables.studies.c
+    query = sa.select(tables.studies).where(about.status != "deleted").order_by(about.created.desc(), about.id)
+    return [Study.of(dict(row._mapping)) for row in transaction.execute(query)]
 
 
 def joined(transaction: Transaction, study: str) -> dict[float, int]:
@@ -286,7 +308,7 @@ def joined(transaction: Transaction, study: str) -> dict[float, int]:
 
 def invite(transaction: Transaction, study: str, count: int) -> list[str]:
     """Make invitations and return their tokens, which are stored nowhere."""
-    if get(transaction, study).status == "published":
+    if get(transaction, study).status in {"published", "deleted"}:
         raise RefusedError(409, "closed", "This study is closed.")
     tokens = [access.new_token() for _ in range(count)]
     hashes = [access.digest("invitation", token) for token in tokens]
@@ -308,11 +330,15 @@ def events(transaction: Transaction, study: str, most: int = 200) -> list[dict[s
 
 
 class NewAnswer(Strict):
-    """A value and a privacy choice: a tier by name, or an ε where the study leaves it free."""
+    """A value and a privacy choice: a tier by name, or an ε where the study leaves it free.
+
+    A change with a larger ε than before is refused unless `allow_more` says that this is meant.
+    """
 
     value: float
     tier: Annotated[str, Field(max_length=40)] | None = None
     epsilon: Annotated[float, Field(ge=0, le=1e6)] | None = None
+    allow_more: bool = False
 
 
 def enter(transaction: Transaction, token: str) -> str:
@@ -335,14 +361,15 @@ def seen(transaction: Transaction, token: str, *, changed: bool) -> tuple[Study,
     With `changed`, if the study or their row was changed from outside: nothing can be sent, but it can be withdrawn.
     """
     person, _, study_id = _who(transaction, token)
+    about = {"person": person, "changed": changed}
     if changed:
-        return shown(transaction, study_id), {"joined": True, "choice": None, "may_send": False, "changed": True}
+        return shown(transaction, study_id), {**about, "joined": True, "choice": None, "may_send": False}
     study = get(transaction, study_id)
     row = transaction.believed("person", transaction.row("person", person))
     joined = row["epsilon"] is not None
     chosen = study.choice(row["epsilon"]) if joined else None
     may = study.phase() == "open" and (study.changeable or not joined)
-    return study, {"joined": joined, "choice": chosen, "may_send": may, "changed": False}
+    return study, {**about, "joined": joined, "choice": chosen, "may_send": may}
 
 
 def send(transaction: Transaction, vault: access.Vault, token: str, new: NewAnswer) -> dict[str, Any]:
@@ -356,7 +383,9 @@ def send(transaction: Transaction, vault: access.Vault, token: str, new: NewAnsw
     if answered and not study.changeable:
         raise RefusedError(409, "final", "In this study an answer cannot be changed; it can be withdrawn.")
     level = study.level(new.tier, new.epsilon)
-    now = {**row, **_sealed(np.array([new.value]), {person: level}, study, vault)[0]}
+    if answered and level > row["epsilon"] and not new.allow_more:
+        raise RefusedError(409, "more", _MORE)
+    now = {**row, **_sealed(_codes([new.value], study), {person: level}, study, vault)[0]}
     again = None
     if not answered:
         again = access.new_token()
@@ -405,9 +434,13 @@ def _being_read(transaction: Transaction, study: str) -> bool:
     return found.status in {"publishing", "published"} or transaction.register.opened(study, found.wave)
 
 
-def _sealed(values: Floats, people: Mapping[str, float], study: Study, vault: access.Vault) -> list[dict[str, Any]]:
-    """Return rows of {person: ε}, with their values as sealed codes; that of somebody never used is not kept at all."""
-    codes = study.interval.codes(values, np.empty(values.size)).astype(np.int64).tolist()
+def _codes(values: Any, study: Study) -> list[int]:
+    found: list[int] = study.interval.codes(np.asarray(values), np.empty(len(values))).astype(np.int64).tolist()
+    return found
+
+
+def _sealed(codes: list[int], people: Mapping[str, float], study: Study, vault: access.Vault) -> list[dict[str, Any]]:
+    """Return rows of {person: ε}, with their codes sealed; that of somebody never used is not kept at all."""
     rows = []
     for code, (person, level) in zip(codes, people.items(), strict=True):
         answer = vault.seal(code if level > 0 else 0, person, study.id, level)
@@ -419,8 +452,12 @@ def _sealed(values: Floats, people: Mapping[str, float], study: Study, vault: ac
 # People from a file
 
 
-def read_rows(body: bytes, study: Study, vault: access.Vault) -> list[dict[str, Any]]:
-    """Return the people of a CSV file, their answers sealed as if they had sent them."""
+def read_rows(body: bytes, study: Study, vault: access.Vault) -> tuple[str, list[dict[str, Any]]]:
+    """Return the mark of a CSV file and its people, their answers sealed as if they had sent them.
+
+    The mark is a keyed hash of all levels and codes in order of size: whoever has the database but no key learns that
+    two files are the same, and nothing else. Ids begin with half of it; by that the people of a file are found again.
+    """
     if body.startswith(_COMPRESSED):
         raise RefusedError(415)
     with os.fdopen(os.memfd_create("rows"), "wb") as file:
@@ -433,26 +470,27 @@ def read_rows(body: bytes, study: Study, vault: access.Vault) -> list[dict[str, 
             batches = list(Source.of(path, value="value", epsilon=column, tiers=tiers).batches())
         except InputError as error:
             raise RefusedError(422, "rows", str(error).replace(str(path), "the file")) from None
-    found: list[dict[str, Any]] = []
-    for batch in batches:
-        levels = batch.epsilon.tolist()
-        people = {new_id(): study.level(None, level) if study.free else level for level in levels}
-        found += _sealed(np.asarray(batch.values), people, study, vault)
-    return found
+    levels = [level for batch in batches for level in batch.epsilon.tolist()]
+    if study.free:
+        levels = [study.level(None, level) for level in levels]
+    codes = [code for batch in batches for code in _codes(batch.values, study)]
+    content = sorted((level, code if level else 0) for level, code in zip(levels, codes, strict=True))
+    mark = vault.mark(f"{study.id} {content}")
+    people = {mark[:MARK] + new_id(): level for level in levels}
+    return mark, _sealed(codes, people, study, vault)
 
 
-def add_rows(transaction: Transaction, study: str, key: str, people: list[dict[str, Any]]) -> dict[str, int]:
-    """Add people from a file; those of a key that came before are there already."""
-    key = access.digest("import", key)
-    before = transaction.row("import", key)
-    if before is not None or transaction.register.known("import", key) is not None:
+def add_rows(transaction: Transaction, study: str, mark: str, people: list[dict[str, Any]]) -> dict[str, int]:
+    """Add people from a file; if the same content came before and was not deleted, they are there already."""
+    before = transaction.row("import", mark)
+    if before is not None or transaction.register.known("import", mark) is not None:
         known = transaction.believed("import", before)  # taken out of the database, its people would come a second time
-        if known["study"] != study:
-            raise RefusedError(409, "key", "This idempotency key was used for another study.")
-        return {"people": known["people"]}
-    if get(transaction, study).phase() not in {"open", "closed"}:
+        if known["people"]:
+            return {"people": known["people"]}
+    if get(transaction, study).phase() != "open":
         raise RefusedError(409, "closed", "This study does not take answers now.")
     transaction.insert("person", people)
-    transaction.insert("import", [{"id": key, "study": study, "people": len(people)}])
+    row = {"id": mark, "study": study, "people": len(people)}
+    transaction.insert("import", [row]) if before is None else transaction.change("import", row)
     transaction.note("rows imported", study, count=len(people))
     return {"people": len(people)}

@@ -34,13 +34,13 @@ studies = sa.Table(
     sa.Column("unit", sa.Text, nullable=False),
     sa.Column("lo", sa.Double, nullable=False),
     sa.Column("hi", sa.Double, nullable=False),
-    sa.Column("choices", sa.Text, nullable=False),  # JSON: tiers, or the range of a free choice
+    sa.Column("choices", sa.Text, nullable=False),  # JSON: tiers or the range of a free choice; until when answers stay
     sa.Column("waves", sa.Text, nullable=False),  # JSON: share of the budget and closing time of each
     sa.Column("opens", sa.BigInteger, nullable=False),
     sa.Column("fewest", sa.Integer, nullable=False),
     sa.Column("changeable", sa.Boolean, nullable=False),
     sa.Column("wave", sa.Integer, nullable=False),  # the wave that is open now, from 0
-    sa.Column("status", sa.Text, nullable=False),  # open, publishing, stopped (a publication failed), published
+    sa.Column("status", sa.Text, nullable=False),  # open, publishing, stopped (it failed), published, deleted
     sa.Column("created", sa.BigInteger, nullable=False),
     sa.Column("version", sa.Text),  # random, anew whenever the row is written: see `store.Register`
 )
@@ -70,9 +70,9 @@ results = sa.Table(
 imports = sa.Table(
     "server_imports",
     schema,
-    sa.Column("key", sa.Text, key="id", primary_key=True),  # hash of what the client chose: the same twice is one
+    sa.Column("key", sa.Text, key="id", primary_key=True),  # the mark of its content, keyed: see `studies.read_rows`
     sa.Column("study", sa.Text, nullable=False),
-    sa.Column("people", sa.Integer, nullable=False),
+    sa.Column("people", sa.Integer, nullable=False),  # 0 once it is deleted
 )
 
 audit = sa.Table(

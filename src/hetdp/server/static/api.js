@@ -15,9 +15,9 @@ export async function call(method, path, body, headers = {}) {
   }
   const text = await response.text();
   if (!response.ok) {
-    let said = "Something went wrong.";
-    try { said = JSON.parse(text).error.message; } catch { /* not JSON: keep the general sentence */ }
-    throw new Error(said);
+    let said = { message: "Something went wrong." };
+    try { said = JSON.parse(text).error; } catch { /* not JSON: keep the general sentence */ }
+    throw Object.assign(new Error(said.message), { code: said.code });
   }
   return JSON.parse(text);
 }

@@ -13,6 +13,7 @@ async function refresh() {
   if (html.trim() === refresh.last) return;
   refresh.last = html.trim();
   live.innerHTML = html;
+  if (live.querySelector("[data-phase]").dataset.phase !== live.dataset.phase) location.reload(); // other forms fit now
   localTimes(live);
   document.getElementById("heard").textContent = `${document.getElementById("n").textContent} people have joined.`;
 }
@@ -49,11 +50,28 @@ on("invite", async (say) => {
 
 on("import", async (say) => {
   const input = document.getElementById("rows");
-  const headers = { "Content-Type": "text/csv", "Idempotency-Key": crypto.randomUUID?.() ?? String(Math.random()).slice(2) };
-  const { people } = await call("POST", `/api/studies/${study}/rows`, input.files[0], headers);
+  const { people } = await call("POST", `/api/studies/${study}/rows`, input.files[0], { "Content-Type": "text/csv" });
   input.value = "";
-  say(`${people.toLocaleString()} people were added.`);
+  say(`The ${people.toLocaleString()} people of this file are in.`);
   await refresh();
+});
+
+document.getElementById("imports")?.addEventListener("click", (event) => {
+  const { file } = event.target.dataset;
+  if (file) busy(event.target.closest("section"), async () => {
+    await call("DELETE", `/api/studies/${study}/rows/${file}`);
+    location.reload();
+  });
+});
+
+on("delete", async () => {
+  await call("DELETE", `/api/studies/${study}`);
+  location.reload();
+});
+
+on("close", async (say, form) => {
+  await call("POST", `/api/studies/${study}/close`, { wave: Number(form.dataset.wave) });
+  location.reload();
 });
 
 on("publish", async (say, form) => {

@@ -51,6 +51,7 @@ function study() {
     waves: Array.from({ length: count }, (_, i) => ({ closes: seconds("closes") + i * step, share: Math.floor(1e6 / count) / 1e6 })),
     fewest: Number(field("fewest").value),
     changeable: field("changeable").checked,
+    until: seconds("closes") + (count - 1) * step + Number(field("kept").value) * 86400,
   };
 }
 
