@@ -504,3 +504,71 @@ def test_a_difference_of_those_who_answered_shows_both_shares_and_warns_when_the
     assert "answered later" in " ".join(change.warnings)
     assert change.to_dict()["later"]["answered"] == pytest.approx(0.5, abs=0.05)
     assert not hetdp.difference(before, before).warnings
+
+
+@pytest.fixture
+def regions():
+    values = np.random.default_rng(4).lognormal(10, 0.6, 4000).clip(0, 100_000)
+    gone = np.where((values > 30_000) & (np.arange(4000) % 10 < 7), np.nan, values)
+    return pd.DataFrame({"w": values, "a": gone, "g": np.tile(["N", "S"], 2000), "eps": 1.0})
+
+
+def by_region(table, shares=(1, 1), value="w", bounds=(0, 1e5), missing="estimate"):
+    found = hetdp.mean(table, value=value, epsilon="eps", bounds=bounds, missing=missing, by="g", public_columns=["g"])
+    return found.combine(dict(zip("NS", shares, strict=True)))
+
+
+def test_a_difference_of_combined_answers_carries_who_answered(regions):
+    change = hetdp.difference(by_region(regions, value="a"), by_region(regions))
+    assert "answered later" in " ".join(change.warnings)
+    facts = change.to_dict()
+    assert facts["earlier"]["answered"] == pytest.approx(1, abs=0.02)
+    assert facts["later"]["answered"] < 0.9
+    assert facts["later"]["n"] == 4000
+    words = str(change)
+    assert all(heading in words for heading in ("Missing", "Target", "Later about"))
+
+
+@pytest.mark.parametrize(
+    "other",
+    [{"bounds": (0, 5e5)}, {"missing": "drop"}, {"missing": 0.0}, {"shares": (3, 1)}],
+    ids=["bounds", "drop", "number", "shares"],
+)
+def test_a_difference_of_combined_answers_to_other_questions_is_refused(regions, other):
+    with pytest.raises(hetdp.InputError, match="difference"):
+        hetdp.difference(by_region(regions), by_region(regions, **other))
+
+
+def test_a_frame_of_modes_has_the_cells_and_not_their_places():
+    table = pd.DataFrame({"kids": [2, 2, 2, 2, 1, 1] * 400, "g": ["n", "s"] * 1200, "eps": 1.0})
+    found = hetdp.mode(table, value="kids", categories=[1, 2, 3], epsilon="eps", by="g", public_columns=["g"])
+    frame = found.to_frame()
+    assert frame["cell"].to_list() == ["2", "2"]
+    assert frame["estimate"].to_list() == frame["low"].to_list() == [None, None]
+
+
+def test_a_frame_of_medians_does_not_call_a_bin_an_interval():
+    table = pd.DataFrame({"v": np.random.default_rng(5).lognormal(10, 0.6, 1000), "g": "n", "eps": 0.2})
+    asked = {"value": "v", "bounds": (0, 250_000), "missing": "none", "epsilon": "eps", "by": "g"}
+    frame = hetdp.median(table, **asked, public_columns=["g"]).to_frame()
+    assert frame["low"].to_list() == frame["high"].to_list() == [None]
+    assert frame["bin_low"][0] < frame["estimate"][0] < frame["bin_high"][0]
+    within = hetdp.median(table, **asked, public_columns=["g"], within=0.95).to_frame()
+    assert within["low"][0] < within["high"][0]
+    assert "bin_low" not in within.columns
+
+
+def test_a_category_in_another_encoding_is_no_answer_rather_than_another_one(tmp_path):
+    """Excel's plain CSV is Windows-1252: half of the cells cannot be read, and the share who answered shows it."""
+    path = tmp_path / "towns.csv"
+    pd.DataFrame({"town": ["Zürich", "Genf"] * 1000, "eps": 1.0}).to_csv(path, index=False, encoding="cp1252")
+    for source in (
+        path,
+        pl.read_csv(path, encoding="utf8-lossy"),
+        pl.read_csv(path, encoding="utf8-lossy").to_pandas(),
+    ):
+        found = hetdp.proportion(source, value="town", equals="Zürich", epsilon="eps", missing="estimate")
+        assert found.share == pytest.approx(0.5, abs=0.05)
+    listed = ["Z\ufffdrich", "Genf"] * 1000
+    lone = hetdp.proportion(listed, equals="Genf", epsilon=1.0, missing="estimate")
+    assert (lone.share, lone.estimate) == pytest.approx((0.5, 1.0), abs=0.05)

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from hetdp.errors import InputError
 
-from .domain import GRID, MISSING, Interval, is_missing, value_of
+from .domain import GRID, MISSING, UNREADABLE, Interval, is_missing, value_of
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -180,7 +180,7 @@ class Categories:
         if issubclass(kind, str):
             place = self._by_text.get(str.__str__(cell)) if self.textual else None
             place = self.written._by_number.get(number) if place is None else place
-            missing = is_missing(cell, self.absent)
+            missing = is_missing(cell, self.absent) or str.__contains__(cell, UNREADABLE)
         else:
             place, missing = self._by_number.get(number), math.isnan(number)
             if self.textual and kind in _EXACT and WHOLE <= abs(number) < _LONGEST:

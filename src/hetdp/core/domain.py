@@ -44,6 +44,7 @@ WORDS = (
 )
 """Words for a missing value, in upper or lower case."""
 MISSING = frozenset({"", *map(str.lower, WORDS)})
+UNREADABLE = "\ufffd"  # what stands for bytes that are no text: a cell with it is no answer
 TRUTH = {"True": 1.0, "TRUE": 1.0, "true": 1.0, "False": 0.0, "FALSE": 0.0, "false": 0.0}
 LONGEST = 64
 

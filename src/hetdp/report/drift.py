@@ -262,8 +262,8 @@ def difference_lines(found: Difference, level: float) -> Lines:
     elif drift:
         apart = f"if the means at two levels of ε differ by {percent(drift)} of the range"
         said.append(("Explained", f"{apart}, this can be found although no value changed"))
-    if hasattr(found.later, "plan"):
-        said += target_line(found.later.plan)
+    if (first := found.first) is not None:
+        said += target_line(first)
     return said
 
 

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from polars.selectors import by_dtype, by_name
 
 from hetdp.core.cells import Categories, Words
-from hetdp.core.domain import BLANKS, EMPTY, LONGEST, MISSING, TRUTH, grouped, is_missing
+from hetdp.core.domain import BLANKS, EMPTY, LONGEST, MISSING, TRUTH, UNREADABLE, grouped, is_missing
 from hetdp.errors import InputError
 
 from .arrays import level_array, private_array, text_series
@@ -211,7 +211,9 @@ def places_of(cells: pl.Series, categories: Categories, form: Form = Form()) -> 
         number = categories.written.of_numbers(values_of(cells, form))
         rest = np.minimum(number, other)  # a text that is no number is not missing
     if categories.apart:
-        rest = np.where((rest == other) & missing_of(cells, categories.absent), other + 1, rest)
+        none = missing_of(cells, categories.absent)
+        none |= cells.str.contains(UNREADABLE, literal=True).fill_null(value=False).to_numpy()
+        rest = np.where((rest == other) & none, other + 1, rest)
     return np.where(found < 0, rest, found)
 
 

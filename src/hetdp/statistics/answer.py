@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from hetdp.core.domain import jsonable
 from hetdp.errors import InputError
-from hetdp.report.about import Provenance, Reported
+from hetdp.report.about import Figure, Provenance, Reported
 
 from .combine import Combined, combined
 from .statistic import Answer
@@ -112,7 +112,9 @@ class Groups(Reported, dict[Group, Any]):
 
         First come the columns that make the groups, then the question and the name of the number (where there are
         several), its estimate and guaranteed interval, the people of the group, the largest ε that one of them spends,
-        and whether the number is from the data at all.
+        and whether the number is from the data at all. Where there is no interval in units `low` and `high` are null: a
+        quantile without within= has the ends of its bin instead, `bin_low` and `bin_high`, and a mode is a text,
+        `cell`, with how far its share can be below the largest one.
         """
         import polars as pl
 
@@ -122,7 +124,7 @@ class Groups(Reported, dict[Group, Any]):
             for f in r.figures(level):
                 row: dict[str, Any]
                 row = {**({"question": question} if question else {}), **({"number": f.label} if r.heading else {})}
-                row |= {"estimate": f.estimate, "low": f.low, "high": f.high, **size, **f.about}
+                row |= {**_numbers(f), **size, **f.about}
                 columns = self._columns(group).items()
                 rows.append({**{f"{name} (group)" if name in row else name: text for name, text in columns}, **row})
         return pl.DataFrame(rows, infer_schema_length=None)
@@ -147,6 +149,15 @@ class Groups(Reported, dict[Group, Any]):
 
     def __repr__(self) -> str:
         return f"Groups({{{', '.join(f'{name!r}: {release!r}' for name, release in self.items())}}})"
+
+
+def _numbers(f: Figure) -> dict[str, Any]:
+    """Return estimate and interval for a frame; what is no interval for the estimate has another name."""
+    if f.shown is not None:
+        return {"estimate": None, "low": None, "high": None, "cell": f.shown, "at_most_below_the_largest": f.high}
+    if "rank" in f.about and f.about.get("within") is None:
+        return {"estimate": f.estimate, "low": None, "high": None, "bin_low": f.low, "bin_high": f.high}
+    return {"estimate": f.estimate, "low": f.low, "high": f.high}
 
 
 class Answers(Reported, dict[str, Answer]):

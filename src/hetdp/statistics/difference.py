@@ -126,9 +126,14 @@ class Difference(Reported):
         return said
 
     @property
+    def first(self) -> Plan | None:
+        """The plan of the later answer, or of its first group."""
+        return next((p for _, p in _plans(self.later).values()), None)
+
+    @property
     def _other_people(self) -> list[str]:
         """What is warned of if not the same share answered: then those who did are not the same people."""
-        later, earlier = (getattr(x, "share", None) for x in (self.later, self.earlier))
+        later, earlier = _answered(self.later), _answered(self.earlier)
         if later is None or earlier is None or abs(later - earlier) < 0.05:
             return []
         said = f"{later:.0%} answered later and {earlier:.0%} earlier"
@@ -176,7 +181,7 @@ class Difference(Reported):
         condition = f" {CONDITION}" if self.conditional else ""
         shown = [number(x, error) for x in (self.estimate, low, high)]
         ends = f"{level:.0%} interval {shown[1]} to {shown[2]}"
-        first = next((p for _, p in _plans(self.later).values()), None)
+        first = self.first
         said = [
             *(clipped(first) if first is not None else ()),
             ("Difference", f"{shown[0]}   {ends}, for any distribution{condition}: {sign}"),
@@ -185,10 +190,10 @@ class Difference(Reported):
             *(("Warning", each) for each in self.warnings),
         ]
         for name, x in (("Later", self.later), ("Earlier", self.earlier)):
-            if hasattr(x, "provenance"):
-                said.append((f"{name} about", str(x.provenance)))
-        if hasattr(self.later, "plan") and self.later.plan.statistic.counted:
-            said.append(("Missing", self.later.plan.statistic.counted))
+            if (about := getattr(getattr(x, "groups", x), "provenance", None)) is not None:
+                said.append((f"{name} about", str(about)))
+        if first is not None and first.statistic.counted:
+            said.append(("Missing", first.statistic.counted))
         return [said, assumed_lines([SAME_PEOPLE])]
 
     @property
@@ -232,11 +237,17 @@ def difference(later: Any, earlier: Any, *, level: float = 0.95) -> Difference:
     names = [getattr(getattr(getattr(x, "plan", None), "statistic", None), "name", None) for x in (later, earlier)]
     if names[0] != names[1]:
         raise InputError(f"a difference is of two answers to the same question (got {names[0]} and {names[1]})")
-    asked = [x.plan.statistic for x in (later, earlier) if hasattr(x, "plan")]
-    if len(asked) == 2 and (asked[0] != asked[1] or asked[0].plain != asked[1].plain):
-        raise InputError(
-            "a difference is of two answers with the same bounds, the same choice for missing values and the same words"
-        )
+    plans, others = _plans(later), _plans(earlier)
+    shares = [{name: round(share, 9) for name, (share, _) in found.items()} for found in (plans, others)]
+    if shares[0] != shares[1]:
+        raise InputError("a difference of combined answers is of the same groups with the same shares")
+    for name, (_, p) in plans.items():
+        asked, other = p.statistic, others[name][1].statistic
+        if asked.name != other.name or asked != other or asked.plain != other.plain:
+            raise InputError(
+                "a difference is of two answers to the same question with the same bounds, the same choice for missing "
+                "values and the same words"
+            )
     targets = [_target(x) for x in (later, earlier)]
     if None not in targets and targets[0] != targets[1]:
         raise InputError(
@@ -267,6 +278,19 @@ def _moved(one: Plan, other: Plan) -> float:
     return max(apart)
 
 
+def _answered(answer: Any) -> float | None:
+    """Return the share of people who answered, where it is released with the number; of groups by their shares."""
+    if hasattr(answer, "groups"):
+        found = [(answer.shares[name], getattr(r, "share", None)) for name, r in answer.groups.items()]
+        return None if any(each is None for _, each in found) else float(sum(part * each for part, each in found))
+    share = getattr(answer, "share", None)
+    return None if share is None else float(share)
+
+
+def _people(answer: Any) -> int | None:
+    return sum(p.n for _, p in _plans(answer).values()) or None
+
+
 def _target(answer: Any) -> str | None:
     return next((p.target for _, p in _plans(answer).values()), None)
 
@@ -283,8 +307,8 @@ def _warnings(answer: Any) -> Iterator[str]:
 
 def _plain(answer: Any, level: float) -> dict[str, Any]:
     low, high = answer.confidence_interval(level)
-    n = answer.plan.n if hasattr(answer, "plan") else None
-    return {"estimate": float(answer), "interval": [low, high], "n": n, "answered": getattr(answer, "share", None)}
+    known = {"n": _people(answer), "answered": _answered(answer)}
+    return {"estimate": float(answer), "interval": [low, high], **known}
 
 
 def _said(answer: Any, level: float) -> str:
@@ -292,6 +316,7 @@ def _said(answer: Any, level: float) -> str:
 
     low, high = answer.confidence_interval(level)
     shown = [number(x, (high - low) / 4) for x in (float(answer), low, high)]
-    who = f", {people(answer.plan.n)}" if hasattr(answer, "plan") else ""
-    share = f", of whom {answer.share:.0%} answered" if getattr(answer, "share", None) is not None else ""
-    return f"{shown[0]}   {level:.0%} interval {shown[1]} to {shown[2]}{who}{share}"
+    n, share = _people(answer), _answered(answer)
+    who = f", {people(n)}" if n else ""
+    who += f", of whom {share:.0%} answered" if share is not None else ""
+    return f"{shown[0]}   {level:.0%} interval {shown[1]} to {shown[2]}{who}"
