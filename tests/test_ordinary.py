@@ -572,3 +572,20 @@ def test_a_category_in_another_encoding_is_no_answer_rather_than_another_one(tmp
     listed = ["Z\ufffdrich", "Genf"] * 1000
     lone = hetdp.proportion(listed, equals="Genf", epsilon=1.0, missing="estimate")
     assert (lone.share, lone.estimate) == pytest.approx((0.5, 1.0), abs=0.05)
+
+
+@pytest.mark.parametrize("question", [hetdp.mean, hetdp.proportion], ids=["mean", "proportion"])
+def test_a_number_of_those_who_answered_that_uses_no_data_says_so_in_every_output(question):
+    how = {"equals": "y"} if question is hetdp.proportion else {"bounds": (0, 3)}
+    values = ["y", "n"] * 50 if question is hetdp.proportion else [1.0, 2.0] * 50
+    found = question(values, epsilon=0.0, missing="estimate", **how)
+    assert "NOT from the data" in str(found)
+    assert found.to_dict()["answered"]["interval"] == [0.0, 1.0]
+    assert found.html()
+
+
+def test_a_difference_says_that_one_number_is_not_from_the_data():
+    used, unused = (hetdp.mean([20.0] * 500, epsilon=e, bounds=(0, 100), missing="estimate") for e in (1.0, 0.0))
+    change = hetdp.difference(unused, used)
+    assert "NOT from the data" in " ".join(change.warnings)
+    assert change.to_dict()["later"]["answered"] is None

@@ -197,3 +197,24 @@ def test_simulated_people_whose_means_are_a_fifth_apart_are_off_as_predicted():
     assert before > 2.4 * plain.worst_case_error, "control: without drift the promise is broken"
     assert after == pytest.approx(0.0157, abs=0.001)
     assert after < drifting.worst_case_error
+
+
+@pytest.mark.parametrize(
+    ("people", "drift"),
+    [({0.01: 50, 3.0: 1}, 0.2), ({0.1: 40, 2.0: 3}, 0.2), ({0.0206: 1088, 2.465: 130}, 0.05)],
+    ids=str,
+)
+def test_a_level_nearer_the_middle_may_vary_more_than_the_mean_of_all_would_let_it(people, drift):
+    """The strict people all have 0, the others 1 with chance `drift`: the exact error of the affine estimator."""
+    plan = hetdp.plan(people, bounds=(0, 1), method="minimax", drift=drift)
+    assert plan.clamp is None
+    strict, other = plan.levels.count.tolist()
+    weight = plan.person_weight
+    truth = other * drift / (strict + other)
+    mean = 0.5 + weight[0] * strict * -0.5 + weight[1] * other * (drift - 0.5)
+    exact = other * weight[1] ** 2 * drift * (1 - drift) + (mean - truth) ** 2 + plan.errors.noise
+    assert exact <= plan.worst_case_mse
+    control = plan.errors.noise + max(
+        plan.errors.at(v, math.sqrt(0.25 - v)) - plan.errors.noise for v in np.linspace(0, 0.25, 101).tolist()
+    )
+    assert control < exact  # what the variance at the mean of all people would have promised

@@ -582,7 +582,7 @@ def test_an_interval_of_any_width_has_a_ratio(width):
 
 
 def test_everything_tiny_and_everything_public_are_limits():
-    assert lower({0: 7}) == 0.25
+    assert lower({0: 7}) == pytest.approx(0.25, 1e-12)
     assert lower({1e-12: 10}) == pytest.approx(0.25, 1e-5)
     assert lower({40.0: 50}) == pytest.approx(lower({INF: 50}), 1e-5)
     assert lower({1e-9: 10**6, INF: 50}) == pytest.approx(lower({INF: 50}), 1e-4)

@@ -84,20 +84,24 @@ class Errors:
     def worst(self, variance: float) -> float:
         """Return the largest error over all distributions with at most this variance, at every level of ε.
 
-        A drift adds the bias b = D·δ to that of shrinking, (1 − s)·d. With v + d² ≤ idle what remains is concave in v,
-        so it is largest at an end or where its derivative, spread − pull − b·(1 − s)/d, is 0.
+        A drift adds the bias b = D·δ to that of shrinking, (1 − s)·d. A level's own mean is within D of that of all, so
+        its variance v obeys v + (d − D)₊² ≤ idle. With d = √(idle − v) + D, but no more than half of the range, what
+        remains is concave in v: it is largest at an end, where d is half of the range, or where its derivative,
+        spread − pull − (pull·D + b·(1 − s))/√(idle − v), is 0. If everybody counts alike the average of all levels'
+        variances is what matters, and D does not.
         """
         if self.clamp is not None:
             how = (self.spread, self.pull, self.noise, variance)
             moved = self.drift * self.shift
-            return self.clamp.worst_drifting(*how, moved) if moved else self.clamp.worst(*how)
+            return self.clamp.worst_drifting(*how, moved, self.drift) if moved else self.clamp.worst(*how)
         if not self.drift:
             return self.noise + worst_corner(self.spread, self.pull, variance, self.idle)
-        ends = [0.0, variance]
-        if self.bias and self.spread > self.pull:
-            flat = self.drift * self.shift * 2 * self.bias / (self.spread - self.pull)
-            ends.append(min(max(self.idle - flat * flat, 0.0), variance))
-        return max(self.at(v, math.sqrt(self.idle - v)) for v in ends)
+        half, apart = math.sqrt(self.idle), self.drift if self.shift > 1e-12 else 0.0
+        turns = [max(half - apart, 0.0)]
+        if self.spread > self.pull:
+            turns.append((self.pull * apart + self.drift * self.shift * 2 * self.bias) / (self.spread - self.pull))
+        ends = [0.0, variance, *(min(max(self.idle - turn * turn, 0.0), variance) for turn in turns)]
+        return max(self.at(v, min(half, math.sqrt(max(self.idle - v, 0.0)) + apart)) for v in ends)
 
     def at(self, variance: float, offset: float) -> float:
         """Return the error for data of this variance whose mean lies `offset` from the midpoint, at the worst drift.

@@ -352,6 +352,8 @@ def share_intervals(
     Its floors are two, of which one is subtracted. Ends rise with the share: of many cells they are looked up at shares
     that lie a little further out.
     """
+    if plan.abstains:  # nothing is known of any share
+        return ((0.0, 1.0),) * len(numbers)
     miss, found = (1 - level) / 2 / together, _cells(plan)
     units = 1 / plan.total + _HAIR
     shares = np.clip(np.asarray(numbers, dtype=np.float64), 0.0, 1.0)

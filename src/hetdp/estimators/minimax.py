@@ -143,11 +143,14 @@ class Clamp:
         outer = spread / 4 + self.largest(pull - spread, kink, 0.5)
         return noise + max(inner, outer)
 
-    def worst_drifting(self, spread: float, pull: float, noise: float, variance: float, moved: float) -> float:
-        """Return a bound on the same if different means of levels move the estimate by up to `moved`.
+    def worst_drifting(
+        self, spread: float, pull: float, noise: float, variance: float, moved: float, drift: float
+    ) -> float:
+        """Return a bound on the same if the means of levels differ by up to `drift` and move the estimate by `moved`.
 
-        The expected y is then within moved/s of z, and g is linear in z. So on each of many small intervals of z every
-        term is taken at its worst end: what comes out is a little too large.
+        The expected y is then within moved/s of z, and g is linear in z. A level's own mean is within the drift of z,
+        so its variance is at most ¼ − (|z| − drift)₊². So on each of many small intervals of z every term is taken at
+        its worst end: what comes out is a little too large.
         """
         edges = np.linspace(0, 0.5, 513)
         low, high = edges[:-1], edges[1:]
@@ -155,7 +158,9 @@ class Clamp:
         ends = np.maximum(low - reach, -0.5), np.minimum(high + reach, 0.5)
         gain = np.minimum(self.least_gain(*ends, low), self.least_gain(*ends, high))
         bias = (math.sqrt(pull) * high + moved) ** 2
-        return noise + float(np.max(spread * np.minimum(variance, 0.25 - low**2) + bias - gain))
+        return noise + float(
+            np.max(spread * np.minimum(variance, 0.25 - np.maximum(low - drift, 0.0) ** 2) + bias - gain)
+        )
 
     @property
     def bias(self) -> float:

@@ -280,6 +280,8 @@ def _moved(one: Plan, other: Plan) -> float:
 
 def _answered(answer: Any) -> float | None:
     """Return the share of people who answered, where it is released with the number; of groups by their shares."""
+    if any(p.abstains for _, p in _plans(answer).values()):  # what stands there is not from the data
+        return None
     if hasattr(answer, "groups"):
         found = [(answer.shares[name], getattr(r, "share", None)) for name, r in answer.groups.items()]
         return None if any(each is None for _, each in found) else float(sum(part * each for part, each in found))
@@ -299,6 +301,10 @@ def _warnings(answer: Any) -> Iterator[str]:
     """Return what is warned of in the report on an answer."""
     from hetdp.report import drift
 
+    unused = [str(name) for name, (_, p) in _plans(answer).items() if p.abstains]
+    if unused:
+        where = f" of {', '.join(unused)}" if any(unused) else ""
+        yield f"the number{where} is NOT from the data (too few people or too little ε)"
     for _, p in _plans(answer).values() if hasattr(answer, "plan") else ():
         yield from (*drift.warnings(p), *drift.bounds_warnings(p))
     yield from getattr(answer, "ledger", {}).get("warnings", ())

@@ -227,6 +227,8 @@ class Quantiles(Answer):
         found = super().facts(level)
         for row in found["results"] if self.statistic.within is None else ():
             row["bin"] = row.pop("interval")
+        if self.statistic.keeps_missing:
+            found["rank_holds"] = "if everybody answered; among a share r who did it is 1/r times as wide"
         return found
 
     def __float__(self) -> float:
