@@ -113,7 +113,7 @@ def test_a_frame_and_a_connection_are_called_by_their_kind():
 def test_a_database_is_called_without_user_password_host_and_folder():
     url = "postgresql://ann:hunter2@db.example.org/payroll"
     assert Source.of(url, value="x", epsilon="e", query="t").about().source == "a PostgreSQL query"
-    file = "sqlite:////home/ann/people.db"
+    file = "sqlite:////srv/study/people.db"
     assert Source.of(file, value="x", epsilon="e", query="t").about().source == "people.db"
 
 
