@@ -13,7 +13,7 @@ import numpy as np
 import polars as pl
 
 import hetdp
-from hetdp.core.geometry import Choice, Line
+from hetdp.privacy.exact import Choice, Line
 from hetdp.report import plots as _plots
 from hetdp.statistics.quantile import rank_radius
 

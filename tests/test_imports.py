@@ -23,10 +23,14 @@ import hetdp
 PURE = re.compile(r"hetdp\.(core|estimators|statistics|theory)(\..+)?|hetdp\.(privacy\.(exact|sampling)|paper\.bounds)")
 """Modules that decide from public facts alone."""
 
-PRIVATE = re.compile(r"hetdp\.(tally(\..+)?|privacy\.(release|noise)|sources(\..+)?)")
+PRIVATE = re.compile(r"hetdp\.(tally(\..+)?|privacy\.release|sources(\..+)?)")
 """Modules that hold, read or release values."""
 
-MAY_DRAW = {"hetdp.privacy.release", "hetdp.checks.doctor"}
+DRAWS = "hetdp.privacy.release"
+"""The only module that draws; it and the doctor, who tests the draws, know the samplers by name."""
+RELEASES = {"release", "carry_out", "release_records", "unused"}
+"""What everybody else may take from there: functions that spend what a plan was checked for, or nothing."""
+MAY_DRAW = {DRAWS, "hetdp.checks.doctor"}
 FRAMES = {"polars", "pandas", "pyarrow", "narwhals"}
 GIVE_A_FRAME = {"hetdp.statistics.histogram", "hetdp.statistics.answer", "hetdp.statistics.by_group"}
 """It makes a frame of published shares when it is asked to, and reads none."""
@@ -69,14 +73,33 @@ def imported(module, tree, modules):
         if isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
-            up = package.split(".")[: len(package.split(".")) - node.level + 1] if node.level else []
-            base = ".".join([*up, *([node.module] if node.module else [])])
+            base = imported_from(node, package)
             members = {f"{base}.{alias.name}" for alias in node.names}
             inside = {name for name in members if name in modules or not base.startswith("hetdp")}
             names |= inside | ({base} if base != "hetdp" or inside != members else set())
     parts = [name.split(".") for name in names]
     prefixes = {".".join(name[:length]) for name in parts for length in range(1, len(name))}
     return names | (prefixes - {"hetdp"})
+
+
+def taken(module, tree, modules, source):
+    """The names that a module takes from another one; "*" if it imports that one as a whole."""
+    package = module if any(name.startswith(module + ".") for name in modules) else module.rpartition(".")[0]
+    names = set()
+    for node in run_time_nodes(tree):
+        if isinstance(node, ast.Import):
+            names |= {"*" for alias in node.names if alias.name == source}
+        elif isinstance(node, ast.ImportFrom):
+            base = imported_from(node, package)
+            names |= {alias.name for alias in node.names if base == source}
+            names |= {"*" for alias in node.names if f"{base}.{alias.name}" == source}
+    return names
+
+
+def imported_from(node, package):
+    """The full name of the module from which a node imports."""
+    up = package.split(".")[: len(package.split(".")) - node.level + 1] if node.level else []
+    return ".".join([*up, *([node.module] if node.module else [])])
 
 
 def reachable(start, graph):
@@ -128,20 +151,20 @@ def violations(sources):
         reached = reachable(module, graph)
         if PURE.fullmatch(module):
             found += [f"{module} can reach {name}" for name in sorted(reached) if PRIVATE.fullmatch(name)]
-        if "hetdp.privacy.noise" in names and module not in MAY_DRAW:
+        if module not in MAY_DRAW and taken(module, trees[module], set(sources), DRAWS) - RELEASES:
             found.append(f"{module} imports the noise")
         if tops & FRAMES and not module.startswith("hetdp.sources") and module not in GIVE_A_FRAME:
             found.append(f"{module} imports a frame library")
         if not f"{module}.".startswith("hetdp.ledger."):  # the server above all: it uses the ledger's public door
             inside = sorted(name for name in names if name.startswith("hetdp.ledger."))
             found += [f"{module} imports {name}, which is inside the ledger" for name in inside]
-        if "opendp" in tops and module != "hetdp.privacy.noise":
+        if "opendp" in tops and module != DRAWS:
             found.append(f"{module} imports opendp")
         by_name = re.sub(OWN, "", sources[module]) if module == "hetdp" else sources[module]
         if re.search(r"\b(import_module|__import__)\(", by_name):
             found.append(f"{module} imports by a name that cannot be read from its source")
         found += [f"{module}:{line} is careless" for line in careless(sources[module], trees[module])]
-    for module in {"hetdp.privacy.release", *reachable("hetdp.privacy.release", graph)} & graph.keys():
+    for module in {DRAWS, *reachable(DRAWS, graph)} & graph.keys():
         if {"random", "numpy.random", "hetdp.paper.simulate", "hetdp.simulate"} & graph[module] or names_random(
             trees[module]
         ):
@@ -163,18 +186,20 @@ def test_the_checker_sees_the_whole_package():
         sources
     )
     graph = {module: imported(module, ast.parse(text), set(sources)) for module, text in sources.items()}
-    assert {"hetdp.tally.tally", "hetdp.privacy.noise", "hetdp.core.plan", "hetdp.estimators.adpm"} <= reachable(
-        "hetdp.privacy.release", graph
+    assert {"hetdp.tally.tally", "hetdp.privacy.exact", "hetdp.core.plan", "hetdp.estimators.adpm"} <= reachable(
+        DRAWS, graph
     )
     assert {"hetdp.sources.frames", "hetdp.privacy.release"} <= reachable("hetdp.questions", graph)
     assert "polars" in graph["hetdp.sources.frames"]
-    assert "opendp.prelude" in graph["hetdp.privacy.noise"]
+    assert "opendp.prelude" in graph[DRAWS]
+    doctor = taken("hetdp.checks.doctor", ast.parse(sources["hetdp.checks.doctor"]), set(sources), DRAWS)
+    assert {"noisy", "chosen"} <= doctor - RELEASES
 
 
 PLANTED = [
     ("core.plan", "from hetdp.tally.tally import Tally", "hetdp.core.plan can reach hetdp.tally.tally"),
     ("core.plan", "def f():\n    from hetdp import sources", "hetdp.core.plan can reach hetdp.sources"),
-    ("core.plan", "from hetdp.privacy import middle", "hetdp.core.plan can reach hetdp.privacy.noise"),
+    ("core.plan", "from hetdp.privacy import middle", "hetdp.core.plan can reach hetdp.privacy.release"),
     ("core.plan", "from hetdp import mean", "hetdp.core.plan can reach hetdp.privacy.release"),
     ("privacy.exact", "import hetdp.privacy.release as r", "hetdp.privacy.exact can reach hetdp.privacy.release"),
     ("estimators.new", "from hetdp.tally.tally import Tally", "hetdp.estimators.new can reach hetdp.tally.tally"),
@@ -188,7 +213,11 @@ PLANTED = [
         "from hetdp.tally.tally import Tally",
         "hetdp.statistics.new can reach hetdp.tally.tally",
     ),
-    ("questions", "from hetdp.privacy.noise import noisy", "hetdp.questions imports the noise"),
+    ("questions", "from hetdp.privacy.release import noisy", "hetdp.questions imports the noise"),
+    ("questions", "from .privacy.release import release, coins", "hetdp.questions imports the noise"),
+    ("questions", "def f():\n    from hetdp.privacy import release", "hetdp.questions imports the noise"),
+    ("questions", "import hetdp.privacy.release as r", "hetdp.questions imports the noise"),
+    ("statistics.new", "from hetdp.privacy.release import noisy", "hetdp.statistics.new can reach hetdp.privacy.rel"),
     (
         "privacy.release",
         "import random",
@@ -202,7 +231,7 @@ PLANTED = [
     ),
     (
         "privacy.middle",
-        "from hetdp.privacy.noise import noisy\nimport random",
+        "import random",
         "hetdp.privacy.middle is part of a release and draws",
     ),
     ("privacy.release", "from hetdp.paper import simulate", "hetdp.privacy.release is part of a release and draws"),
@@ -239,11 +268,10 @@ SKELETON = {
     "hetdp": "from hetdp.questions import mean\nfrom hetdp.privacy.release import release",
     "hetdp.questions": "",
     "hetdp.core.plan": "",
-    "hetdp.privacy.noise": "def f():\n    import opendp.prelude",
+    "hetdp.privacy.release": "def f():\n    import opendp.prelude",
     "hetdp.tally.tally": "",
     "hetdp.privacy.middle": "from hetdp.privacy.release import release",
     "hetdp.paper.simulate": "import numpy.random",
-    "hetdp.privacy.release": "from hetdp.privacy.noise import noisy",
     "hetdp.sources": "from . import arrays",
     "hetdp.sources.arrays": "import polars",
     "hetdp.estimators": "",
@@ -267,7 +295,8 @@ HARMLESS = [
         "questions",
         "try:\n    pass\nexcept Exception:  # noqa: BLE001  a foreign message may quote a private cell\n    pass",
     ),
-    ("checks.doctor", "from hetdp.privacy.noise import noisy"),
+    ("checks.doctor", "from hetdp.privacy.release import noisy"),
+    ("questions", "from hetdp.privacy.release import carry_out, release"),
     ("sources.new", "import polars, pyarrow"),
     ("server.new", "from hetdp.ledger import Ledger"),
 ]

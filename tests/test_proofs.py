@@ -18,7 +18,7 @@ import pytest
 import hetdp
 from hetdp.core.domain import GRID, Interval
 from hetdp.core.levels import BITS, round_down, split
-from hetdp.privacy import noise as _noise
+from hetdp.privacy import release as _release
 from hetdp.privacy.sampling import KEEP_ONE
 
 ROOT = Path(__file__).parent.parent
@@ -150,7 +150,7 @@ def test_looking_at_a_page_records_it_and_only_it(tmp_path, monkeypatch, capsys)
     assert look.main(["grid"]) == 0
     assert look.changed("grid") == []
     assert list(json.loads(look.RECORD.read_text())) == ["grid"]
-    assert "docs/proofs/sampling.md: privacy.noise.coins has changed" in capsys.readouterr().out
+    assert "docs/proofs/sampling.md: privacy.release.coins has changed" in capsys.readouterr().out
     assert look.main(["no-such-page"]) == 2
 
 
@@ -216,7 +216,7 @@ def test_one_plus_p_times_gain_is_the_largest_ratio():
 def test_coins_compare_53_bits_with_the_probability(monkeypatch):
     """Sampling, claim 4: a coin is true exactly if the leading 53 of its 64 bits are below `keep`."""
     drawn = [0, 2**64 - 1, 5 << 11, (5 << 11) - 1, 1 << 63]
-    monkeypatch.setattr(_noise.secrets, "token_bytes", lambda n: np.array(drawn, np.uint64).tobytes()[:n])
-    assert _noise.coins(np.full(5, 5)).tolist() == [True, False, False, True, False]
-    assert _noise.coins(np.full(5, KEEP_ONE)).all()
-    assert not _noise.coins(np.zeros(5, np.int64)).any()
+    monkeypatch.setattr(_release.secrets, "token_bytes", lambda n: np.array(drawn, np.uint64).tobytes()[:n])
+    assert _release.coins(np.full(5, 5)).tolist() == [True, False, False, True, False]
+    assert _release.coins(np.full(5, KEEP_ONE)).all()
+    assert not _release.coins(np.zeros(5, np.int64)).any()

@@ -15,7 +15,7 @@ from hetdp.checks import audit as _audit
 from hetdp.checks.audit import audit, log_ratio, lower_bound, reach
 from hetdp.checks.doctor import sampler_gate
 from hetdp.cli.public import audit as command
-from hetdp.privacy import noise as _noise
+from hetdp.privacy.release import noisy
 
 INF = math.inf
 LEVELS = {0.0: 3, 0.1: 200, 1.0: 40, 4.0: 10}
@@ -172,7 +172,7 @@ def test_what_cannot_be_audited_is_said(wrong, says):
 
 
 RELEASES = {
-    "noise halved in the release": lambda total, scale: _noise.noisy(total, scale / 2),
+    "noise halved in the release": lambda total, scale: noisy(total, scale / 2),
     "a fixed draw": lambda total, _: total + 12_345,
     "no noise": lambda total, _: total,
 }

@@ -11,7 +11,7 @@ import pytest
 from scipy.stats import chisquare, kstest
 
 from hetdp.checks.doctor import ALPHA, DRAWS, SCALES, family_gate, sampler_gate
-from hetdp.privacy import noise
+from hetdp.privacy import release as _release
 
 
 def passes(draw):
@@ -121,25 +121,25 @@ def test_the_noise_of_several_numbers_and_the_choice_that_releases_use_pass():
 
 def hasty_mass(totals, scale):
     """Zero-sum noise that is taken without its last coin."""
-    top, bottom = noise._ratio(2 * scale)
-    drawn = [noise._laplace(top, bottom) for _ in totals[1:]]
+    top, bottom = _release._ratio(2 * scale)
+    drawn = [_release._laplace(top, bottom) for _ in totals[1:]]
     return [*drawn, -sum(drawn)]
 
 
 def hasty_box(totals, scale):
     """A cube whose size is taken as it comes."""
-    top, bottom = noise._ratio(scale)
-    size = sum(noise._geometric(top, bottom) for _ in range(len(totals) + 1))
-    return [noise.secrets.randbelow(2 * size + 1) - size for _ in totals]
+    top, bottom = _release._ratio(scale)
+    size = sum(_release._geometric(top, bottom) for _ in range(len(totals) + 1))
+    return [_release.secrets.randbelow(2 * size + 1) - size for _ in totals]
 
 
 WRONG_FAMILY = {
     "zero-sum noise without its last coin": {"mass": hasty_mass},
-    "zero-sum noise of half the scale": {"mass": lambda totals, scale: noise.zero_sum(totals, scale / 2)},
-    "zero-sum noise whose first number is the largest": {"mass": lambda t, s: sorted(noise.zero_sum(t, s))[::-1]},
+    "zero-sum noise of half the scale": {"mass": lambda totals, scale: _release.zero_sum(totals, scale / 2)},
+    "zero-sum noise whose first number is the largest": {"mass": lambda t, s: sorted(_release.zero_sum(t, s))[::-1]},
     "a box without its coin": {"box": hasty_box},
-    "a box of independent noise": {"box": lambda totals, scale: [noise.noisy(t, scale) for t in totals]},
-    "a choice at half the scale": {"choice": lambda scores, scale: noise.chosen(scores, scale / 2)},
+    "a box of independent noise": {"box": lambda totals, scale: [_release.noisy(t, scale) for t in totals]},
+    "a choice at half the scale": {"choice": lambda scores, scale: _release.chosen(scores, scale / 2)},
     "the best cell always": {"choice": lambda scores, _: scores.index(max(scores))},
 }
 

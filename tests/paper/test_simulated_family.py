@@ -15,10 +15,10 @@ import pytest
 from scipy import stats
 
 import hetdp
-from hetdp.core.geometry import Box, Line, Mass
 from hetdp.paper import family
 from hetdp.paper import simulate as _simulate
 from hetdp.paper.family import law_of, noise_of, zero_sum
+from hetdp.privacy.exact import Box, Line, Mass
 
 INF = math.inf
 TIERS = {0.05: 540, 0.5: 370, 2.0: 60, INF: 30}

@@ -20,12 +20,11 @@ from hypothesis import strategies as st
 
 import hetdp
 from hetdp.checks.audit import lower_bound
-from hetdp.core.geometry import Box, Choice, Line, Mass
 from hetdp.core.levels import Levels
 from hetdp.core.plan import Plan
 from hetdp.errors import InputError, PrivacyError
 from hetdp.privacy import release as _release
-from hetdp.privacy.exact import NoiseTerm, below, check_together, limits
+from hetdp.privacy.exact import Box, Choice, Line, Mass, NoiseTerm, below, check_together, limits
 from hetdp.questions import shares_of
 from hetdp.statistics import STATISTICS
 from hetdp.tally.tally import Table, Tally, coded, settled

@@ -17,9 +17,9 @@ from scipy.signal import lfilter
 from scipy.special import gammaln
 from scipy.stats import chi2
 
-from hetdp.core.geometry import Box, Choice, Line, Mass, _eulerian, _mixture
 from hetdp.errors import InputError, PrivacyError
-from hetdp.privacy import noise
+from hetdp.privacy import release as _release
+from hetdp.privacy.exact import Box, Choice, Line, Mass, _eulerian, _mixture
 
 DRAWS = 4000
 FALSE_ALARM = 1e-6
@@ -76,11 +76,11 @@ def chosen_law(scores, scale):
 
 
 def laplace(scale):
-    return noise._laplace(*scale.as_integer_ratio())
+    return _release._laplace(*scale.as_integer_ratio())
 
 
 def geometric(scale):
-    return noise._geometric(*scale.as_integer_ratio())
+    return _release._geometric(*scale.as_integer_ratio())
 
 
 def zero_sum_unkept(k, scale):
@@ -92,7 +92,7 @@ def zero_sum_unkept(k, scale):
 def boxed_unkept(d, scale):
     """Control: the size of the cube is a sum of geometric draws, all of which are kept."""
     r = sum(geometric(scale) for _ in range(d + 1))
-    return tuple(noise.secrets.randbelow(2 * r + 1) - r for _ in range(d))
+    return tuple(_release.secrets.randbelow(2 * r + 1) - r for _ in range(d))
 
 
 def loudest(scores, scale):
@@ -103,24 +103,24 @@ def loudest(scores, scale):
 
 def minus_zero_kept(scale):
     """Control: a sign for every size, so that 0 comes twice as often."""
-    return geometric(scale) * (1 if noise.secrets.randbits(1) else -1)
+    return geometric(scale) * (1 if _release.secrets.randbits(1) else -1)
 
 
 SAMPLERS = {
-    "noisy": (lambda s: noise.noisy(0, s), laplace_law, 1.3),
+    "noisy": (lambda s: _release.noisy(0, s), laplace_law, 1.3),
     "laplace": (laplace, laplace_law, 1.3),
     "laplace, a scale that is no short fraction": (laplace, laplace_law, 0.1 + 2.0**-40),
     "geometric": (geometric, geometric_law, 1.3),
     "geometric, below 1": (geometric, geometric_law, 0.7),
     **{
-        f"zero_sum {k}": (lambda s, k=k: tuple(noise.zero_sum([0] * k, s)), lambda s, k=k: zero_sum_law(k, s), 0.8)
+        f"zero_sum {k}": (lambda s, k=k: tuple(_release.zero_sum([0] * k, s)), lambda s, k=k: zero_sum_law(k, s), 0.8)
         for k in (2, 3, 4)
     },
     **{
-        f"boxed {d}": (lambda s, d=d: tuple(noise.boxed([0] * d, s)), lambda s, d=d: boxed_law(d, s), 0.9)
+        f"boxed {d}": (lambda s, d=d: tuple(_release.boxed([0] * d, s)), lambda s, d=d: boxed_law(d, s), 0.9)
         for d in (1, 2, 3)
     },
-    "chosen": (lambda s: noise.chosen(SCORES, s), lambda s: chosen_law(SCORES, s), 1.5),
+    "chosen": (lambda s: _release.chosen(SCORES, s), lambda s: chosen_law(SCORES, s), 1.5),
 }
 WRONG = {
     "laplace that counts 0 twice": (minus_zero_kept, laplace_law, 1.3),
@@ -161,18 +161,18 @@ def test_noise_is_added_to_the_totals_and_none_saturates_beyond_64_bits():
     """At the largest scale a draw passes 2⁶³ now and then; Python's integers hold it, and the sum stays what it was."""
     totals = [2**62, 5, 0, 2**61]
     for _ in range(20):
-        assert sum(noise.zero_sum(totals, 2.0**58)) == sum(totals)
-    assert noise.zero_sum([3, 4], 2.0**-6) == [3, 4]
-    assert noise.boxed([3, 4, 5], 2.0**-6) == [3, 4, 5]
-    far = [abs(noise._geometric(*(2.0**62).as_integer_ratio())) for _ in range(60)]
+        assert sum(_release.zero_sum(totals, 2.0**58)) == sum(totals)
+    assert _release.zero_sum([3, 4], 2.0**-6) == [3, 4]
+    assert _release.boxed([3, 4, 5], 2.0**-6) == [3, 4, 5]
+    far = [abs(_release._geometric(*(2.0**62).as_integer_ratio())) for _ in range(60)]
     assert max(far) > 2**63 > min(far)
 
 
 @pytest.mark.parametrize("scale", [0.0, 2.0**-8, 2.0**60, math.inf, math.nan])
 def test_a_scale_that_cannot_be_drawn_safely_is_refused(scale):
-    for draw in (noise.noisy, noise.chosen, noise.zero_sum, noise.boxed):
+    for draw in (_release.noisy, _release.chosen, _release.zero_sum, _release.boxed):
         with pytest.raises(PrivacyError, match="cannot be drawn safely"):
-            draw(1 if draw is noise.noisy else [1, 2], scale)
+            draw(1 if draw is _release.noisy else [1, 2], scale)
 
 
 # --- Moments ---------------------------------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ from scipy.stats import binom, gamma, norm
 
 import hetdp
 from hetdp.core.domain import GRID
-from hetdp.privacy import noise as _noise
+from hetdp.privacy.release import noisy
 from hetdp.tally.tally import Table, Tally
 
 INF = math.inf
@@ -80,7 +80,7 @@ def test_many_thousand_releases_have_the_predicted_mean_scale_and_variance(case)
 
 def test_releases_whose_sampler_is_given_5_per_cent_less_scale_are_rejected(case, monkeypatch):
     tally, plan, centre = case
-    monkeypatch.setattr("hetdp.privacy.release.noisy", lambda total, scale: _noise.noisy(total, 0.95 * scale))
+    monkeypatch.setattr("hetdp.privacy.release.noisy", lambda total, scale: noisy(total, 0.95 * scale))
     assert "scale" in wrong_moments(releases(tally, plan, 40_000), centre, plan.noise_scale, plan.mse(0))
 
 

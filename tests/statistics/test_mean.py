@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 import hetdp
 from hetdp import Interval, PrivacyError
-from hetdp.core.geometry import Line
 from hetdp.estimators.adpm import saturation
+from hetdp.privacy.exact import Line
 from hetdp.statistics.mean import Mean, Sum
 from hetdp.tally.tally import coded, settled
 from support import bounds as intervals

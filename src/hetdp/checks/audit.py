@@ -25,11 +25,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hetdp.core.domain import GRID, Interval, jsonable
-from hetdp.core.geometry import Choice
 from hetdp.core.levels import Levels
 from hetdp.core.plan import Plan, plan
 from hetdp.errors import InputError
 from hetdp.estimators import METHODS
+from hetdp.privacy.exact import Choice
 from hetdp.privacy.release import release, release_records
 from hetdp.privacy.sampling import SamplingPlan
 from hetdp.report.numbers import epsilon, shorten, spent_epsilon

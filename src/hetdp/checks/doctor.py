@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass
 from itertools import permutations
 from typing import Any
 
-from hetdp.privacy.noise import boxed, chosen, noisy, zero_sum
+from hetdp.privacy.release import boxed, chosen, noisy, zero_sum
 
 SCALES = (1.5, 3.0)
 DRAWS = 20_000

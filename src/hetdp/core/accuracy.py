@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 from hetdp.errors import InputError
 from hetdp.estimators import Method, Shape
 from hetdp.estimators.minimax import Clamp
+from hetdp.privacy.exact import Line
 
 from .domain import GRID, Interval
-from .geometry import Line
 from .intervals import hoeffding, symmetric_radius
 from .levels import Levels, shift
 

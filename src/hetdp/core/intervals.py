@@ -21,9 +21,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hetdp.estimators import METHODS
+from hetdp.privacy.exact import Geometry
 
 from .domain import GRID
-from .geometry import Geometry
 
 if TYPE_CHECKING:
     from .plan import Plan

@@ -19,6 +19,7 @@ from hetdp.estimators import METHODS, Shape
 from hetdp.privacy.exact import (
     LARGEST_SCALE,
     SMALLEST_SCALE,
+    Line,
     NoiseTerm,
     check,
     check_together,
@@ -48,7 +49,6 @@ from .accuracy import (
     unit_variance,
 )
 from .domain import Interval
-from .geometry import Line
 from .intervals import predicted_half_width
 from .levels import Levels, epsilon_array, shift
 

@@ -22,10 +22,10 @@ from numpy.typing import NDArray
 
 from hetdp.core.cells import Reading, Words
 from hetdp.core.domain import GRID, value_of
-from hetdp.core.geometry import Box, Choice, Geometry, Mass
 from hetdp.core.levels import Levels
 from hetdp.core.plan import FAMILY, Plan, plan
 from hetdp.errors import InputError
+from hetdp.privacy.exact import Box, Choice, Geometry, Mass
 from hetdp.statistics import Statistic
 from hetdp.statistics.histogram import Celled
 from hetdp.statistics.mean import Ratio

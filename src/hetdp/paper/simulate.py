@@ -20,13 +20,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hetdp.core.domain import Interval
-from hetdp.core.geometry import Choice
 from hetdp.core.levels import Levels
 from hetdp.core.plan import plan
 from hetdp.errors import InputError
 from hetdp.estimators import sampling
 from hetdp.estimators.minimax import Clamp
-from hetdp.privacy.exact import LARGEST_SCALE
+from hetdp.privacy.exact import LARGEST_SCALE, Choice
 from hetdp.statistics import Statistic
 from hetdp.statistics.mean import Ratio
 

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from hetdp.core.domain import Interval, jsonable
-from hetdp.core.geometry import Box, Choice, Line
 from hetdp.core.levels import Levels
 from hetdp.core.plan import FAMILY, Plan, aimed_at, plan
 from hetdp.errors import InputError
 from hetdp.estimators import METHODS
+from hetdp.privacy.exact import Box, Choice, Line
 from hetdp.report.about import Provenance
 from hetdp.statistics import Statistic
 from hetdp.statistics.mean import Mean

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hetdp.core.geometry import Box, Choice, Line
 from hetdp.core.levels import Levels
 from hetdp.core.plan import Plan, plan
+from hetdp.privacy.exact import Box, Choice, Line
 from hetdp.statistics.answer import label
 from hetdp.statistics.difference import needs_independence
 

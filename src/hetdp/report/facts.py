@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hetdp.core.domain import GRID, jsonable
-from hetdp.core.geometry import Line
 from hetdp.core.plan import Plan, Row, plan
 from hetdp.estimators import METHODS
+from hetdp.privacy.exact import Line
 from hetdp.privacy.sampling import SamplingPlan
 from hetdp.report.about import Provenance
 from hetdp.statistics.mean import ANSWERED, Ratio

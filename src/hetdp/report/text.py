@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hetdp.core.domain import plural
-from hetdp.core.geometry import Choice, Line, Mass
 from hetdp.estimators import METHODS
+from hetdp.privacy.exact import Choice, Line, Mass
 from hetdp.statistics.answer import ROWS, label
 from hetdp.statistics.difference import CONDITION, needs_independence
 from hetdp.statistics.learned import LearnedMean

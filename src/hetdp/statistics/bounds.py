@@ -21,11 +21,10 @@ import numpy as np
 
 from hetdp.core.cells import Edges
 from hetdp.core.domain import Interval
-from hetdp.core.geometry import Choice
 from hetdp.core.levels import Levels
 from hetdp.errors import InputError, PrivacyError
 from hetdp.estimators.adpm import saturation
-from hetdp.privacy.exact import NoiseTerm, check_together
+from hetdp.privacy.exact import Choice, NoiseTerm, check_together
 from hetdp.report.about import Figure
 
 from .statistic import Answer, Counted, Statistic

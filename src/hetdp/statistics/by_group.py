@@ -15,8 +15,8 @@ import numpy as np
 
 from hetdp.core.cells import Categories, Reading
 from hetdp.core.domain import GRID, plural
-from hetdp.core.geometry import Mass
 from hetdp.errors import InputError
+from hetdp.privacy.exact import Mass
 from hetdp.report.about import Figure
 
 from .answer import Groups

@@ -10,8 +10,8 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from hetdp.core.domain import Interval, jsonable
-from hetdp.core.geometry import Line
 from hetdp.errors import InputError
+from hetdp.privacy.exact import Line
 from hetdp.report.about import Reported
 
 from .statistic import Release

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from hetdp.core.accuracy import check_level
 from hetdp.core.domain import jsonable
-from hetdp.core.geometry import Line
 from hetdp.errors import InputError
+from hetdp.privacy.exact import Line
 from hetdp.report.about import Reported
 
 if TYPE_CHECKING:

@@ -12,9 +12,9 @@ import numpy as np
 from hetdp.core.accuracy import IntervalKind
 from hetdp.core.cells import Categories, Edges, name_of
 from hetdp.core.domain import Interval, plural
-from hetdp.core.geometry import Mass
 from hetdp.core.intervals import share_intervals
 from hetdp.errors import InputError
+from hetdp.privacy.exact import Mass
 from hetdp.report.about import Figure
 
 from .bounds import PrivateInterval

@@ -12,8 +12,8 @@ import numpy as np
 
 from hetdp.core.accuracy import check_level
 from hetdp.core.domain import GRID, UNSAID, Interval
-from hetdp.core.geometry import Geometry, Line, Mass
 from hetdp.core.intervals import answered_interval, share_intervals
+from hetdp.privacy.exact import Geometry, Line, Mass
 from hetdp.report.about import Figure
 
 from .statistic import Answer, Bounded, Ints, Release, Statistic

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from hetdp.core.accuracy import check_level
-from hetdp.core.geometry import Choice
+from hetdp.privacy.exact import Choice
 from hetdp.report.about import Figure
 
 from .histogram import Celled

@@ -12,8 +12,8 @@ import numpy as np
 
 from hetdp.core.cells import Reading
 from hetdp.core.domain import GRID, Interval
-from hetdp.core.geometry import Box
 from hetdp.errors import InputError
+from hetdp.privacy.exact import Box
 from hetdp.report.about import Figure
 
 from .mean import ratio

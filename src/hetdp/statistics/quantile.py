@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from hetdp.core.accuracy import check_level
 from hetdp.core.cells import Bins
 from hetdp.core.domain import Interval, plural
-from hetdp.core.geometry import Choice
 from hetdp.errors import InputError
+from hetdp.privacy.exact import Choice
 from hetdp.report.about import Figure
 
 from .statistic import Answer, Counted
@@ -244,7 +244,7 @@ def rank_radius(plan: Plan, level: float) -> float:
     Claim: F(least value of the bin) ≤ q + r and F(greatest) ≥ q − r, for every distribution and every n.
 
     Argument. Say m choices and α = (1 − level)/m for each. A chosen bin misses the rank τ by at most
-    s·ln(2K/α) in weight with probability 1 − α/2 (`core.geometry.Choice`). If F at the upper end of the bin were below
+    s·ln(2K/α) in weight with probability 1 − α/2 (`privacy.exact.Choice`). If F at the upper end of the bin were below
     q − r, that end would not be above the last end x with F(x) < q − r, which the data do not choose; there the
     weighted share is at most F(x) + √(A·ln(4/α)/2) but for a probability of α/4 (Hoeffding). The other side alike.
     """

@@ -1,7 +1,7 @@
 """What a statistic is, and what it answers with.
 
 A statistic holds public facts alone; plans, sources and releases know it by what stands below. Everything that is
-released comes from sums of integers, Σ W·code(x), and noise shaped like what one person can move (`core.geometry`). A
+released comes from sums of integers, Σ W·code(x), and noise shaped like what one person can move (`privacy.exact`). A
 statistic says which private columns it reads, into which cells people are sorted by them, which codes are added up, how
 the sums become what one person hands over, and how the noisy numbers are read.
 """
@@ -19,9 +19,9 @@ from numpy.typing import NDArray
 
 from hetdp.core.cells import Bins, Categories, Reading, Sorting, Words
 from hetdp.core.domain import CHOICES, GRID, UNSAID, Interval, missing_of
-from hetdp.core.geometry import Geometry, Line, Mass
 from hetdp.core.intervals import mean_interval
 from hetdp.errors import InputError
+from hetdp.privacy.exact import Geometry, Line, Mass
 from hetdp.report.about import Figure, Provenance, Reported
 
 if TYPE_CHECKING:

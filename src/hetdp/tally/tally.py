@@ -26,10 +26,10 @@ from numpy.typing import NDArray
 
 from hetdp.core.cells import Bins, Categories, Edges
 from hetdp.core.domain import GRID, Interval
-from hetdp.core.geometry import Choice, Mass
 from hetdp.core.levels import BITS, WIDE, WIDE_BITS, Floats, Ints, Levels, collapse, round_down
 from hetdp.errors import InputError
 from hetdp.files import write_whole
+from hetdp.privacy.exact import Choice, Mass
 from hetdp.report.about import Provenance
 from hetdp.statistics import STATISTICS, Statistic, statistic_of
 
