@@ -20,7 +20,7 @@ import statsmodels.api as sm  # type: ignore[import-untyped]
 from numpy.typing import NDArray
 
 import hetdp
-from hetdp.statistics.combine import Combined
+from hetdp.statistics.answer import Combined
 from hetdp.statistics.statistic import Release
 
 Floats = NDArray[np.float64]

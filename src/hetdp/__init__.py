@@ -22,12 +22,12 @@ from .privacy.release import release
 from .private_bounds import bounds_for
 from .questions import VERBS as _VERBS
 from .questions import ask, mean, median
+from .report.about import __version__ as __version__
 from .sources import read
 from .statistics import Statistic
-from .statistics.answer import Answers, Groups
+from .statistics.answer import Answers, Combined, Groups
 from .statistics.bounds import Bounds
 from .statistics.by_group import GroupMeans
-from .statistics.combine import Combined
 from .statistics.difference import Difference, difference
 from .statistics.histogram import Histogram
 from .statistics.mean import AnsweredMean
@@ -35,18 +35,16 @@ from .statistics.moments import Means, Moments
 from .statistics.quantile import Quantiles
 from .statistics.statistic import Answer, Release
 from .tally.tally import Tally
-from .version import __version__ as __version__
 
 if TYPE_CHECKING:
     from . import paper
     from .checks.audit import Audit, audit
     from .ledger import Ledger
     from .paper.simulate import Simulation, simulate
-    from .report.compare import Comparison, compare
+    from .report.compare import Comparison, Target, compare, people_needed
     from .report.explain import Explanation, explain
     from .theory.certificate import Certificate, certificate
     from .theory.optimal import Optimum, optimal
-    from .theory.target import Target, people_needed
 
 __all__ = [
     "Answer",
@@ -106,11 +104,10 @@ _LATER = {
     "checks.audit": ("Audit", "audit"),
     "ledger": ("Ledger",),
     "paper.simulate": ("Simulation", "simulate"),
-    "report.compare": ("Comparison", "compare"),
+    "report.compare": ("Comparison", "Target", "compare", "people_needed"),
     "report.explain": ("Explanation", "explain"),
     "theory.certificate": ("Certificate", "certificate"),
     "theory.optimal": ("Optimum", "optimal"),
-    "theory.target": ("Target", "people_needed"),
 }
 """Names that are imported when they are first used, so that `import hetdp` stays fast."""
 

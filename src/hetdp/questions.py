@@ -25,8 +25,7 @@ from hetdp.statistics.answer import Answers, Groups
 from hetdp.statistics.bounds import Bounds, Range, origins_of, private_intervals, settle, share_left
 from hetdp.statistics.by_group import MeanByGroup
 from hetdp.statistics.histogram import Celled
-from hetdp.statistics.learned import LearnedMean, learned
-from hetdp.statistics.mean import Mean
+from hetdp.statistics.mean import LearnedMean, Mean, learned
 from hetdp.statistics.moments import Columns
 from hetdp.statistics.quantile import Quantiles, Ranks
 from hetdp.statistics.statistic import Answer, Release

@@ -20,8 +20,8 @@ from hetdp import InputError, Levels, PrivacyError
 from hetdp.core.levels import round_down
 from hetdp.estimators.adpm import saturation
 from hetdp.privacy.exact import LARGEST_SCALE, SMALLEST_SCALE, NoiseTerm, below, check, lattice, scale_for
+from hetdp.report.compare import target
 from hetdp.report.text import cells
-from hetdp.theory.target import target
 from support import UNIT, epsilons, examples, level_counts
 from support import bounds as intervals
 

@@ -11,8 +11,7 @@ from scipy.optimize import minimize
 
 import hetdp
 from hetdp.core.levels import Levels, shift
-from hetdp.estimators.adpm import saturation
-from hetdp.estimators.drift import drift_cap
+from hetdp.estimators.adpm import drift_cap, saturation
 
 TIERS = {
     "two tiers": Levels({0.1: 500, 1.0: 500}),

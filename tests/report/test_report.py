@@ -10,8 +10,8 @@ import re
 import pytest
 
 import hetdp
+from hetdp.report import about as _about
 from hetdp.report import facts as _facts
-from hetdp.report import page as _page
 from hetdp.report import text as _text
 
 LEVELS = {0.1: 700, math.inf: 300}
@@ -68,7 +68,7 @@ def test_text_html_and_json_share_facts_that_are_computed_once(counted):
 def test_text_and_html_say_the_same_in_the_same_order(release):
     """HTML is read as its cells; text, as it is printed, without the breaks of its lines."""
     parts = _text.release_parts(release, 0.95)
-    cells = [html.unescape(cell) for cell in re.findall(r">([^<>]+)</(?:b|span|td|th)>", _page.to_html(parts))]
+    cells = [html.unescape(cell) for cell in re.findall(r">([^<>]+)</(?:b|span|td|th)>", _about.to_html(parts))]
     printed = " ".join(release.report().split())
     places, place = [], 0
     for cell in cells:

@@ -22,9 +22,8 @@ from hetdp.core.intervals import answered_interval, share_intervals
 from hetdp.core.levels import Levels
 from hetdp.statistics import quantile as _quantile
 from hetdp.statistics.by_group import MeanByGroup
-from hetdp.statistics.histogram import Shares
+from hetdp.statistics.histogram import Commonest, Mode, Shares
 from hetdp.statistics.mean import Mean, ratio_interval
-from hetdp.statistics.mode import Commonest, Mode
 from hetdp.statistics.moments import Columns, Spread
 from hetdp.statistics.quantile import Ranks
 from hetdp.tally.tally import Table, Tally

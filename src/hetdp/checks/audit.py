@@ -32,8 +32,9 @@ from hetdp.estimators import METHODS
 from hetdp.privacy.exact import Choice
 from hetdp.privacy.release import release, release_records
 from hetdp.privacy.sampling import SamplingPlan
+from hetdp.report.about import Grid, Parts
 from hetdp.report.numbers import epsilon, shorten, spent_epsilon
-from hetdp.report.text import Grid, Parts, text
+from hetdp.report.text import text
 from hetdp.sources import read
 from hetdp.statistics import Statistic
 from hetdp.statistics.histogram import Shares
@@ -150,7 +151,7 @@ class Audit:
         return text(self.parts())
 
     def _repr_html_(self) -> str:
-        from hetdp.report.page import to_html
+        from hetdp.report.about import to_html
 
         return to_html(self.parts())
 

@@ -15,8 +15,8 @@ from typing import Any
 from hetdp.core.domain import jsonable, to_json
 from hetdp.errors import InputError
 from hetdp.files import write_whole
-from hetdp.report.page import page, to_html
-from hetdp.report.text import WIDTH, Parts, text
+from hetdp.report.about import Parts, page, to_html
+from hetdp.report.text import WIDTH, text
 
 _PAGES = {".html", ".htm"}
 PATIENCE = 2.0

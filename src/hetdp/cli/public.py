@@ -40,8 +40,8 @@ def plan(
 ) -> None:
     """Say what a release would do and cost, without touching a value."""
     writable(output, source or [], force=force, as_json=as_json)
+    from hetdp.report.compare import target as needed
     from hetdp.report.text import plan_parts
-    from hetdp.theory import target as theory
 
     asked = _asked(bounds, given)
     people, notes, about = _levels(source, given)
@@ -51,7 +51,7 @@ def plan(
     wanted = target_error is not None or target_width is not None
     if wanted and asked.name != "mean":
         raise InputError("--target-error and --target-width are for means")
-    answer = theory.target(planned, target_error, width=target_width) if wanted else None
+    answer = needed(planned, target_error, width=target_width) if wanted else None
 
     def facts() -> dict[str, Any]:
         found = planned.to_dict()

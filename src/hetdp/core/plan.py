@@ -29,8 +29,7 @@ from hetdp.privacy.exact import (
 )
 from hetdp.statistics import Statistic
 from hetdp.statistics.bounds import share_left
-from hetdp.statistics.learned import learned, with_squares
-from hetdp.statistics.mean import Mean
+from hetdp.statistics.mean import Mean, learned, with_squares
 from hetdp.statistics.statistic import UNIT
 
 from .accuracy import (
@@ -354,7 +353,7 @@ class Plan:
         return text(plan_parts(self))
 
     def _repr_html_(self) -> str:
-        from hetdp.report.page import to_html
+        from hetdp.report.about import to_html
         from hetdp.report.text import plan_parts
 
         return to_html(plan_parts(self))
@@ -399,7 +398,7 @@ def plan(
     drift
         How far the expected means of two levels of ε may differ, as a share of the range, from 0 to 1: say it if people
         who choose a small ε may answer differently. It is never taken from the data. The worst case then includes the
-        bias, and adpm chooses its cap for that (`hetdp.estimators.drift`); the weights of other methods stay.
+        bias, and adpm chooses its cap for that (`hetdp.estimators.adpm`); the weights of other methods stay.
     target
         Whose number is estimated: that of the "population" from which these people are drawn, or of exactly these
         "people". A sum or a count is of these people, all else of the population unless said.

@@ -19,8 +19,7 @@ class Methods(dict[str, Method]):
         return "\n".join(f"{m.name:14}{m.title}\n{'':14}{m.citation}" for m in self.values())
 
     def _repr_html_(self) -> str:
-        from hetdp.report.page import to_html
-        from hetdp.report.text import Grid
+        from hetdp.report.about import Grid, to_html
 
         rows = [(m.name, m.title, m.citation) for m in self.values()]
         return to_html([Grid(("Method", "What it does", "From"), rows, words=3)])

@@ -25,7 +25,7 @@ from .people import members, replayed, tier_rows, warnings_of
 from .store import check_cohorts, events, run
 
 if TYPE_CHECKING:
-    from hetdp.report.text import Parts
+    from hetdp.report.about import Parts
 
 _MOST_RELEASES = 10_000
 T = TypeVar("T", bound="_Plain")
@@ -48,8 +48,7 @@ class Listing(list[T]):
         return "\n".join(map(str, self))
 
     def _repr_html_(self) -> str:
-        from hetdp.report.page import to_html
-        from hetdp.report.text import Grid
+        from hetdp.report.about import Grid, to_html
 
         rows = [[_cell(fact) for fact in entry.to_dict().values()] for entry in self]
         headings = [name.capitalize() for name in self[0].to_dict()] if self else ["Nothing yet"]
@@ -208,7 +207,7 @@ class DryRun(Reported):
 
     def parts(self, level: float) -> Parts:  # noqa: ARG002  as above
         """Return what would happen, and the tiers as a table."""
-        from hetdp.report.budgets import dry_run_parts
+        from hetdp.report.explain import dry_run_parts
 
         return dry_run_parts(self)
 

@@ -14,9 +14,8 @@ import numpy as np
 
 from hetdp.core.domain import to_json
 from hetdp.files import write_whole
-from hetdp.report.page import page, to_html
+from hetdp.report.about import Grid, page, to_html
 from hetdp.report.plots import COLOURS, DASHED, MARKERS, figure, plain, require, save
-from hetdp.report.text import Grid
 
 from .simulate import Simulation, simulate
 

@@ -29,8 +29,7 @@ from hetdp.privacy.exact import LARGEST_SCALE, Choice
 from hetdp.statistics import Statistic
 from hetdp.statistics.mean import Ratio
 
-from .distributions import Distribution, Total, Values, distribution_of
-from .family import exact_error, law_of, plans_of, squared_errors
+from .family import Distribution, Total, Values, distribution_of, exact_error, law_of, plans_of, squared_errors
 
 BLOCK = 2**18  # values drawn at a time, people times runs: some megabytes a core, whatever is simulated
 SEVERAL = 256  # people at one level from whom on their sum is drawn at once, where the distribution can

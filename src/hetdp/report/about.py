@@ -1,17 +1,24 @@
-"""What every answer can show of itself: where it comes from, its numbers, and a report as text, HTML and JSON."""
+"""What every answer can show of itself: where it comes from, its numbers, and a report as text, HTML and JSON.
+
+What a report says comes from `text`; here it becomes a piece of HTML for a notebook, or a whole page.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import html
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from hetdp.core.domain import to_json
-from hetdp.version import SCHEMA, __version__
 
-if TYPE_CHECKING:
-    from .text import Parts
+from .numbers import epsilon
+
+__version__ = "0.1.0"
+SCHEMA = 1
+"""The version of the JSON. It counts up when a field changes its meaning or goes; new fields may come without it."""
 
 
 @dataclass(frozen=True)
@@ -128,9 +135,92 @@ class Reported:
 
     def html(self, level: float = 0.95) -> str:
         """Return the report as a piece of HTML."""
-        from hetdp.report.page import to_html
-
         return to_html(self.parts(level))
 
     __str__ = report
     _repr_html_ = html
+
+
+# How a report is laid out: parts, and the same as HTML ------------------------------------------------------------
+
+Lines = Sequence[tuple[str, str]]
+"""Pairs of a heading, or nothing, and a sentence."""
+
+
+@dataclass(frozen=True)
+class Grid:
+    """A table: the first columns, which are words, to the left, numbers to the right.
+
+    Attributes
+    ----------
+    bars
+        For each row the ε that is spent and the ε that was asked for, to be drawn.
+    words
+        How many of the columns are words.
+    lengths
+        For each row a share of the longest bar, to be drawn beside it.
+    """
+
+    headings: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    bars: Sequence[tuple[float, float]] = ()
+    words: int = 1
+    lengths: Sequence[float] = ()
+
+    @property
+    def top(self) -> float:
+        """The ε at which bars end: three times what is spent at most."""
+        return 3 * max((spent for spent, _ in self.bars if math.isfinite(spent)), default=0.0) or 1.0
+
+
+Parts = Sequence[Lines | Grid | str]
+"""What a report consists of, in its order; text alone is a chart, which HTML shows as the bars of its table."""
+
+
+def to_html(parts: Parts) -> str:
+    """Return a report as a piece of HTML."""
+    shown = (part for part in parts if not isinstance(part, str))  # of a chart, HTML has the bars in its table
+    laid = [_html_table(part) if isinstance(part, Grid) else _html_lines(part) for part in shown]
+    return f'<div class="hetdp">{"".join(laid)}</div>'
+
+
+def _html_lines(lines: Lines) -> str:
+    cell = '<b>{}</b><span style="white-space:pre-wrap">{}</span>'  # blanks keep numbers apart
+    rows = (cell.format(html.escape(name), html.escape(sentence)) for name, sentence in lines)
+    return f'<div style="display:grid;grid-template-columns:6.5em 1fr;gap:2px 8px">{"".join(rows)}</div>'
+
+
+def _html_table(grid: Grid) -> str:
+    rows = [[html.escape(cell) for cell in row] for row in (grid.headings, *grid.rows)]
+    if grid.bars:
+        bars = [f"spent | free, up to ε = {epsilon(grid.top)}", *(_bar(*bar, grid.top) for bar in grid.bars)]
+        rows = [[*row, bar] for row, bar in zip(rows, bars, strict=True)]
+    if grid.lengths:
+        bars = ["", *(_bar(length, length, 1.0) for length in grid.lengths)]
+        rows = [[*row, bar] for row, bar in zip(rows, bars, strict=True)]
+    cell = '<{0} style="text-align:{1};vertical-align:top;padding:2px 12px 2px 0">{2}</{0}>'
+    sides = [*["left"] * grid.words, *["right"] * (len(grid.headings) - grid.words), "left"]
+    made = ""
+    for i, row in enumerate(rows):
+        shown = (cell.format("td" if i else "th", side, entry) for side, entry in zip(sides, row, strict=False))
+        made += f"<tr>{''.join(shown)}</tr>"
+    return f'<div style="overflow-x:auto;margin:10px 0"><table style="border-collapse:collapse">{made}</table></div>'
+
+
+def _bar(spent: float, asked: float, top: float) -> str:
+    """Return a bar of HTML: what is spent, then what is free."""
+    dark, full = (round(100 * min(x / top, 1)) for x in (spent, asked))
+    part = '<span style="display:inline-block;height:.7em;width:{}px;background:{}"></span>'
+    more = " ▶" if asked > top else ""  # it goes on
+    parts = part.format(dark, "#0072B2") + part.format(max(full - dark, 0), "#9ecae1")
+    return f'<span style="white-space:nowrap">{parts}{more}</span>'  # all bars begin at the left of their column
+
+
+def page(title: str, body: str, more_style: str = "") -> str:
+    """Return a whole HTML page around a report."""
+    style = "body{font:16px/1.55 system-ui,sans-serif;max-width:58rem;margin:2.5rem auto;padding:0 1.2rem}"
+    return (
+        '<!doctype html><html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">'
+        f"<title>{html.escape(title)}</title><style>:root{{color-scheme:light dark}}{style}{more_style}</style></head>"
+        f"<body><h1>{html.escape(title)}</h1>{body}</body></html>"
+    )

@@ -13,11 +13,10 @@ from hetdp.statistics.answer import label
 from hetdp.statistics.difference import needs_independence
 
 if TYPE_CHECKING:
-    from hetdp.statistics.answer import Groups
-    from hetdp.statistics.combine import Combined
+    from hetdp.statistics.answer import Combined, Groups
     from hetdp.statistics.difference import Difference
 
-    from .text import Lines, Parts
+    from .about import Lines, Parts
 
 EXAMPLE = 0.1
 """The difference of means, as a share of the range, for which every report says what it would do."""
@@ -212,8 +211,9 @@ def group_lines(groups: Groups) -> Lines:
 
 def combined_parts(combined: Combined, level: float) -> Parts:
     """Return the report on groups that were combined: the number, then the groups behind it."""
+    from .about import Grid
     from .numbers import number, percent, spent_epsilon
-    from .text import Grid, assumed_lines, clipped, holds_for
+    from .text import assumed_lines, clipped, holds_for
 
     error, rows = combined.worst_case_error, []
     low, high = (number(x, error) for x in combined.confidence_interval(level))

@@ -15,10 +15,9 @@ from hetdp.core.plan import Plan, Row, plan
 from hetdp.estimators import METHODS
 from hetdp.privacy.exact import Line
 from hetdp.privacy.sampling import SamplingPlan
-from hetdp.report.about import Provenance
+from hetdp.report.about import SCHEMA, Provenance, __version__
 from hetdp.statistics.mean import ANSWERED, Ratio
 from hetdp.theory.certificate import certificate
-from hetdp.version import SCHEMA, __version__
 
 from . import drift
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import textwrap
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,8 +14,9 @@ from hetdp.estimators import METHODS
 from hetdp.privacy.exact import Choice, Line, Mass
 from hetdp.statistics.answer import ROWS, label
 from hetdp.statistics.difference import CONDITION, needs_independence
-from hetdp.statistics.learned import LearnedMean
+from hetdp.statistics.mean import LearnedMean
 
+from .about import Grid, Lines, Parts
 from .drift import bounds_warnings, drift_lines, group_lines, target_line
 from .facts import Band
 from .numbers import between, epsilon, number, odds, people, percent, shorten, size, spent_epsilon
@@ -24,48 +24,15 @@ from .numbers import between, epsilon, number, odds, people, percent, shorten, s
 if TYPE_CHECKING:
     from hetdp.core.plan import Plan
     from hetdp.report.about import Figure, Provenance
+    from hetdp.report.compare import Target
     from hetdp.statistics.answer import Answers, Groups
     from hetdp.statistics.statistic import Answer
-    from hetdp.theory.target import Target
 
 WIDTH = 100
 _BAR = 28
 _MOST_LEVELS = 24
 _HEADINGS = ("Tier", "ε asked", "People", "ε spent", "ε free", "Weight each", "Share")
 _PLAIN = {"uniform": "everybody at the smallest ε", "proportional": "weights proportional to ε"}
-
-Lines = Sequence[tuple[str, str]]
-"""Pairs of a heading, or nothing, and a sentence."""
-
-
-@dataclass(frozen=True)
-class Grid:
-    """A table: the first columns, which are words, to the left, numbers to the right.
-
-    Attributes
-    ----------
-    bars
-        For each row the ε that is spent and the ε that was asked for, to be drawn.
-    words
-        How many of the columns are words.
-    lengths
-        For each row a share of the longest bar, to be drawn beside it.
-    """
-
-    headings: Sequence[str]
-    rows: Sequence[Sequence[str]]
-    bars: Sequence[tuple[float, float]] = ()
-    words: int = 1
-    lengths: Sequence[float] = ()
-
-    @property
-    def top(self) -> float:
-        """The ε at which bars end: three times what is spent at most."""
-        return 3 * max((spent for spent, _ in self.bars if math.isfinite(spent)), default=0.0) or 1.0
-
-
-Parts = Sequence[Lines | Grid | str]
-"""What a report consists of, in its order; text alone is a chart, which HTML shows as the bars of its table."""
 
 
 # What is said
@@ -333,7 +300,7 @@ def plan_parts(
 
 def release_parts(r: Answer, level: float) -> Parts:
     """Return the report on a release."""
-    from .budgets import with_budgets
+    from .explain import with_budgets
 
     first = _estimate(r, level) if _is_one(r.plan) else _above(r, level)
     of = _clipped(r.plan)
@@ -432,7 +399,7 @@ def answers_parts(answers: Answers, level: float) -> Parts:
 
 def group_parts(groups: Groups, level: float) -> Parts:
     """Return a table of the releases of groups, and what is promised for it as a whole."""
-    from .budgets import budget_lines, group_notes
+    from .explain import budget_lines, group_notes
 
     said = [sentence for r in groups.values() for sentence in r.plan.facts.assumptions]
     said = list(dict.fromkeys([*said, *group_notes(groups)]))

@@ -47,9 +47,8 @@ from hetdp.errors import InputError
 from hetdp.statistics import Statistic
 
 from .arrays import alike_batch, columns_batch
-from .columns import FAILED, batch_of, plain_types, streamed, told
+from .columns import FAILED, batch_of, check_columns, plain_types, streamed, told
 from .request import KEY_FAULTS, MOST_ROWS, Batch, Fault, Level, Request, Tables, engine_tables
-from .schema import check_columns
 
 Lazy = nw.LazyFrame[Any]
 

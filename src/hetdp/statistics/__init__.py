@@ -9,11 +9,9 @@ from hetdp.errors import InputError
 
 from .bounds import Range
 from .by_group import MeanByGroup
-from .histogram import Shares
-from .mean import Mean, Sum
-from .mode import Commonest
+from .histogram import Commonest, Shares
+from .mean import Count, Mean, Proportion, Sum
 from .moments import Columns, Spread
-from .proportion import Count, Proportion
 from .quantile import Ranks
 from .statistic import Statistic
 

@@ -16,7 +16,7 @@ from hetdp.report.about import Reported
 
 if TYPE_CHECKING:
     from hetdp.core.plan import Plan
-    from hetdp.report.text import Parts
+    from hetdp.report.about import Parts
 
 SAME_PEOPLE = (
     "The same people may be in both: nothing is assumed about how the two go together, so each has half of the chance "

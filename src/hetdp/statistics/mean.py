@@ -1,22 +1,30 @@
-"""The mean and the sum. Of those who answered the mean is a ratio of shares, and so is the proportion among them."""
+"""The mean and its family: sum, proportion and count; and the mean whose interval learns the variance.
+
+Of those who answered the mean is a ratio of shares, and so is the proportion among them.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import lru_cache
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
 from hetdp.core.accuracy import check_level
-from hetdp.core.domain import GRID, UNSAID, Interval
+from hetdp.core.cells import Categories
+from hetdp.core.domain import GRID, UNSAID, WORDS, Interval
 from hetdp.core.intervals import answered_interval, share_intervals
-from hetdp.privacy.exact import Geometry, Line, Mass
+from hetdp.core.levels import Levels, capped
+from hetdp.errors import InputError
+from hetdp.estimators import METHODS, Shape
+from hetdp.estimators.adpm import saturation
+from hetdp.privacy.exact import Geometry, Line, Mass, left_over
 from hetdp.report.about import Figure
 
-from .statistic import Answer, Bounded, Ints, Release, Statistic
+from .statistic import UNIT, Answer, Bounded, Ints, Release, Statistic, one_hot
 
 if TYPE_CHECKING:
     from hetdp.core.plan import Plan
@@ -207,3 +215,178 @@ def ratio_interval(plan: Plan, upper: float, lower: float, level: float) -> tupl
     interval, at = plan.statistic.interval, ratio(upper, lower, plan.statistic.interval)
     ends = (interval.clamp(interval.lo + interval.width * end) for end in (low, high))
     return min(next(ends), at), max(next(ends), at)
+
+
+# Proportion and count -------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Proportion(Ratio):
+    """The share of people whose value equals one category: the mean of a 1 for them and a 0 for everybody else."""
+
+    equals: Any = field(metadata={"help": "The value that is counted.", "metavar": "VALUE"})
+
+    name: ClassVar[str] = "proportion"
+    title: ClassVar[str] = "A private proportion"
+    takes_drift: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.values is not None:
+            raise InputError(f"a {self.name} compares cells as they are written; leave out values=")
+        self.refuse_outside(UNIT)
+        object.__setattr__(self, "equals", self.sorting.plain[0])
+
+    @cached_property
+    def sorting(self) -> Categories:
+        """The one category, everything else, and what is missing."""
+        return Categories.of([self.equals], apart=True, words=not self.promised)
+
+    @property
+    def promised(self) -> bool:
+        """Whether nobody is said to be missing: then "none" and the like are answers, as any other text."""
+        return self.missing in (None, "none")
+
+    without: ClassVar[str] = "people without an answer"
+    halfway: ClassVar[str] = "half a person who has it"
+
+    @property
+    def counted(self) -> str:
+        """What a missing value counts as."""
+        said = {0.0: f"{self.without} do not count as equal", 1.0: f"{self.without} count as equal"}
+        return f"{said.get(self.missing) or super().counted}. {self.no_answer}"
+
+    @property
+    def no_answer(self) -> str:
+        """Which cells have no answer, in words."""
+        if self.promised:
+            return "Any text that is not blank is an answer, also NA or none; a date and bytes are not"
+        words = " ".join(word for word in WORDS if word not in self.sorting.names)
+        return f"No answer is a cell that is empty, neither text nor number, or one of these in any case: {words}"
+
+    @property
+    def unanswered(self) -> None:
+        """What is missing has a cell in any case."""
+        return
+
+    def totals(self, cell: Ints, people: Ints, sums: Ints) -> Ints:  # noqa: ARG002  nothing is added up
+        """Return Q for everybody in the category, or for everybody in the column of their cell."""
+        if self.keeps_missing:
+            return one_hot(cell, people, 3)
+        return np.choose(cell, [GRID, 0, self.fill(UNIT)])[:, None] * people[:, None]
+
+    @property
+    def setting(self) -> str:
+        """What is counted."""
+        return f"those whose value is {self.sorting.names[0]!r}"
+
+    @property
+    def estimated(self) -> str:
+        """What is estimated."""
+        who = " among those who answered" if self.missing in ("estimate", "drop") else ""
+        return (
+            f"The estimate is of the probability{who} in the distribution from which these people are drawn "
+            f"independently, not of the share among these particular rows. {_ODD}"
+        )
+
+
+_ODD = "A value that is written in another way does not count as equal."
+
+
+@dataclass(frozen=True)
+class Count(Proportion):
+    """How many of exactly these people have one value: n times the proportion. How many they are is public."""
+
+    name: ClassVar[str] = "count"
+    title: ClassVar[str] = "A private count"
+    whole: ClassVar[bool] = True
+
+    @property
+    def keeps_missing(self) -> bool:
+        """No: who did not answer is not counted."""
+        return False
+
+    @property
+    def counted(self) -> str:
+        """What a missing value counts as."""
+        unsaid = "How many they are is not published; a proportion with missing='estimate' says it beside the number"
+        none = f"{self.without} are not counted. {unsaid}. {self.no_answer}"
+        return none if self.missing == "estimate" else super().counted
+
+    def fill(self, interval: Interval) -> int:
+        """Return the code of what a missing value adds."""
+        return 0 if self.missing == "estimate" else super().fill(interval)
+
+    @property
+    def estimated(self) -> str:
+        """What is estimated."""
+        who = "those of these people who answered" if self.missing in ("estimate", "drop") else "exactly these people"
+        return (
+            f"The estimate is of the number among {who}, who are taken to be drawn independently from one "
+            f"distribution. {_ODD}"
+        )
+
+
+# A mean whose interval learns the variance ----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class LearnedMean(Mean):
+    """The mean, and beside it the mean of (2x − 1)² that bounds the variance in its interval.
+
+    Two codes a person, q and ⌊(2q − Q)²/Q⌋, each with a plan of its own: people spend on the second only what the first
+    leaves over. So the estimate is that of a mean without it.
+    """
+
+    square: ClassVar[bool] = True
+
+    @property
+    def width(self) -> int:
+        """The value and its square."""
+        return 2
+
+
+@dataclass(frozen=True)
+class Square(Bounded):
+    """The mean of (2x − 1)²: what the second plan of a `LearnedMean` is for."""
+
+    name: ClassVar[str] = "square"
+    title: ClassVar[str] = "A private mean of squares"
+    estimated: ClassVar[str] = (
+        "The mean of (2x − 1)² in the distribution from which these people are drawn independently."
+    )
+
+
+def learned(statistic: Statistic) -> LearnedMean:
+    """Return the mean that learns its variance; no other statistic can."""
+    if isinstance(statistic, LearnedMean):
+        return statistic
+    if type(statistic) is not Mean:
+        raise InputError(f"the variance can be learned for a mean of one column, not for a {statistic.name}")
+    if statistic.keeps_missing:
+        raise InputError("the variance of those who answered cannot be learned; leave out variance='learn'")
+    asked = {"value": statistic.value, "missing": statistic.missing, "values": statistic.values}
+    return LearnedMean(statistic.bounds, **asked)
+
+
+def with_squares(mean: Plan, drawn_plan: Callable[..., Plan | None]) -> Plan:
+    """Return a plan of a mean with the second one, which learns the variance from what the mean leaves over.
+
+    Its weights are those of ADPM for that rest. It is left out where nobody has any. `drawn_plan` makes a plan with its
+    noise, as `hetdp.core.plan` does.
+    """
+    if mean.abstains:  # nothing is spent
+        return mean
+    if METHODS[mean.method].needs_records or mean.share != 1:
+        raise InputError("the variance is learned from people's remaining ε; that needs a method with one noise")
+    levels = mean.levels
+    rest = left_over(mean.costs, mean.noise, levels.epsilon)
+    merged = Levels.from_arrays(rest, levels.count)
+    cap = saturation(merged.epsilon, merged.count, rho=8.0)
+    squares = Square(mean.statistic.interval)
+    drawn = None
+    if merged.active:
+        limit = np.where(np.isinf(rest), np.inf, rest)
+        shape = Shape(capped(limit, cap), threshold=cap)
+        drawn = drawn_plan("adpm", levels, squares, shape, {"variance_bound": 0.25, "share": 1.0}, rest)
+    return mean if drawn is None else replace(mean, squares=drawn)

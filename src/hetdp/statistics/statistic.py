@@ -27,7 +27,7 @@ from hetdp.report.about import Figure, Provenance, Reported
 if TYPE_CHECKING:
     from hetdp.core.accuracy import IntervalKind
     from hetdp.core.plan import Plan
-    from hetdp.report.text import Parts
+    from hetdp.report.about import Parts
 
 Ints = NDArray[np.int64]
 UNIT = Interval(0, 1)
