@@ -24,7 +24,7 @@ import sqlalchemy as sa
 from backports import zstd
 
 import hetdp
-from hetdp.cli.public import serve
+from hetdp.cli.serve import serve
 from hetdp.ledger import Ledger, LedgerError
 from hetdp.server import Settings, create_app, run, store, tables
 from postgres import NoServerError, server

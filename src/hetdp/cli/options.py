@@ -22,7 +22,7 @@ from typer import Argument, Context, Option
 from hetdp.core.domain import epsilon_of, value_of
 from hetdp.core.levels import Levels, joined_names
 from hetdp.errors import InputError
-from hetdp.statistics import Statistic, kind_of, statistic_of
+from hetdp.statistics import Statistic, kind_of
 
 Text = str | None
 Texts = list[str] | None
@@ -397,7 +397,7 @@ def questions_of(path: Path) -> tuple[dict[str, Statistic], dict[str, Any]]:
             raise InputError(f'a question of {path} is a table: [{name}], and below it statistic = "mean" and so on')
         rest = {key: value for key, value in table.items() if key not in ("statistic", "share")}
         try:
-            asked[name] = statistic_of(kind_of(table["statistic"]).name, rest)
+            asked[name] = kind_of(table["statistic"]).again(rest)
         except InputError as error:
             raise InputError(f"the question [{name}] of {path}: {error}") from None
         split[name] = table.get("share", 1)

@@ -207,6 +207,17 @@ def _epsilon_number(cell: Any, where: str) -> float:
     return value
 
 
+def plain_of(kept: Any) -> Any:
+    """Return a public parameter of a statistic as plain data, from which it can be made again."""
+    if isinstance(kept, Interval):
+        return [kept.lo, kept.hi]
+    if isinstance(kept, tuple):
+        return [plain_of(part) for part in kept]
+    if isinstance(kept, dict):
+        return {name: plain_of(part) for name, part in kept.items()}
+    return getattr(kept, "plain", kept)  # what cells and words mean says itself how it is written
+
+
 def jsonable(fact: Any) -> Any:
     """Return plain data with "inf" for infinity, which JSON does not have.
 

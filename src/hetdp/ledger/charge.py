@@ -38,7 +38,7 @@ from hetdp.core.plan import Plan, aimed_at, plan
 from hetdp.errors import ChargedError, HetdpError, InputError, LedgerError, OtherRequestError, PrivacyError
 from hetdp.privacy.exact import NoiseTerm
 from hetdp.privacy.release import release, unused
-from hetdp.statistics import Statistic, statistic_of
+from hetdp.statistics import STATISTICS, Statistic
 from hetdp.statistics.mean import Mean
 from hetdp.tally.tally import Tally
 
@@ -159,7 +159,8 @@ def plan_of(facts: Mapping[str, Any], statistic: str = "mean") -> Plan:
     people, how = (reals(facts["epsilon"]), integers(facts["count"])), {"rounded": facts["rounded"], "names": names}
     levels = Levels.from_arrays(*people, **how, wide=facts.get("wide", False))
     ends = Interval.of([real(bound) for bound in facts["bounds"]])
-    asked = statistic_of(statistic, facts["parameters"]) if "parameters" in facts else Mean(ends, missing="midpoint")
+    known = "parameters" in facts
+    asked = STATISTICS[statistic].again(facts["parameters"]) if known else Mean(ends, missing="midpoint")
     noise = tuple(NoiseTerm(real(scale), first, last) for scale, first, last in facts["noise"])
     threshold = None if facts["threshold"] is None else real(facts["threshold"])
     made = (facts["method"], levels, asked, integers(facts["units"]), noise, threshold, facts["abstains"])

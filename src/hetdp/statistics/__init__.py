@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from hetdp.errors import InputError
 
 from .bounds import Range
@@ -15,7 +12,7 @@ from .moments import Columns, Spread
 from .quantile import Ranks
 from .statistic import Statistic
 
-__all__ = ["ALSO", "FORMS", "STATISTICS", "Statistic", "kind_of", "statistic_of", "title_of"]
+__all__ = ["ALSO", "FORMS", "STATISTICS", "Statistic", "kind_of", "title_of"]
 
 STATISTICS: dict[str, type[Statistic]] = {
     kind.name: kind
@@ -46,13 +43,3 @@ def kind_of(name: str) -> type[Statistic]:
     if name not in known:
         raise InputError(f"there is no statistic {name[:64]!r}; there are {', '.join(known)}")
     return known[name]
-
-
-def statistic_of(name: str, parameters: Mapping[str, Any]) -> Statistic:
-    """Return the statistic of a name and its public parameters, as `Statistic.plain` gives them."""
-    if name not in STATISTICS:
-        raise InputError(f"there is no statistic {name[:64]!r}; there are {', '.join(STATISTICS)}")
-    try:
-        return STATISTICS[name](**parameters)
-    except TypeError:
-        raise InputError(f"a {name} has other parameters than {', '.join(parameters) or 'none'}") from None

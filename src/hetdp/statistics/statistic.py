@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hetdp.core.cells import Bins, Categories, Reading, Sorting, Words
-from hetdp.core.domain import CHOICES, GRID, UNSAID, Interval, missing_of
+from hetdp.core.domain import CHOICES, GRID, UNSAID, Interval, missing_of, plain_of
 from hetdp.core.intervals import mean_interval
 from hetdp.errors import InputError
 from hetdp.privacy.exact import Geometry, Line, Mass
@@ -286,7 +286,15 @@ class Statistic:
     def plain(self) -> dict[str, Any]:
         """The public parameters as plain data, from which the class makes the statistic again."""
         found = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "value"}
-        return {name: _plain(kept) for name, kept in found.items() if kept is not None}
+        return {name: plain_of(kept) for name, kept in found.items() if kept is not None}
+
+    @classmethod
+    def again(cls, parameters: Mapping[str, Any]) -> Self:
+        """Return the statistic of these public parameters, as `plain` gives them."""
+        try:
+            return cls(**parameters)
+        except TypeError:
+            raise InputError(f"a {cls.name} has other parameters than {', '.join(parameters) or 'none'}") from None
 
 
 @dataclass(frozen=True)
@@ -327,16 +335,6 @@ class Counted(Statistic):
     def add_to(self, total: Ints, level: Ints, cell: Ints, people: Ints, sums: Ints) -> None:  # noqa: ARG002  see there
         """Add the same to their cells alone."""
         np.add.at(total, (level, cell), GRID * people)
-
-
-def _plain(kept: Any) -> Any:
-    if isinstance(kept, Words):
-        return kept.plain
-    if isinstance(kept, Interval):
-        return [kept.lo, kept.hi]
-    if isinstance(kept, tuple):
-        return [_plain(part) for part in kept]
-    return {name: _plain(part) for name, part in kept.items()} if isinstance(kept, dict) else kept
 
 
 def one_hot(cell: Ints, people: Ints, width: int) -> Ints:

@@ -31,7 +31,7 @@ from hetdp.errors import InputError
 from hetdp.files import write_whole
 from hetdp.privacy.exact import Choice, Mass
 from hetdp.report.about import Provenance
-from hetdp.statistics import STATISTICS, Statistic, statistic_of
+from hetdp.statistics import STATISTICS, Statistic
 
 # The rule for files: never remove a field, never change what one means, and refuse what is unknown: a statistic, a
 # measure of privacy, a version or a field that is not listed here may change what all the others mean. So anything new
@@ -298,7 +298,7 @@ class Tally:
         epsilon = [float.fromhex(level) for level in fields["epsilon"]]
         count = [*map(operator.index, fields["count"])]
         total = [[*map(operator.index, codes)] for codes in fields["total"]]
-        statistic = statistic_of(fields["statistic"], fields["parameters"])
+        statistic = STATISTICS[fields["statistic"]].again(fields["parameters"])
         rows = zip(epsilon, count, total, strict=True)
         fits = [e >= 0 and c > 0 and all(0 <= code <= c * GRID for code in codes) for e, c, codes in rows]
         if not all(fits) or any(len(codes) != statistic.width for codes in total):
