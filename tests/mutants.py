@@ -515,7 +515,7 @@ MUTANTS = [
     Mutant("those without a number are left out", "statistics/mean.py", MOVES + "[2-mean, answered]",
            "np.where(there, 0, whole)], axis=1)",
            "0 * whole], axis=1)"),
-    Mutant("the halves of a group stand apart", "statistics/by_group.py", MOVES + "[5-mean_by_group]",
+    Mutant("the halves of a group stand apart", "statistics/histogram.py", MOVES + "[5-mean_by_group]",
            "        found[row, 2 * cell] = upper\n"
            "        found[row, 2 * cell + 1] = GRID * people - upper",
            "        found[row, cell] = upper\n"

@@ -32,7 +32,7 @@ RELEASES = {"release", "carry_out", "release_records", "unused"}
 """What everybody else may take from there: functions that spend what a plan was checked for, or nothing."""
 MAY_DRAW = {DRAWS, "hetdp.checks.doctor"}
 FRAMES = {"polars", "pandas", "pyarrow", "narwhals"}
-GIVE_A_FRAME = {"hetdp.statistics.histogram", "hetdp.statistics.answer", "hetdp.statistics.by_group"}
+GIVE_A_FRAME = {"hetdp.statistics.histogram", "hetdp.statistics.answer"}
 """It makes a frame of published shares when it is asked to, and reads none."""
 HEAVY = {"polars", "scipy", "matplotlib", "opendp", "sqlalchemy", "numba", "fastapi"}
 BROAD = {"Exception", "BaseException"}

@@ -27,9 +27,8 @@ from .sources import read
 from .statistics import Statistic
 from .statistics.answer import Answers, Combined, Groups
 from .statistics.bounds import Bounds
-from .statistics.by_group import GroupMeans
 from .statistics.difference import Difference, difference
-from .statistics.histogram import Histogram
+from .statistics.histogram import GroupMeans, Histogram
 from .statistics.mean import AnsweredMean
 from .statistics.moments import Means, Moments
 from .statistics.quantile import Quantiles

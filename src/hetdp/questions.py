@@ -23,8 +23,7 @@ from hetdp.sources import Form, Rows, Source, declared_public, read_groups, reco
 from hetdp.statistics import ALSO, FORMS, STATISTICS, Statistic, kind_of, title_of
 from hetdp.statistics.answer import Answers, Groups
 from hetdp.statistics.bounds import Bounds, Range, origins_of, private_intervals, settle, share_left
-from hetdp.statistics.by_group import MeanByGroup
-from hetdp.statistics.histogram import Celled
+from hetdp.statistics.histogram import Celled, MeanByGroup
 from hetdp.statistics.mean import LearnedMean, Mean, learned
 from hetdp.statistics.moments import Columns
 from hetdp.statistics.quantile import Quantiles, Ranks

@@ -21,8 +21,7 @@ from hetdp.core import accuracy
 from hetdp.core.intervals import answered_interval, share_intervals
 from hetdp.core.levels import Levels
 from hetdp.statistics import quantile as _quantile
-from hetdp.statistics.by_group import MeanByGroup
-from hetdp.statistics.histogram import Commonest, Mode, Shares
+from hetdp.statistics.histogram import Commonest, MeanByGroup, Mode, Shares
 from hetdp.statistics.mean import Mean, ratio_interval
 from hetdp.statistics.moments import Columns, Spread
 from hetdp.statistics.quantile import Ranks

@@ -25,8 +25,7 @@ from hetdp.sources import tally as tally_of
 from hetdp.statistics import Statistic, kind_of, title_of
 from hetdp.statistics.answer import Groups
 from hetdp.statistics.bounds import Bounds, Range
-from hetdp.statistics.by_group import MeanByGroup
-from hetdp.statistics.histogram import Commonest, Histogram, Shares
+from hetdp.statistics.histogram import Commonest, Histogram, MeanByGroup, Shares
 from hetdp.statistics.mean import Mean
 from hetdp.statistics.statistic import Answer
 from hetdp.tally.tally import Tally, is_tally

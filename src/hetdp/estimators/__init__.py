@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from hetdp.core.levels import Method, Shape
 from hetdp.errors import InputError
 
 from . import adpm, fme, ldpe, minimax, plain, sampling
-from .shape import Method, Shape
 
 
 class Methods(dict[str, Method]):

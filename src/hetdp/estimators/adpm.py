@@ -11,9 +11,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from hetdp.core.levels import Levels, capped, shift
-
-from .shape import Method, Shape
+from hetdp.core.levels import Levels, Method, Shape, capped, shift
 
 
 def saturation(epsilon: NDArray[np.float64], count: NDArray[np.int64], rho: float) -> float:

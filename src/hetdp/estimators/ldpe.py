@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from hetdp.core.levels import Levels
-
-from .shape import Method, Shape
+from hetdp.core.levels import Levels, Method, Shape
 
 
 def _shape(levels: Levels, variance: float) -> Shape:

@@ -15,10 +15,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hetdp.core.levels import Levels, capped
+from hetdp.core.levels import Levels, Method, Shape, capped
 
 from .adpm import saturation
-from .shape import Method, Shape
 
 _NOTHING = 1e-50
 """A total Σmin(ε, t) below this counts as this: noise that large is never drawn."""

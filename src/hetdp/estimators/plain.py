@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from hetdp.core.levels import Levels, capped
+from hetdp.core.levels import Levels, Method, Shape, capped
 from hetdp.errors import InputError
-
-from .shape import Method, Shape
 
 
 def _threshold(levels: Levels, variance: float) -> Shape:

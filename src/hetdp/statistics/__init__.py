@@ -5,8 +5,7 @@ from __future__ import annotations
 from hetdp.errors import InputError
 
 from .bounds import Range
-from .by_group import MeanByGroup
-from .histogram import Commonest, Shares
+from .histogram import Commonest, MeanByGroup, Shares
 from .mean import Count, Mean, Proportion, Sum
 from .moments import Columns, Spread
 from .quantile import Ranks
