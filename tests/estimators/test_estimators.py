@@ -377,7 +377,7 @@ def test_minimax_is_never_worse_than_any_other_affine_method_on_thousands_of_vec
 def test_a_minimax_plan_is_never_worse_than_that_of_adpm_for_any_levels(counts, variance):
     ours, adpm = (hetdp.plan(counts, method=name, variance=variance, bounds=UNIT) for name in ("minimax", "adpm"))
     assert ours.worst_case_mse <= adpm.worst_case_mse * (1 + 1e-9 + floored(counts))
-    if not ours.abstains and ours.levels.active:
+    if not ours.abstains and ours.levels.active and ours.clamp is None:  # a clamp can bear more noise, or less
         assert ours.threshold >= saturation(ours.levels.epsilon, ours.levels.count, 2 / variance)
 
 
