@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from scipy.special import log_ndtr, ndtr
 
 import hetdp
-from hetdp.estimators.adpm import saturation
+from hetdp.core.levels import saturation
 from hetdp.report import plots as _plots
 
 Floats = NDArray[np.float64]

@@ -17,8 +17,7 @@ from scipy.stats import binom, norm
 
 import hetdp
 from hetdp import InputError, Levels, PrivacyError
-from hetdp.core.levels import round_down
-from hetdp.estimators.adpm import saturation
+from hetdp.core.levels import round_down, saturation
 from hetdp.privacy.exact import LARGEST_SCALE, SMALLEST_SCALE, NoiseTerm, below, check, lattice, scale_for
 from hetdp.report.compare import target
 from hetdp.report.text import cells

@@ -10,8 +10,8 @@ import pytest
 from scipy.optimize import minimize
 
 import hetdp
-from hetdp.core.levels import Levels, shift
-from hetdp.estimators.adpm import drift_cap, saturation
+from hetdp.core.levels import Levels, saturation, shift
+from hetdp.estimators.adpm import drift_cap
 
 TIERS = {
     "two tiers": Levels({0.1: 500, 1.0: 500}),

@@ -17,8 +17,8 @@ from scipy.optimize import minimize
 
 import hetdp
 from hetdp.core.accuracy import objective, worst_corner
+from hetdp.core.levels import saturation
 from hetdp.core.plan import drawn_plan
-from hetdp.estimators.adpm import saturation
 from hetdp.estimators.minimax import least_favourable
 from hetdp.statistics.mean import Mean
 from support import UNIT, bounds, examples, level_counts

@@ -14,7 +14,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import hetdp
-from hetdp.estimators.adpm import saturation
+from hetdp.core.levels import saturation
 from support import UNIT, examples, level_counts
 
 INF = math.inf

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import hetdp
 from hetdp import Interval, PrivacyError
-from hetdp.estimators.adpm import saturation
+from hetdp.core.levels import saturation
 from hetdp.privacy.exact import Line
 from hetdp.statistics.mean import Mean, Sum
 from hetdp.tally.tally import coded, settled

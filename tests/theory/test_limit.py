@@ -14,7 +14,7 @@ import pytest
 from scipy import integrate, optimize, sparse, special, stats
 
 import hetdp
-from hetdp.estimators.adpm import saturation
+from hetdp.core.levels import saturation
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "proofs" / "limit.md"

@@ -285,6 +285,56 @@ def shift(count: Ints, weight: Floats) -> float:
     return float(count @ np.maximum(1 / n - weight / total, 0.0))
 
 
+# The cap of the weights: one solver for every statistic ---------------------------------------------------------------
+
+
+def saturation(epsilon: Floats, count: Ints, rho: float) -> float:
+    """Return the cap t at which weights min(ε, t) minimise a·Σw² + c·max(w/ε)² on the simplex.
+
+    The optimum has w ∝ min(ε, t), where t is the root of the increasing, piecewise linear function
+
+        G(t) = Σᵢ εᵢ·(t − εᵢ)₊ = ρ,    ρ = c/a (the paper's 8).
+
+    Two groups give t = R·ε₁ with R = 1 + 8/(ε₁²·n·f), the paper's threshold. When t is above every ε
+    nothing saturates and the weights are proportional to ε.
+
+    Parameters
+    ----------
+    epsilon, count
+        Distinct levels, ascending, and the number of people at each.
+    rho
+        Noise variance at unit scale over the bound on the variance of one value.
+
+    Notes
+    -----
+    G is summed from level to level by its slope Σε, so there are no squares to overflow and no
+    differences to cancel: ε may run from 1e-300 to 1e300 in one call.
+
+    Examples
+    --------
+    Case (B) of Table I with ε₁ = 0.1, f = 0.7, n = 1000: t = R·ε₁ = 0.1 + 8/70.
+
+    >>> saturation(np.array([0.1, np.inf]), np.array([700, 300]), rho=8)
+    0.2142857...
+    """
+    first = int(np.searchsorted(epsilon, 0.0, side="right"))  # nobody with ε = 0 counts
+    level, people = epsilon[first:], count[first:]
+    if not level.size or np.isinf(level[0]) or np.isinf(rho):
+        return np.inf
+    with np.errstate(over="ignore"):
+        return root(level, people * level, rho)
+
+
+def root(level: Floats, mass: Floats, rho: float) -> float:
+    """Return the root t of G(t) = Σ mass·(t − level)₊ = ρ, for at least one level, ascending, and positive masses."""
+    with np.errstate(over="ignore", divide="ignore"):
+        slope = np.cumsum(mass)
+        rise = np.zeros_like(level)  # G at each level
+        np.cumsum(slope[:-1] * (level[1:] - level[:-1]), out=rise[1:])
+        last = int(np.searchsorted(rise, rho)) - 1  # the last level with G < ρ
+        return float(level[last] + (rho - rise[last]) / slope[last])
+
+
 # What an estimator makes of levels ------------------------------------------------------------------------------------
 
 
@@ -319,6 +369,12 @@ class Shape:
     apart: bool = False
     noise: float = 0.0
     kept: bool = False
+
+
+def saturated(levels: Levels, variance: float) -> Shape:
+    """Return weights min(ε, t) with the cap t of the solver: the rule of ADPM."""
+    t = saturation(levels.epsilon, levels.count, rho=2 / variance)
+    return Shape(capped(levels.epsilon, t), threshold=t)
 
 
 class Drifting(Protocol):

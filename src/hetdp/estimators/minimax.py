@@ -15,9 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hetdp.core.levels import Levels, Method, Shape, capped
-
-from .adpm import saturation
+from hetdp.core.levels import Levels, Method, Shape, capped, saturation
 
 _NOTHING = 1e-50
 """A total Σmin(ε, t) below this counts as this: noise that large is never drawn."""

@@ -21,9 +21,8 @@ import numpy as np
 
 from hetdp.core.cells import Edges
 from hetdp.core.domain import Interval
-from hetdp.core.levels import Levels
+from hetdp.core.levels import Levels, saturation
 from hetdp.errors import InputError, PrivacyError
-from hetdp.estimators.adpm import saturation
 from hetdp.privacy.exact import Choice, NoiseTerm, check_together
 from hetdp.report.about import Figure
 

@@ -17,10 +17,9 @@ from hetdp.core.accuracy import check_level
 from hetdp.core.cells import Categories
 from hetdp.core.domain import GRID, UNSAID, WORDS, Interval
 from hetdp.core.intervals import answered_interval, share_intervals
-from hetdp.core.levels import Levels, capped
+from hetdp.core.levels import Levels, capped, saturation
 from hetdp.errors import InputError
 from hetdp.estimators import METHODS, Shape
-from hetdp.estimators.adpm import saturation
 from hetdp.privacy.exact import Geometry, Line, Mass, left_over
 from hetdp.report.about import Figure
 

@@ -18,10 +18,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hetdp.core.domain import Interval
-from hetdp.core.levels import BITS, WIDE_BITS, Levels
+from hetdp.core.levels import BITS, WIDE_BITS, Levels, root
 from hetdp.core.plan import plan
 from hetdp.errors import InputError
-from hetdp.estimators.adpm import root
 
 from .path import EFFORTS, Effort, path
 
