@@ -16,12 +16,12 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Depends, FastAPI, Query, Request
 from pydantic import Field
 from starlette.concurrency import run_in_threadpool
-from starlette.responses import JSONResponse, Response
+from starlette.responses import JSONResponse, PlainTextResponse, Response
 
 from hetdp import __version__
 from hetdp.core.domain import epsilon_of
 
-from . import access, dashboard, publish, studies, tables
+from . import access, dashboard, people, publish, studies, tables
 from .access import DOCUMENTED, SAFE, Guard, Rates, RefusedError, StrictRoute, pace
 from .settings import Settings
 from .store import ChangedError, Register, Store, Transaction
@@ -30,6 +30,7 @@ from .studies import MOST_WAVES, NewStudy, Strict
 log = logging.getLogger("hetdp.server")
 api = APIRouter(route_class=StrictRoute)
 CURATOR = Depends(access.curator)
+Curator = Annotated[str, CURATOR]  # the name
 COOKIES = {"curator": access.CURATOR, "participant": access.PARTICIPANT}
 WaveNumber = Annotated[int | None, Query(ge=0, le=MOST_WAVES)]
 _CSV = {"requestBody": {"content": {"text/csv": {"schema": {"type": "string"}}}, "required": True}}
@@ -54,8 +55,7 @@ def create_app(settings: Settings) -> FastAPI:
     try:
         database.claim()
         database.write(tables.prepare, vault.fingerprint, trusted=settings.trust_database)
-        has_key = database.read(Transaction.fact, "curator") is not None
-        state.first_key = None if has_key else database.write(access.new_key)
+        state.first_key = None if database.read(people.curators) else database.write(people.new_key)
         state.publisher = publish.Publisher(
             database, vault, publish.open_ledger(settings, database), notice=86_400 * settings.notice_days
         )
@@ -117,6 +117,18 @@ class Invitations(Strict):
     count: Annotated[int, Field(ge=1, le=10_000)]
 
 
+class NewCurator(Strict):
+    """The name of a further curator, as the log will have it."""
+
+    name: Annotated[str, Field(min_length=1, max_length=40, pattern="^[a-z0-9_-]+$")]
+
+
+class Handed(Strict):
+    """An invitation, or a link to come back, that its person has handed over: all of it, or what stands behind the #."""
+
+    link: Annotated[str, Field(min_length=1, max_length=400)]
+
+
 class Publication(Strict):
     """Which wave to publish or to close early, from 0: publishing it twice gives the same result."""
 
@@ -155,32 +167,43 @@ Participant = Annotated[str, Depends(_participant)]
 
 @api.get("/api/answer", tags=["participant"])
 def my_study(request: Request, token: Participant) -> dict[str, Any]:
-    """Return the question, the privacy choices with what each promises, what this person chose and has spent."""
+    """Return the questions, the privacy choices with what each promises, what this person chose and has spent."""
     database = _store(request)
     try:
-        study, mine = database.read(studies.seen, token, changed=False)
+        study, mine = database.read(people.seen, token, changed=False)
     except ChangedError:
-        study, mine = database.read(studies.seen, token, changed=True)
-    people = database.read(studies.joined, study.id)
+        study, mine = database.read(people.seen, token, changed=True)
+    joined = database.read(studies.joined, study)
     own = mine["choice"] and epsilon_of(mine["choice"]["epsilon"])
     spent = request.app.state.publisher.spent(mine.pop("person"))
     mine["may_send"] &= spent is not None  # without it there is no limit to promise
-    choices, balance = dashboard.choices(study, own, spent or 0.0), dashboard.balance(own, spent)
-    return {"study": study.to_dict(), **mine, "n": sum(people.values()), "choices": choices, "balance": balance}
+    return {
+        "study": study.to_dict(),
+        **mine,
+        "n": sum(joined.values()),
+        "choices": dashboard.choices(study, own, spent or 0.0),
+        "balance": dashboard.balance(own, spent),
+        "split": dashboard.split(study),
+        "language": study.language,
+    }
 
 
 @api.put("/api/answer", tags=["participant"])
 def send(request: Request, token: Participant, body: studies.NewAnswer) -> dict[str, Any]:
-    """Send or change an answer. Whatever the number, the receipt is the same; it is never shown again."""
+    """Send or change an answer. Whatever is said, the receipt is the same; it is never shown again."""
     receipt = _store(request).write(studies.send, request.app.state.vault, token, body)
     again = receipt.pop("again")
     return {**receipt, "come_back": _link(request, again) if again else None}
 
 
 @api.delete("/api/answer", tags=["participant"])
-def withdraw(request: Request, token: Participant) -> dict[str, Any]:
-    """Withdraw: the sealed answer is deleted."""
-    return _store(request).write(studies.withdraw, token)
+def withdraw(
+    request: Request,
+    token: Participant,
+    everything: bool = False,  # noqa: FBT001, FBT002  a query parameter
+) -> dict[str, Any]:
+    """Withdraw: the sealed answer and the choice are deleted; with `everything`, the link too."""
+    return _store(request).write(people.withdraw, token, everything=everything)
 
 
 # ---------------------------------------------------------------------------------------------------------
@@ -198,6 +221,12 @@ def health(request: Request) -> dict[str, str]:
 def result_list(request: Request) -> list[dict[str, Any]]:
     """List the studies that have published."""
     return _store(request).read(publish.published)
+
+
+@api.get("/api/results/{study}.csv", tags=["everybody"], response_class=PlainTextResponse)
+def result_csv(request: Request, study: str) -> Response:
+    """Return all published results of a study as CSV: a row for a question, or for a choice of it, of each wave."""
+    return PlainTextResponse(_store(request).read(publish.as_csv, study), media_type="text/csv")
 
 
 @api.get("/api/results/{study}", tags=["everybody"])
@@ -228,9 +257,9 @@ def sign_in(request: Request, body: CuratorKey) -> Response:
 @api.post("/api/session/participant", tags=["sessions"])
 def join(request: Request, body: Invitation) -> Response:
     """Exchange an invitation, or the link to come back, for a session."""
-    pace(request, "attempt", request.app.state.settings.attempts)
+    pace(request, "join", request.app.state.settings.joins)
     _pace_person(request, body.token)
-    token = _store(request).write(studies.enter, body.token)
+    token = _store(request).write(people.enter, body.token)
     return _with_cookie(request, access.PARTICIPANT, token)
 
 
@@ -256,7 +285,7 @@ def _with_cookie(request: Request, kind: str, token: str | None) -> Response:
 
 
 # ---------------------------------------------------------------------------------------------------------
-# The curator
+# Curators
 
 
 @api.get("/api/studies", tags=["curator"], dependencies=[CURATOR])
@@ -264,20 +293,22 @@ def study_list(request: Request) -> list[dict[str, Any]]:
     """List all studies with how many people joined each."""
     database = _store(request)
     every = database.read(studies.every)
-    return [{**study.to_dict(), "n": sum(database.read(studies.joined, study.id).values())} for study in every]
+    return [{**study.to_dict(), "n": sum(database.read(studies.joined, study).values())} for study in every]
 
 
-@api.post("/api/studies", tags=["curator"], dependencies=[CURATOR], status_code=201)
-def create(request: Request, body: NewStudy) -> dict[str, Any]:
+@api.post("/api/studies", tags=["curator"], status_code=201)
+def create(request: Request, by: Curator, body: NewStudy) -> dict[str, Any]:
     """Create a study."""
-    return _store(request).write(studies.create, body).to_dict()
+    return _store(request).write_as(by, studies.create, body).to_dict()
 
 
 @api.get("/api/studies/{study}", tags=["curator"], dependencies=[CURATOR])
 def live(request: Request, study: str) -> dict[str, Any]:
-    """Return what is public about a study while people join: counts, saturation, error, certificate, frontier."""
-    database = _store(request)
-    return dashboard.live(database.read(studies.shown, study), database.read(studies.joined, study))
+    """Return what is public about a study while people join: counts, what the ledger says, and each question's plan."""
+    database, publisher = _store(request), request.app.state.publisher
+    found = database.read(studies.shown, study)
+    joined, imported = database.read(studies.joined, found), database.read(people.from_files, study)
+    return dashboard.live(found, joined, imported, publisher.balances(study))
 
 
 @api.get("/api/studies/{study}/what-if", tags=["curator"], dependencies=[CURATOR])
@@ -289,20 +320,36 @@ def what_if(
     epsilon: Annotated[float | None, Query(ge=0, le=1e6, allow_inf_nan=False)] = None,
 ) -> dict[str, Any]:
     """Return the main figures now and if so many more people made one choice."""
-    found, joined = _store(request).read(studies.shown, study), _store(request).read(studies.joined, study)
-    return dashboard.what_if(found, joined, found.level(tier, epsilon), people)
+    database = _store(request)
+    found = database.read(studies.shown, study)
+    return dashboard.what_if(found, database.read(studies.joined, found), found.level(tier, epsilon), people)
 
 
 @api.get("/api/studies/{study}/events", tags=["curator"], dependencies=[CURATOR])
 def events(request: Request, study: str) -> list[dict[str, Any]]:
-    """Return the audit log of a study: public events, the newest first."""
-    return _store(request).read(studies.events, study)
+    """Return the audit log of a study: public events, the newest first, each with the name of the curator."""
+    return _store(request).read(people.events, study)
 
 
-@api.post("/api/studies/{study}/invitations", tags=["curator"], dependencies=[CURATOR], status_code=201)
-def invite(request: Request, study: str, body: Invitations) -> dict[str, list[str]]:
-    """Make single-use invitation links. They are shown this once."""
-    return {"links": [_link(request, token) for token in _store(request).write(studies.invite, study, body.count)]}
+@api.get("/api/studies/{study}/invitations", tags=["curator"], dependencies=[CURATOR])
+def invitations(request: Request, study: str) -> dict[str, int]:
+    """Count the invitations of a study: made, used, open, revoked."""
+    return _store(request).read(people.invitations, study)
+
+
+@api.post("/api/studies/{study}/invitations", tags=["curator"], status_code=201)
+def invite(request: Request, by: Curator, study: str, body: Invitations) -> dict[str, Any]:
+    """Make single-use invitation links. They are shown this once; their public numbers count up from `first`."""
+    made = _store(request).write_as(by, people.invite, study, body.count)
+    return {"links": [_link(request, token) for token in made.pop("tokens")], **made}
+
+
+@api.delete("/api/studies/{study}/invitations", tags=["curator"])
+def revoke(
+    request: Request, by: Curator, study: str, number: Annotated[int | None, Query(ge=1, le=10**9)] = None
+) -> dict[str, int]:
+    """Revoke all open invitations, or the one of this number."""
+    return _store(request).write_as(by, people.revoke, study, number)
 
 
 async def _csv_body(request: Request) -> bytes:
@@ -311,56 +358,78 @@ async def _csv_body(request: Request) -> bytes:
     return await request.body()
 
 
-@api.post("/api/studies/{study}/rows", tags=["curator"], dependencies=[CURATOR], status_code=201, openapi_extra=_CSV)
+@api.post("/api/studies/{study}/rows", tags=["curator"], status_code=201, openapi_extra=_CSV)
 def import_rows(
-    request: Request,
-    study: str,
-    body: Annotated[bytes, Depends(_csv_body)],
+    request: Request, by: Curator, study: str, body: Annotated[bytes, Depends(_csv_body)]
 ) -> dict[str, int]:
-    """Import people from CSV with the columns `value` and `tier` (or `epsilon`). The same file twice imports once."""
+    """Import people from CSV: a column for each question, and `tier` or `epsilon`. The same file twice imports once."""
     database = _store(request)
-    mark, people = studies.read_rows(body, database.read(studies.get, study), request.app.state.vault)
-    return database.write(studies.add_rows, study, mark, people)
+    mark, rows = people.read_rows(body, database.read(studies.get, study), request.app.state.vault)
+    return database.write_as(by, people.add_rows, study, mark, rows)
 
 
 @api.get("/api/studies/{study}/rows", tags=["curator"], dependencies=[CURATOR])
 def imported(request: Request, study: str) -> list[dict[str, Any]]:
     """List the files that were imported and not deleted."""
-    return _store(request).read(publish.imports, study)
+    return _store(request).read(people.imports, study)
 
 
-@api.delete("/api/studies/{study}/rows/{file}", tags=["curator"], dependencies=[CURATOR])
-def delete_import(request: Request, study: str, file: str) -> dict[str, bool]:
+@api.delete("/api/studies/{study}/rows/{file}", tags=["curator"])
+def delete_import(request: Request, by: Curator, study: str, file: str) -> dict[str, bool]:
     """Delete the people of an imported file, until the wave closes."""
-    return _store(request).write(publish.delete_import, study, file)
+    return _store(request).write_as(by, people.delete_import, study, file)
 
 
-@api.delete("/api/studies/{study}", tags=["curator"], dependencies=[CURATOR])
-def delete_study(request: Request, study: str) -> dict[str, bool]:
+@api.delete("/api/studies/{study}/people", tags=["curator"])
+def erase_person(request: Request, by: Curator, study: str, body: Handed) -> dict[str, Any]:
+    """Delete all about a person who has handed over their link for that. What was published, and its cost, stays."""
+    return _store(request).write_as(by, people.erase_by_link, study, body.link)
+
+
+@api.delete("/api/studies/{study}", tags=["curator"])
+def delete_study(request: Request, by: Curator, study: str) -> dict[str, bool]:
     """Delete all that people sent to a study, with its links. What was published, and what it cost, stays."""
-    return _store(request).write(publish.delete_study, study)
+    return _store(request).write_as(by, people.delete_study, study)
 
 
-@api.post("/api/studies/{study}/publish", tags=["curator"], dependencies=[CURATOR])
-def publish_wave(request: Request, study: str, body: Publication) -> dict[str, Any]:
+@api.post("/api/studies/{study}/publish", tags=["curator"])
+def publish_wave(request: Request, by: Curator, study: str, body: Publication) -> dict[str, Any]:
     """Publish the result of a closed wave, once. The answer comes on a public tick, whatever happened."""
     start, tick = time.monotonic(), request.app.state.settings.tick
     publisher: publish.Publisher = request.app.state.publisher
     try:
-        return publisher.publish(study, body.wave)
+        return publisher.publish(study, body.wave, by)
     finally:
         passed = time.monotonic() - start
         time.sleep(math.ceil(passed / tick) * tick - passed if tick else 0)
 
 
-@api.post("/api/studies/{study}/close", tags=["curator"], dependencies=[CURATOR])
-def close_early(request: Request, study: str, body: Publication) -> dict[str, Any]:
+@api.post("/api/studies/{study}/close", tags=["curator"])
+def close_early(request: Request, by: Curator, study: str, body: Publication) -> dict[str, Any]:
     """Bring the closing date of the open wave forward: it is announced, and leaves people time to withdraw."""
     notice = request.app.state.publisher.notice
-    return _store(request).write(publish.close_early, study, body.wave, notice).to_dict()
+    return _store(request).write_as(by, publish.close_early, study, body.wave, notice).to_dict()
 
 
-@api.post("/api/curator/key", tags=["curator"], dependencies=[CURATOR])
-def new_key(request: Request) -> dict[str, str]:
-    """Replace the curator's key; every session of the curator ends. The new key is shown this once."""
-    return {"key": _store(request).write(access.new_key)}
+@api.post("/api/curator/key", tags=["curator"])
+def new_key(request: Request, by: Curator) -> dict[str, str]:
+    """Replace one's own key; all one's sessions end. The new key is shown this once."""
+    return {"key": _store(request).write_as(by, people.new_key, by)}
+
+
+@api.get("/api/curators", tags=["curator"])
+def curators(request: Request, by: Curator) -> list[dict[str, Any]]:
+    """List the curators."""
+    return [{"name": name, "you": name == by} for name in _store(request).read(people.curators)]
+
+
+@api.post("/api/curators", tags=["curator"], status_code=201)
+def add_curator(request: Request, by: Curator, body: NewCurator) -> dict[str, str]:
+    """Make a further curator. The key is shown this once."""
+    return {"name": body.name, "key": _store(request).write_as(by, people.add_curator, body.name)}
+
+
+@api.delete("/api/curators/{name}", tags=["curator"])
+def remove_curator(request: Request, by: Curator, name: str) -> dict[str, bool]:
+    """Remove another curator, whose key and sessions end."""
+    return _store(request).write_as(by, people.remove_curator, name)

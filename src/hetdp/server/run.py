@@ -18,7 +18,7 @@ import sqlalchemy as sa
 
 from hetdp.errors import InputError
 
-from . import access, studies, tables
+from . import people, studies, tables
 from .app import create_app
 from .settings import Settings
 from .store import Register, Transaction, begin
@@ -100,7 +100,7 @@ def replaced_key(settings: Settings) -> str:
         # Not by a store of its own: it would decide about changes that a running server is just making.
         with engine.begin() as connection:
             begin(connection, writes=True)
-            return access.new_key(Transaction(connection, register))
+            return people.new_key(Transaction(connection, register))
     finally:
         register.close()
         engine.dispose()
@@ -162,23 +162,24 @@ def sample_rows() -> bytes:
 def sample(app: Any, address: str) -> list[str]:
     """Fill an empty server and return the lines to print: a published study, an open one, and links to answer it."""
     state, now = app.state, int(time.time())
+    asked = studies.Question(name="sleep", text=QUESTION, unit="hours", bounds=[0.0, 14.0])
     new = studies.NewStudy(
-        question=QUESTION,
-        unit="hours",
-        bounds=[0.0, 14.0],
+        title=QUESTION,
+        questions=[asked],
+        imports_count=True,
         tiers=[studies.Tier(name=name, epsilon=level, sentence=said) for name, level, said, _ in TIERS],
         opens=now - 3600,
         waves=[studies.Wave(closes=now + 14 * 86_400)],
         fewest=100,
     )
     closed = {"opens": now - 7200, "waves": [studies.Wave(closes=now - 3600)]}
-    earlier = new.model_copy(update={"question": "How many hours do you sleep on a usual Sunday?", **closed})
+    earlier = new.model_copy(update={"title": "How many hours do you sleep on a usual Sunday?", **closed})
     published, current = (state.store.write(studies.create, one) for one in (earlier, new))
     for study in (published, current):  # not by `add_rows`: one of them is closed
-        _, people = studies.read_rows(sample_rows(), study, state.vault)
-        state.store.write(Transaction.insert, "person", people)
+        _, rows = people.read_rows(sample_rows(), study, state.vault)
+        state.store.write(Transaction.insert, "person", rows)
     state.publisher.publish(published.id, 0)
-    tokens = state.store.write(studies.invite, current.id, 5)
+    tokens = state.store.write(people.invite, current.id, 5)["tokens"]
     return [
         f"result       {address}/results/{published.id}",
         f"explore      {address}/explore",

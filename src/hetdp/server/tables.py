@@ -17,21 +17,32 @@ if TYPE_CHECKING:
     from .store import Transaction
 
 # The version of the tables below.
-VERSION = "4"
+VERSION = "5"
+# The name of the first curator.
+FIRST = "curator"
 # Seconds to wait for another connection.
 PATIENCE = 10
 
 schema = sa.MetaData()
 
-# Single facts: version of the schema, hash of the curator's key, fingerprint of the vault.
+# Single facts: version of the schema, fingerprint of the vault, that the ledger was made.
 facts = sa.Table("server_facts", schema, sa.Column("name", sa.Text, primary_key=True), sa.Column("text", sa.Text))
 
+curators = sa.Table(
+    "server_curators",
+    schema,
+    sa.Column("name", sa.Text, primary_key=True),
+    sa.Column("key", sa.Text, nullable=False),  # hash
+    sa.Column("created", sa.BigInteger, nullable=False),
+)
+
+# A column that comes later stands at the end and is null in the rows that were there: their MACs stay (`Register.sign`).
 studies = sa.Table(
     "server_studies",
     schema,
     sa.Column("id", sa.Text, primary_key=True),
-    sa.Column("question", sa.Text, nullable=False),
-    sa.Column("unit", sa.Text, nullable=False),
+    sa.Column("question", sa.Text, nullable=False),  # the title
+    sa.Column("unit", sa.Text, nullable=False),  # of the one number that was asked for before version 5, with its ends
     sa.Column("lo", sa.Double, nullable=False),
     sa.Column("hi", sa.Double, nullable=False),
     sa.Column("choices", sa.Text, nullable=False),  # JSON: tiers or the range of a free choice; until when answers stay
@@ -43,6 +54,9 @@ studies = sa.Table(
     sa.Column("status", sa.Text, nullable=False),  # open, publishing, stopped (it failed), published, deleted
     sa.Column("created", sa.BigInteger, nullable=False),
     sa.Column("version", sa.Text),  # random, anew whenever the row is written: see `store.Register`
+    sa.Column(
+        "more", sa.Text
+    ),  # JSON: the questions and all else; null: a study from before version 5, with one number
 )
 
 people = sa.Table(
@@ -53,8 +67,10 @@ people = sa.Table(
     sa.Column("invitation", sa.Text, unique=True),  # hash; null once the answer is there
     sa.Column("again", sa.Text, unique=True),  # hash of the link by which the person comes back
     sa.Column("epsilon", sa.Double),
-    sa.Column("answer", sa.LargeBinary),  # the sealed grid code; null before and after
+    sa.Column("answer", sa.LargeBinary),  # what was said to all questions, sealed; null before and after
     sa.Column("version", sa.Text),  # random, anew whenever the row is written: see `store.Register`
+    sa.Column("number", sa.Integer),  # the public number of the invitation; null: from a file, or from before version 5
+    sa.Column("gone", sa.Text),  # revoked (an invitation), erased (all about the person); null: neither
     sa.Index("server_people_choices", "study", "epsilon"),  # by which people are counted
 )
 
@@ -70,7 +86,7 @@ results = sa.Table(
 imports = sa.Table(
     "server_imports",
     schema,
-    sa.Column("key", sa.Text, key="id", primary_key=True),  # the mark of its content, keyed: see `studies.read_rows`
+    sa.Column("key", sa.Text, key="id", primary_key=True),  # the mark of its content, keyed: see `people.read_rows`
     sa.Column("study", sa.Text, nullable=False),
     sa.Column("people", sa.Integer, nullable=False),  # 0 once it is deleted
 )
@@ -164,8 +180,17 @@ def prepare(transaction: Transaction, fingerprint: str, *, trusted: bool) -> Non
             file.exec_driver_sql("DELETE FROM vouched")
             for kind, table in VOUCHED.items():
                 for row in transaction.execute(sa.select(table)):
-                    told = (kind, row[0], row[0] if kind == "study" else row.study, register.sign(kind, *row))
+                    told = (kind, row[0], row[0] if kind == "study" else row.study, register.sign_row(kind, row))
                     file.exec_driver_sql("INSERT INTO vouched (kind, id, study, mac) VALUES (?, ?, ?, ?)", told)
+
+
+def widen(connection: sa.Connection) -> None:
+    """Give old tables the columns that came at their end, all null, before any row is read by the tables above."""
+    there = sa.inspect(connection)
+    for table, column in ((studies, "more"), (people, "number"), (people, "gone")):
+        kind = table.c[column].type.compile(connection.dialect)
+        if there.has_table(table.name) and column not in {one["name"] for one in there.get_columns(table.name)}:
+            connection.exec_driver_sql(f"ALTER TABLE {table.name} ADD COLUMN {column} {kind}")
 
 
 def _upgraded(transaction: Transaction) -> bool:
@@ -173,14 +198,18 @@ def _upgraded(transaction: Transaction) -> bool:
     found = transaction.fact("version")
     if found is None and transaction.execute(sa.select(facts)).first() is None:
         found = VERSION
-    if found not in {"2", "3", VERSION}:
+    if found not in {"2", "3", "4", VERSION}:
         raise InputError(f"this hetdp does not know version {found} of the database; update hetdp. Nothing was changed")
     if found == "2":
         for table in (studies, people):
             transaction.connection.exec_driver_sql(f"ALTER TABLE {table.name} ADD COLUMN version TEXT")
             for row in transaction.execute(sa.select(table.c.id)).scalars().all():
                 transaction.execute(sa.update(table).where(table.c.id == row).values(version=secrets.token_hex(16)))
-    if found != VERSION:  # sessions had a table of their own; those that were open end
+    if found in {"2", "3"}:  # sessions had a table of their own; those that were open end
         transaction.connection.exec_driver_sql("DROP TABLE IF EXISTS server_sessions")
+    if found != VERSION:
+        if key := transaction.fact("curator"):  # there was one, without a name
+            transaction.execute(sa.insert(curators).values(name=FIRST, key=key, created=0))
+        transaction.execute(sa.delete(facts).where(facts.c.name == "curator"))
     transaction.set_fact("version", VERSION)
     return found == "2"
