@@ -281,7 +281,7 @@ def _shown(t: Texts, one: dict[str, Any], i: int, every: list[dict[str, Any]]) -
         "figures": _figures(t, one),
         "said": shares and t("result.answered", **shares),
         "over": over,
-        "level": t.percent(one["interval"]["level"]),
+        "level": t.percent(one["level"]),
     }
 
 

@@ -265,8 +265,8 @@ class Study(BaseModel):
         """Return the study of a row."""
         choices, waves = json.loads(row["choices"]), json.loads(row["waves"])
         until = {"until": waves[-1]["closes"] + KEPT}  # of a study that was made before there were such dates
-        said = {**row, **until, **choices, "title": row["question"], "waves": waves, "old": row["more"] is None}
-        if row["more"] is None:
+        said = {**row, **until, **choices, "title": row["question"], "waves": waves, "old": row.get("more") is None}
+        if row.get("more") is None:
             asked = {"name": ONLY, "text": row["question"], "unit": row["unit"], "bounds": [row["lo"], row["hi"]]}
             # Everybody was told that all who are there count.
             kept = dict(Kept(questions=[OnlyNumber(**asked, share=1.0)], imports_count=True))
