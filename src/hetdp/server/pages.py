@@ -51,7 +51,7 @@ async def _refused(request: Request, error: Exception) -> Response:
 def _worded(t: Texts, error: dict[str, Any]) -> str:
     """Return the sentence of an error: of the rule that a field breaks, of its code, or as the API says it."""
     message, facts = error["message"], error.get("facts", {})
-    if t.language == texts.USUAL:  # the API speaks it itself, and says more
+    if t.language == texts.USUAL or error["code"] == "rows":  # the API's own sentence says more, such as the line
         return str(message)
     if "rule" in facts:
         return t.said(f"rule.{facts['rule']}", message, **facts)
@@ -245,7 +245,7 @@ def _predicted(t: Texts, live: dict[str, Any]) -> list[dict[str, Any]]:
 
 def _event(t: Texts, event: dict[str, Any]) -> dict[str, Any]:
     """Return an event of the log in words, with whatever facts it has."""
-    shown = {name: t.when(x) if name in {"closes", "first"} else x for name, x in event.items()}
+    shown = {name: t.when(x) if name in {"was", "now"} and isinstance(x, int) else x for name, x in event.items()}
     key = "event." + event["event"].replace(" ", "-")
     text = t(key, **shown) if key in t.catalogue else event["event"]
     return {"at": event["at"], "by": event.get("by"), "text": text}

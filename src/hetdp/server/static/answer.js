@@ -155,10 +155,6 @@ async function receipt(said, card) {
   field("joined")?.remove();
   field("receipt-choice").textContent = card.dataset.shown;
   field("receipt-limit").textContent = card.querySelector(".choice-limit").textContent;
-  // What was spent is the ledger's word, as of now: the server words it on this very page.
-  const now = await fetch(location.href, { credentials: "same-origin" }).then((page) => page.text()).catch(() => "");
-  const spent = new DOMParser().parseFromString(now, "text/html").getElementById("spent");
-  field("receipt-spent").textContent = spent?.textContent ?? word("script.answer.unknown");
   field("receipt-time").innerHTML = `<time datetime="${new Date().toISOString()}"></time>`;
   localTimes(field("receipt"));
   if (said.come_back) {
@@ -167,6 +163,10 @@ async function receipt(said, card) {
   }
   field("receipt").hidden = false;
   field("receipt").focus();
+  // What was spent is the ledger's word, as of now: the server words it on this very page.
+  const now = await fetch(location.href, { credentials: "same-origin" }).then((page) => page.text()).catch(() => "");
+  const spent = new DOMParser().parseFromString(now, "text/html").getElementById("spent");
+  field("receipt-spent").textContent = spent?.textContent ?? word("script.answer.unknown");
 }
 
 // ---------------------------------------------------------------------------------------------------------

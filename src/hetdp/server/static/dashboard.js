@@ -4,13 +4,14 @@ import { localTimes } from "./page.js";
 const live = document.getElementById("live");
 const study = live.dataset.study;
 const PAUSE = 2000;
+let working = false; // a form is being sent: the page must not be loaded anew under it
 
 // The part that changes is the same template, rendered again by the server.
 async function refresh() {
   const response = await fetch(at(`/curator/studies/${study}/live`), { credentials: "same-origin" });
   if (!response.ok || response.redirected) return;
   const html = await response.text();
-  if (html.trim() === refresh.last) return;
+  if (working || html.trim() === refresh.last) return;
   refresh.last = html.trim();
   live.innerHTML = html;
   if (live.querySelector("[data-phase]").dataset.phase !== live.dataset.phase) location.reload(); // other forms fit now
@@ -25,7 +26,8 @@ function on(id, action) {
   const form = document.getElementById(id);
   form?.addEventListener("submit", (event) => {
     event.preventDefault();
-    busy(form, (say) => action(say, form));
+    working = true;
+    busy(form, (say) => action(say, form)).finally(() => { working = false; });
   });
 }
 
@@ -69,7 +71,6 @@ on("import", async (say) => {
   const { people } = await call("POST", `/api/studies/${study}/rows`, input.files[0], { "Content-Type": "text/csv" });
   input.value = "";
   say(counted("script.dashboard.imported", people));
-  await refresh();
 });
 
 document.getElementById("imports")?.addEventListener("click", (event) => {
@@ -85,7 +86,6 @@ on("erase", async (say) => {
   await call("DELETE", `/api/studies/${study}/people`, { link: input.value.trim() });
   input.value = "";
   say(word("script.dashboard.erased"));
-  await refresh();
 });
 
 on("delete", async () => {
