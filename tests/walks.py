@@ -107,7 +107,7 @@ def from_answer(walk, folder):
         entered = client.post("/api/session/participant", json={"token": link.partition("#")[2]})
         person = {"X-CSRF-Token": entered.json()["csrf"]}
         with walk.counted():
-            said = [client.put("/api/answer", json={"value": 3, "tier": "open"}, headers=person)]
+            said = [client.put("/api/answer", json={"answers": {"hours": 3}, "tier": "open"}, headers=person)]
             access.now = lambda: now + 7200  # the date has passed
             said.append(client.post(f"{address}/publish", json={"wave": 0}, headers=curator))
             said.append(client.get(f"/api/results/{made.json()['id']}"))

@@ -16,7 +16,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Depends, FastAPI, Query, Request
 from pydantic import Field
 from starlette.concurrency import run_in_threadpool
-from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.responses import JSONResponse, Response
 
 from hetdp import __version__
 from hetdp.core.domain import epsilon_of
@@ -33,6 +33,7 @@ CURATOR = Depends(access.curator)
 Curator = Annotated[str, CURATOR]  # the name
 COOKIES = {"curator": access.CURATOR, "participant": access.PARTICIPANT}
 WaveNumber = Annotated[int | None, Query(ge=0, le=MOST_WAVES)]
+_AS_CSV: dict[int | str, dict[str, Any]] = {200: {"content": {"text/csv": {"schema": {"type": "string"}}}}}
 _CSV = {"requestBody": {"content": {"text/csv": {"schema": {"type": "string"}}}, "required": True}}
 
 
@@ -223,10 +224,10 @@ def result_list(request: Request) -> list[dict[str, Any]]:
     return _store(request).read(publish.published)
 
 
-@api.get("/api/results/{study}.csv", tags=["everybody"], response_class=PlainTextResponse)
+@api.get("/api/results/{study}.csv", tags=["everybody"], response_class=Response, responses=_AS_CSV)
 def result_csv(request: Request, study: str) -> Response:
     """Return all published results of a study as CSV: a row for a question, or for a choice of it, of each wave."""
-    return PlainTextResponse(_store(request).read(publish.as_csv, study), media_type="text/csv")
+    return Response(_store(request).read(publish.as_csv, study), media_type="text/csv")
 
 
 @api.get("/api/results/{study}", tags=["everybody"])

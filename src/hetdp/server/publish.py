@@ -99,18 +99,21 @@ class Publisher:
             if self.closed:
                 raise RefusedError(503)
             self.database.write(expire)
-            shown = self.database.read(studies.shown, study_id)
             try:
-                charged = any(map(self.ledger.charged, _releases(shown, _wave_id(study_id, wave))))
-            except HetdpError as error:  # nothing has happened yet
-                log.warning("ledger not readable", extra={"facts": {"study": study_id, "error": type(error).__name__}})
-                raise RefusedError(503, "ledger", _NO_LEDGER) from None
-            try:
+                study = self.database.read(studies.get, study_id)
+                charged = self._charged(study, wave)
                 found = self.database.write_as(by, _closed, study_id, wave, charged=charged)
             except ChangedError:
                 self._stop(study_id, "ChangedError")
                 raise
             return found if isinstance(found, dict) else self._finish(*found, by)
+
+    def _charged(self, study: Study, wave: int) -> bool:
+        try:
+            return any(map(self.ledger.charged, _releases(study, _wave_id(study.id, wave))))
+        except HetdpError as error:  # nothing has happened yet
+            log.warning("ledger not readable", extra={"facts": {"study": study.id, "error": type(error).__name__}})
+            raise RefusedError(503, "ledger", _NO_LEDGER) from None
 
     def spent(self, person: str) -> float | None:
         """Return what the ledger has charged to a person so far, in ε; None if it cannot be read now."""
@@ -146,12 +149,12 @@ class Publisher:
 
     def resume(self) -> None:
         """Finish what a crash left closed without a result."""
-        for study in (study for study in self.database.read(studies.every) if study.status == "publishing"):
+        for study, wave in self.database.read(_unfinished):
             try:
-                self.publish(study.id, study.wave)
+                self.publish(study, wave)
             except Exception as error:  # noqa: BLE001  the others are served; the curator is told when asking again
                 why = {"error": type(error).__name__, "at": where_raised(error)}
-                log.warning("publication not finished", extra={"facts": {"study": study.id, **why}})
+                log.warning("publication not finished", extra={"facts": {"study": study, **why}})
 
     def _finish(self, study: Study, answered: list[Any], by: str) -> dict[str, Any]:
         try:
@@ -321,6 +324,12 @@ def _wave_id(study: str, wave: int, attempt: int = 0) -> str:
 def _releases(study: Study, wave: str) -> list[str]:
     """Return the ids of the releases of a wave: one a question, whose name begins with a letter."""
     return [wave] if study.old else [f"{wave}-{question.name}" for question in study.questions]
+
+
+def _unfinished(transaction: Transaction) -> list[Any]:
+    """Return the id and the wave of each study that the database says is being published."""
+    about = tables.studies.c
+    return list(transaction.execute(sa.select(about.id, about.wave).where(about.status == "publishing")))
 
 
 def _ids(transaction: Transaction, study: str) -> list[str]:
