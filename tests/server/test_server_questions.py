@@ -239,6 +239,8 @@ def test_whatever_is_said_the_answer_and_the_length_of_the_sealed_row_are_the_sa
     (row,) = rows_of(shared, study)
     assert len(row.answer) == 12 + 4 * 3 + 16
     assert (row.epsilon, row.invitation) == (2.0, None)
+        while not lines:  # it is written when the answer is on its way
+            time.sleep(0.001)
     (line,) = [json.loads(line) for line in lines if "request" in line]
     assert set(line) == {"time", "level", "event", "id", "method", "route", "status", "ms"}
 

@@ -400,7 +400,7 @@ def test_row_100_a_wave_has_one_number_also_if_the_database_refuses_to_store_it(
         result = site.publish(world.study).json()["results"][0]
     assert set(drawn) == {drawn[0]}
     upper, lower, _ = drawn[0]
-    assert result["figures"][0]["estimate"] == Interval(0, 10).clamp(10 * upper / (upper + lower))
+    assert result["figures"][0]["estimate"] == pytest.approx(Interval(0, 10).clamp(10 * upper / (upper + lower)))
     assert len(drawn) == 3
 
 
@@ -471,6 +471,7 @@ FORGED = {
     "little noise": {"epsilon": [(1000.0).hex()], "noise": [[(2.0**20).hex(), 0, 1]]},
     "other bounds": {
         "bounds": [(0.0).hex(), (1e300).hex()],
+        "parameters": {"bounds": [0.0, 1e300], "missing": "estimate"},
         "noise": [[(2.0**40).hex(), 0, 1]],
         "epsilon": [(0.01).hex()],
     },

@@ -422,7 +422,7 @@ def close_early(transaction: Transaction, study_id: str, wave: int, notice: int)
     changed = study.current.model_copy(update={"closes": closes, "first": study.current.first or said})
     waves = [*study.waves[:wave], changed, *study.waves[wave + 1 :]]
     studies.move(transaction, study_id, waves=studies.waves_text(waves))
-    transaction.note("closing brought forward", study_id, wave=wave, was=access.date(said), now=access.date(closes))
+    transaction.note("closing brought forward", study_id, wave=wave, was=said, now=closes)
     return studies.get(transaction, study_id)
 
 
