@@ -1148,7 +1148,7 @@ def an_error_page_has_an_id_and_no_traceback(site, world):
 
     person = person_of(site, site.study())
     world.patch.setattr("hetdp.server.studies.sealed", broken)
-    world.patch.setattr("hetdp.server.publish.published", broken)
+    world.patch.setattr("hetdp.server.results.published", broken)
     said = [
         person.put("/api/answer", json={**GOOD, "answers": {"hours": float(MARKER)}}),
         site.client().get("/api/results"),

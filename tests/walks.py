@@ -94,7 +94,8 @@ def from_answer(walk, folder):
     app = create_app(settings)
     now = int(time.time())
     tiers = [{"name": "open", "epsilon": 2, "sentence": "more"}]
-    study = {"question": "How many?", "unit": "h", "bounds": [0, 10], "tiers": tiers, "opens": now - 5}
+    asked = {"name": "hours", "kind": "number", "text": "How many?", "unit": "h", "bounds": [0, 10]}
+    study = {"title": "Hours", "questions": [asked], "tiers": tiers, "opens": now - 5}
     with TestClient(app, base_url="http://127.0.0.1") as client:
         curator = {"Authorization": f"Bearer {app.state.first_key}"}
         waves = [{"closes": now + 3600, "share": 1.0}]

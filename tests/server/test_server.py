@@ -27,8 +27,8 @@ import hetdp
 from hetdp.cli.serve import serve
 from hetdp.ledger import Ledger, LedgerError
 from hetdp.server import Settings, create_app, run, store, tables
-from postgres import NoServerError, server
 from hetdp.statistics.mean import Mean
+from postgres import NoServerError, server
 from serving import DAY, NUMBER, TIERS, later, served, settings_for
 
 VALUES = [0.0, 2.5, 9.75, 10.0, 3.125, 7.0]
@@ -184,8 +184,8 @@ def test_the_page_says_how_few_are_enough_and_until_when_an_answer_can_be_change
     assert "published from 1,234 people on" in pages[many]
     assert "it could be you alone" in pages[one]
     assert "until answers are read for the publication" in pages[one]
-    assert "An answer that was sent cannot be changed." in pages[final]
-    assert all("You can withdraw it until answers are read" in page for page in pages.values())
+    assert "Answers that were sent cannot be changed." in pages[final]
+    assert all("You can withdraw them until they are read" in page for page in pages.values())
     waves = [{"closes": int(time.time()) + 100 * i, "share": 0.5} for i in (1, 2)]
     page = site.join(site.study(waves=waves), [(1, "open")])[0].get("/answer").text
     assert page.count("with at most 50 % of what you allow") == 2
@@ -343,7 +343,7 @@ def test_a_publication_that_was_cut_off_is_finished_at_the_next_start(tmp_path, 
 
 
 def test_rows_from_a_file_are_the_librarys_tally(site):
-    """What is no number is missing, one outside counts as the nearer bound, as everywhere; asking twice imports once."""
+    """What is no number is missing, one outside counts as the nearer bound, as everywhere; twice is once."""
     study = site.study()
     text = 'value,tier\n1,public\nabc,public\n,public\n99,public\n"2,5",public\n4,public\n'
     assert site.rows(study, text).json() == {"people": 6}
@@ -429,7 +429,7 @@ def test_the_sample_of_the_demonstration(site):
     lines = dict.fromkeys(line.split()[1] for line in run.sample(site.app, site.address))
     tokens = [line.partition("#")[2] for line in lines if "#" in line]
     assert len(tokens) == 5
-    assert site.enter(tokens[0]).get("/api/answer").json()["n"] == 400
+    assert site.enter(tokens[0]).get("/api/answer").json()["n"] == 2200
     result = next(line for line in lines if "/results/" in line)
     assert site.client().get(result).status_code == 200
 

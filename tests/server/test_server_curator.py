@@ -1,4 +1,4 @@
-"""A curator who means harm. Each test states exactly what is promised: a bound of ε for each person, whatever others do.
+"""A curator who means harm. Each test states what is promised: a bound of ε for each person, whatever others do.
 
 Nothing keeps a curator from inventing people, importing rows, or asking for anything that a curator may: that is part
 of the promise. What is promised is that all that is published of a person is bounded by the ε that they chose, and that
@@ -159,7 +159,9 @@ def seen(site, study):
     texts = [site.curator.get(f"/api/studies/{study}{address}").text for address in (*addresses, *more)]
     texts += [site.curator.get(f"/curator/studies/{study}{end}").text for end in ("", "/live")]
     texts = [re.sub(r"[0-9a-f]{16,}", "ID", text.replace(study, "STUDY")) for text in texts]
-    return [re.sub(r"\b1[78]\d{8}\b|\d{4}-\d\d-\d\dT[\d:+]+|\d\d? \w+ 20\d\d,? \d\d:\d\d", "TIME", text) for text in texts]
+    return [
+        re.sub(r"\b1[78]\d{8}\b|\d{4}-\d\d-\d\dT[\d:+]+|\d\d? \w+ 20\d\d,? \d\d:\d\d", "TIME", text) for text in texts
+    ]
 
 
 def test_what_ifs_and_the_dashboard_are_the_same_whatever_people_said(site):

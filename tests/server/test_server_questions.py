@@ -168,7 +168,7 @@ def test_what_all_questions_together_spend_is_compared_before_anything_is_opened
     """Each plan alone would fit what its question may use; together they would not fit what the wave may."""
     study = site.study(questions=THREE)
     site.rows(study, "hours,tired,way,tier\n" + "5,yes,by bus,strict\n" * 300)
-    monkeypatch.setattr(studies.Study, "allowed", lambda self, question, level, used=0: studies.most(level, 1.0, used))
+    monkeypatch.setattr(studies.Study, "allowed", lambda _, __, level, used=0: studies.most(level, 1.0, used))
     real = publish._request
 
     def generous(study, release, question, allowed):
@@ -232,15 +232,15 @@ def person(shared):
 def test_whatever_is_said_the_answer_and_the_length_of_the_sealed_row_are_the_same(shared, person, said):
     study, one = person
     with logged() as lines:
-        answer = one.put("/api/answer", content=json.dumps({"answers": said, "tier": "open"}).encode(),
-                         headers={"Content-Type": "application/json"})  # fmt: skip
+        body = json.dumps({"answers": said, "tier": "open"}).encode()
+        answer = one.put("/api/answer", content=body, headers={"Content-Type": "application/json"})
+        while not lines:  # it is written when the answer is on its way
+            time.sleep(0.001)
     assert answer.status_code == 200
     assert answer.content == b'{"received":true,"first":false,"tier":"open","epsilon":2.0,"come_back":null}'
     (row,) = rows_of(shared, study)
     assert len(row.answer) == 12 + 4 * 3 + 16
     assert (row.epsilon, row.invitation) == (2.0, None)
-        while not lines:  # it is written when the answer is on its way
-            time.sleep(0.001)
     (line,) = [json.loads(line) for line in lines if "request" in line]
     assert set(line) == {"time", "level", "event", "id", "method", "route", "status", "ms"}
 

@@ -509,7 +509,8 @@ def forge(settings, world, wave, allowed, changes, monkeypatch):
     asked = Mean((0, 10), missing="estimate")
     request = Request(name, Rule.given(share=share), asked, people=allowed, about=about)
     plan = {
-        "method": "adpm", "bounds": [(0.0).hex(), (10.0).hex()], "parameters": asked.plain, "count": [1], "rounded": False, "names": {},
+        "method": "adpm", "bounds": [(0.0).hex(), (10.0).hex()], "parameters": asked.plain, "count": [1],
+        "rounded": False, "names": {},
         "units": [2**30], "threshold": None, "abstains": False, "variance": (0.25).hex(), "shrink": (1.0).hex(),
     }  # fmt: skip
 

@@ -445,12 +445,12 @@ def _computed(
         return
     tallies = iter(_read(store, using, read) if using else ())
     drawn = (unused(made) if made.abstains else release(next(tallies), made).numbers for made in plans)
-    if keeper is not None and using:
-        found = list(drawn)
-        named = zip(charged, plans, found, strict=True)
-        keeper.keep({str(one.release): numbers for one, made, numbers in named if not made.abstains})
-        drawn = iter(found)
-    yield from drawn
+    if keeper is None or not using:
+        yield from drawn
+        return
+    found = list(zip(charged, plans, drawn, strict=True))
+    keeper.keep({str(one.release): numbers for one, made, numbers in found if not made.abstains})
+    yield from (numbers for *_, numbers in found)
 
 
 def _read(store: Store, using: Sequence[tuple[Event, Plan]], read: ReadAll) -> Sequence[Tally]:

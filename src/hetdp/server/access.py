@@ -455,8 +455,9 @@ class Vault:
 
     Claim: without the key the database tells nothing about a value but that it exists.
 
-    Argument: every sealed answer of a study has the same length, whatever was said, a fresh nonce of 96 random bits, and is authenticated together
-    with the person's id, the study's and the ε, so it can neither be read, altered nor moved to another row. Who can
+    Argument: every sealed answer of a study has the same length, whatever was said, a fresh nonce of 96 random bits,
+    and is authenticated together with the person's id, the study's and the ε, so it can neither be read, altered nor
+    moved to another row. Who can
     write to the database, but has no key, cannot have it published at another ε or in a study of their own: then it
     does not open. That a sealed answer is the newest one of its person is the business of the register.
     """

@@ -21,7 +21,7 @@ from starlette.responses import JSONResponse, Response
 from hetdp import __version__
 from hetdp.core.domain import epsilon_of
 
-from . import access, dashboard, people, publish, studies, tables
+from . import access, dashboard, people, publish, results, studies, tables
 from .access import DOCUMENTED, SAFE, Guard, Rates, RefusedError, StrictRoute, pace
 from .settings import Settings
 from .store import ChangedError, Register, Store, Transaction
@@ -58,7 +58,7 @@ def create_app(settings: Settings) -> FastAPI:
         database.write(tables.prepare, vault.fingerprint, trusted=settings.trust_database)
         state.first_key = None if database.read(people.curators) else database.write(people.new_key)
         state.publisher = publish.Publisher(
-            database, vault, publish.open_ledger(settings, database), notice=86_400 * settings.notice_days
+            database, vault, tables.open_ledger(settings, database), notice=86_400 * settings.notice_days
         )
     except BaseException:  # whatever it is, the database and its lock are released
         database.close()
@@ -125,7 +125,7 @@ class NewCurator(Strict):
 
 
 class Handed(Strict):
-    """An invitation, or a link to come back, that its person has handed over: all of it, or what stands behind the #."""
+    """An invitation, or a link to come back, that its person has handed over: all of it, or what is behind the #."""
 
     link: Annotated[str, Field(min_length=1, max_length=400)]
 
@@ -221,13 +221,13 @@ def health(request: Request) -> dict[str, str]:
 @api.get("/api/results", tags=["everybody"])
 def result_list(request: Request) -> list[dict[str, Any]]:
     """List the studies that have published."""
-    return _store(request).read(publish.published)
+    return _store(request).read(results.published)
 
 
 @api.get("/api/results/{study}.csv", tags=["everybody"], response_class=Response, responses=_AS_CSV)
 def result_csv(request: Request, study: str) -> Response:
     """Return all published results of a study as CSV: a row for a question, or for a choice of it, of each wave."""
-    return Response(_store(request).read(publish.as_csv, study), media_type="text/csv")
+    return Response(_store(request).read(results.as_csv, study), media_type="text/csv")
 
 
 @api.get("/api/results/{study}", tags=["everybody"])
@@ -293,7 +293,7 @@ def _with_cookie(request: Request, kind: str, token: str | None) -> Response:
 def study_list(request: Request) -> list[dict[str, Any]]:
     """List all studies with how many people joined each."""
     database = _store(request)
-    every = database.read(studies.every)
+    every = database.read(people.every)
     return [{**study.to_dict(), "n": sum(database.read(studies.joined, study).values())} for study in every]
 
 

@@ -73,8 +73,9 @@ def _figures(question: Question, p: Plan) -> dict[str, Any]:
 def _error(p: Plan) -> float:
     """Return the error if everybody answers."""
     statistic = p.statistic
-    asked = isinstance(statistic, Ratio) and statistic.keeps_missing
-    return statistic.error_answered(p, 1.0) if asked else p.worst_case_error
+    if isinstance(statistic, Ratio) and statistic.keeps_missing:
+        return statistic.error_answered(p, 1.0)
+    return p.worst_case_error
 
 
 def live(study: Study, people: People, imported: int, ledger: list[dict[str, Any]] | None) -> dict[str, Any]:

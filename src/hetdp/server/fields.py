@@ -36,7 +36,7 @@ def broken(field: str, rule: str, sentence: str, **limits: Any) -> PydanticCusto
 
 
 def unfit(errors: Sequence[Any]) -> tuple[str, str, dict[str, Any]]:
-    """Return the path of the first field that is wrong, as `waves.1.closes`, what is wrong, and the rule with its limits.
+    """Return the path of the first field that is wrong, as `waves.1.closes`, what is wrong, and rule and limits.
 
     A name that no model has may be anything, also an answer, so it is not repeated.
 

@@ -40,7 +40,7 @@ STAYS = "What was published stays, and so does what it cost your budget: that ca
 
 
 # ---------------------------------------------------------------------------------------------------------
-# Curators
+# Curators, and what they see of all studies
 
 
 def new_key(transaction: Transaction, name: str = tables.FIRST) -> str:
@@ -78,6 +78,13 @@ def remove_curator(transaction: Transaction, name: str) -> dict[str, bool]:
     return {"removed": True}
 
 
+def every(transaction: Transaction) -> list[Study]:
+    """Return all studies that were not deleted, the newest first, as the database has them: to be shown."""
+    about = tables.studies.c
+    query = sa.select(tables.studies).where(about.status != "deleted").order_by(about.created.desc(), about.id)
+    return [Study.of(dict(row._mapping)) for row in transaction.execute(query)]
+
+
 def events(transaction: Transaction, study: str, most: int = 200) -> list[dict[str, Any]]:
     """Return the public events of a study, the newest first; those from before curators had names are by nobody."""
     table = tables.audit
@@ -111,7 +118,7 @@ def invitations(transaction: Transaction, study: str) -> dict[str, int]:
     about = tables.people.c
     mine = (about.study == study) & (sa.func.length(about.id) <= MARK)
     counts = [sa.func.count(), sa.func.count(about.invitation), sa.func.count().filter(about.gone == "revoked")]
-    made, waiting, revoked = transaction.execute(sa.select(*counts).where(mine)).one()
+    made, waiting, revoked = tuple(transaction.execute(sa.select(*counts).where(mine)).one())
     return {"made": made, "used": made - waiting - revoked, "open": waiting, "revoked": revoked}
 
 
@@ -125,7 +132,7 @@ def revoke(transaction: Transaction, study: str, number: int | None = None) -> d
     if number is not None and not rows:
         raise RefusedError(404)
     for row in rows:
-        transaction.believed("person", row._mapping)
+        transaction.believed("person", dict(row._mapping))
         gone = {"invitation": None, "gone": "revoked", "version": new_version()}
         transaction.change("person", {**row._mapping, **gone})
     transaction.register.end_sessions(*(row.id for row in rows))

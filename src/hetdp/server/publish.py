@@ -29,8 +29,6 @@ the new request is charged under a further id.
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import logging
 import math
@@ -39,8 +37,6 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -55,10 +51,8 @@ from hetdp.tally.tally import Table, Tally, settled
 
 from . import access, studies, tables
 from .access import RefusedError, Vault, where_raised
-from .settings import Settings
 from .store import ChangedError, Store, Transaction, new_version
 from .studies import UNSAID, Question, Study
-from .tables import private
 
 log = logging.getLogger("hetdp.server")
 _REFUSES = (
@@ -221,7 +215,7 @@ def _facts(study: Study, question: Question, released: Answer, answered: list[An
     facts["assumptions"] = [said.replace(f" {here},", " of this server,") for said in facts["assumptions"]]
     facts["provenance"]["source"] = "the answers to this study"
     facts["tiers"] = [{**tier, "name": names.get(epsilon_of(tier["epsilon"]))} for tier in facts["tiers"]]
-    figures = [
+    figures: list[dict[str, Any]] = [
         {"label": f.label, "estimate": f.estimate, "low": f.low, "high": f.high, "uncertain": f.uncertain}
         for f in released.figures()
     ]
@@ -470,7 +464,7 @@ def expire(transaction: Transaction) -> None:
 
 def stored(transaction: Transaction, study: str, wave: int | None = None) -> dict[str, Any]:
     """Return a published result with its study, the latest if no wave is named; all of it public."""
-    rows = _rows(transaction, study)
+    rows = rows_of(transaction, study)
     row = next((row for row in reversed(rows) if wave is None or row.wave == wave), None)
     if row is None:
         raise RefusedError(404)
@@ -479,42 +473,17 @@ def stored(transaction: Transaction, study: str, wave: int | None = None) -> dic
         "wave": row.wave,
         "waves": [row.wave for row in rows],
         "published": row.published,
-        "results": _results(row.body),
+        "results": results_of(row.body),
     }
 
 
-_COLUMNS = ("wave", "published", "question", "kind", "choice", "estimate", "low", "high", "uncertain")
-_COLUMNS += ("answered", "answered_low", "answered_high", "n")
-
-
-def as_csv(transaction: Transaction, study: str) -> str:
-    """Return all published results of a study as CSV: a row for a question, or for a choice of it, of each wave."""
-    rows = _rows(transaction, study)
-    if not rows:
-        raise RefusedError(404)
-    file = io.StringIO()
-    table = csv.writer(file)
-    table.writerow(_COLUMNS)
-    for row in rows:
-        at = datetime.fromtimestamp(row.published, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-        for one in _results(row.body):
-            ends = ("estimate", "low", "high")
-            answered = [(one["answered"] or {}).get(name) for name in ends]
-            for figure in one["figures"]:
-                choice = figure["label"] if one["kind"] == "choice" else ""
-                # A text that a spreadsheet would take for a formula is written with an apostrophe before it.
-                choice = f"'{choice}" if choice.startswith(("=", "+", "-", "@")) else choice
-                about = [row.wave, at, one["question"], one["kind"], choice]
-                table.writerow([*about, *map(figure.get, ends), figure["uncertain"], *answered, one["n"]])
-    return file.getvalue()
-
-
-def _rows(transaction: Transaction, study: str) -> list[Any]:
+def rows_of(transaction: Transaction, study: str) -> list[Any]:
+    """Return the published results of a study as the database has them, in the order of waves."""
     table = tables.results
     return list(transaction.execute(sa.select(table).where(table.c.study == study).order_by(table.c.wave)))
 
 
-def _results(body: str) -> list[dict[str, Any]]:
+def results_of(body: str) -> list[dict[str, Any]]:
     """Return what was published of each question; before version 5 it was one mean, of everybody."""
     facts = json.loads(body)
     if "questions" in facts:
@@ -524,36 +493,3 @@ def _results(body: str) -> list[dict[str, Any]]:
     figure["uncertain"] = facts["interval"].get("uncertain", False)
     about = {"question": studies.ONLY, "kind": "number", "text": "", "unit": "", "bounds": facts.get("bounds")}
     return [{**facts, **about, "figures": [figure], "answered": None, "uncertain": figure["uncertain"]}]
-
-
-def published(transaction: Transaction) -> list[dict[str, Any]]:
-    """Return the studies that have a result, the newest result first."""
-    about, latest = tables.studies.c, sa.func.max(tables.results.c.published).label("published")
-    joint = sa.select(about.id, latest).join_from(tables.studies, tables.results).group_by(about.id)
-    found = [(studies.shown(transaction, row.id), row.published) for row in transaction.execute(joint)]
-    rows = [{"id": one.id, "title": one.title, "language": one.language, "published": at} for one, at in found]
-    return sorted(rows, key=lambda row: -row["published"])
-
-
-def open_ledger(settings: Settings, database: Store) -> Ledger:
-    """Return the ledger of this server; it is made once, and never again if it is missing later."""
-    made = database.read(Transaction.fact, "ledger") is not None
-    where, head, expected = settings.ledger, settings.ledger_head, settings.expect_head
-    if settings.sqlite_file is None:
-        there = sa.inspect(database.engine).has_table("hetdp_ledger")
-    else:
-        there = Path(where).exists()
-        private(where)
-        private(head)
-    if made and not there:
-        raise InputError("the ledger of this server is missing: without it budgets could be overspent; bring it back")
-    if made and not head.exists() and expected is None:
-        # The ledger itself asks for its head only once something is charged; an old copy may be older than that.
-        raise InputError(
-            f"{head} is missing, so an old copy of the ledger could not be noticed; bring it back, or give the head "
-            "that you wrote down: --expect-head NUMBER:HASH"
-        )
-    opened = Ledger(where, expect_head=expected, head_file=head) if there else Ledger.create(where, head_file=head)
-    if not made:
-        database.write(Transaction.set_fact, "ledger", "made")
-    return opened

@@ -56,13 +56,12 @@ from hetdp.files import sqlite_engine
 from . import access
 from .access import RefusedError
 from .settings import Settings
-from .tables import PATIENCE, VOUCHED, audit, connect, facts, people, widen
+from .tables import PATIENCE, VOUCHED, audit, connect, facts, people, take_lock, widen
 
 P = ParamSpec("P")
 T = TypeVar("T")
 # The kind of a row (study, person, import) and its id.
 Key = tuple[str, str]
-_LOCK = 0x686574_6470  # a number of our own among PostgreSQL's advisory locks
 _CHANGED = (
     "The records of this study are not as this server left them: its database was changed from outside, or an older "
     "copy was put back. Nothing was released, and people can still withdraw. The operator can bring the newest copy "
@@ -373,7 +372,7 @@ class Store:
         self._writer = self.engine
         if self.engine.dialect.name == "postgresql":  # one session; whenever it is a new one, it takes the lock first
             self._writer = connect(settings.database, pool_size=1, max_overflow=0)
-            sa.event.listen(self._writer, "connect", _take_lock)
+            sa.event.listen(self._writer, "connect", take_lock)
         self._lock_file = f"{settings.sqlite_file or settings.register_file}.lock"
         self._handle: int | None = None
         self._turn, self._closed = threading.RLock(), False  # whose turn it is to write
@@ -501,17 +500,3 @@ class Store:
     def _is_there(self, connection: sa.Connection, key: Key, mac: bytes) -> bool:
         found = Transaction(connection, self.register).row(*key)
         return found is not None and self.register.sign_row(key[0], found.values()) == mac
-
-
-def _take_lock(session: Any, _record: Any) -> None:
-    """Make a new session the one that writes to PostgreSQL; raise if another server has the lock."""
-    try:
-        (locked,) = session.execute("SELECT pg_try_advisory_lock(%s)", (_LOCK,)).fetchone()
-        session.execute("SET synchronous_commit TO on")  # what is acknowledged is on disk
-        session.commit()
-    except BaseException:  # whatever it is, a session that is not used must not keep the lock
-        session.close()
-        raise
-    if not locked:
-        session.close()
-        raise RefusedError(503, "another-server", "Another server serves this database; this one writes nothing.")

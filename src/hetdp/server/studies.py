@@ -45,11 +45,8 @@ from .store import Transaction, new_version
 MOST_WAVES = 24
 # A free choice ends here; more protects nobody and `public` says so more honestly.
 LARGEST_CHOICE = 20.0
-# The code of what was not said.
-UNSAID = 2**32 - 1
-# The name of the one question of a study from before version 5.
-ONLY = "answer"
-
+UNSAID = 2**32 - 1  # the code of what was not said
+ONLY = "answer"  # the name of the one question of a study from before version 5
 _PLAIN = r"^[^\x00-\x1f\x7f-\x9f\u2028\u2029]*$"
 _TEXT = r"^[^\x00-\x09\x0b-\x1f\x7f-\x9f\u2028\u2029]*$"  # of several lines
 _LATEST = 4_102_444_800  # the year 2100
@@ -425,13 +422,6 @@ def move(transaction: Transaction, study: str, **changes: Any) -> None:
     """Change where a study stands; raise if it is not as this server wrote it last."""
     before = transaction.believed("study", _row(transaction, study))
     transaction.change("study", {**before, **changes, "version": new_version()})
-
-
-def every(transaction: Transaction) -> list[Study]:
-    """Return all studies that were not deleted, the newest first, as the database has them: to be shown."""
-    about = tables.studies.c
-    query = sa.select(tables.studies).where(about.status != "deleted").order_by(about.created.desc(), about.id)
-    return [Study.of(dict(row._mapping)) for row in transaction.execute(query)]
 
 
 def joined(transaction: Transaction, study: Study) -> dict[float, int]:

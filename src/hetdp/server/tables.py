@@ -6,20 +6,23 @@ import os
 import secrets
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
 
 from hetdp.errors import InputError
 from hetdp.files import sqlite_engine
+from hetdp.ledger import Ledger
 
 if TYPE_CHECKING:
-    from .store import Transaction
+    from .settings import Settings
+    from .store import Store, Transaction
 
 # The version of the tables below.
 VERSION = "5"
 # The name of the first curator.
 FIRST = "curator"
+_LOCK = 0x686574_6470  # a number of our own among PostgreSQL's advisory locks
 # Seconds to wait for another connection.
 PATIENCE = 10
 
@@ -36,7 +39,7 @@ curators = sa.Table(
     sa.Column("created", sa.BigInteger, nullable=False),
 )
 
-# A column that comes later stands at the end and is null in the rows that were there: their MACs stay (`Register.sign`).
+# A column that comes later stands at the end, null in the rows that were there: their MACs stay (`Register.sign_row`).
 studies = sa.Table(
     "server_studies",
     schema,
@@ -139,6 +142,22 @@ def connect(url: str, **pool: int) -> sa.Engine:
     return sa.create_engine(address, hide_parameters=True, pool_pre_ping=True, **pool)
 
 
+def take_lock(session: Any, _record: Any) -> None:
+    """Make a new session the one that writes to PostgreSQL; raise if another server has the lock."""
+    from .access import RefusedError  # which asks these tables, so it can be imported only after them
+
+    try:
+        (locked,) = session.execute("SELECT pg_try_advisory_lock(%s)", (_LOCK,)).fetchone()
+        session.execute("SET synchronous_commit TO on")  # what is acknowledged is on disk
+        session.commit()
+    except BaseException:  # whatever it is, a session that is not used must not keep the lock
+        session.close()
+        raise
+    if not locked:
+        session.close()
+        raise RefusedError(503, "another-server", "Another server serves this database; this one writes nothing.")
+
+
 def private(name: str | Path) -> None:
     """Make an SQLite file readable by its owner only, with its log and index; later ones get the mode of the file."""
     for path in (Path(f"{name}{end}") for end in ("", "-wal", "-shm")):
@@ -213,3 +232,27 @@ def _upgraded(transaction: Transaction) -> bool:
         transaction.execute(sa.delete(facts).where(facts.c.name == "curator"))
     transaction.set_fact("version", VERSION)
     return found == "2"
+
+
+def open_ledger(settings: Settings, database: Store) -> Ledger:
+    """Return the ledger of this server; it is made once, and never again if it is missing later."""
+    made = database.read(lambda transaction: transaction.fact("ledger")) is not None
+    where, head, expected = settings.ledger, settings.ledger_head, settings.expect_head
+    if settings.sqlite_file is None:
+        there = sa.inspect(database.engine).has_table("hetdp_ledger")
+    else:
+        there = Path(where).exists()
+        private(where)
+        private(head)
+    if made and not there:
+        raise InputError("the ledger of this server is missing: without it budgets could be overspent; bring it back")
+    if made and not head.exists() and expected is None:
+        # The ledger itself asks for its head only once something is charged; an old copy may be older than that.
+        raise InputError(
+            f"{head} is missing, so an old copy of the ledger could not be noticed; bring it back, or give the head "
+            "that you wrote down: --expect-head NUMBER:HASH"
+        )
+    opened = Ledger(where, expect_head=expected, head_file=head) if there else Ledger.create(where, head_file=head)
+    if not made:
+        database.write(lambda transaction: transaction.set_fact("ledger", "made"))
+    return opened
