@@ -454,7 +454,7 @@ def test_the_curators_way_from_an_empty_database_to_a_published_result(site, vis
     expect(page.locator("#n")).to_have_text("2,201")
     page.reload()
     page.locator("#imports").get_by_role("button", name="Delete").click()
-    expect(page.get_by_text("Import of 2200 people deleted · by curator")).to_be_visible()
+    expect(page.get_by_text("Import deleted, people: 2,200 · by curator")).to_be_visible()
     expect(page.locator("#n")).to_have_text("1")
     expect(
         page.get_by_text("too uncertain to use").or_(page.get_by_text("no data would be used")).first
@@ -488,7 +488,7 @@ def test_the_curators_way_from_an_empty_database_to_a_published_result(site, vis
         curator.check()
         say(page, "Publish the results")
         page.wait_for_url("**/results/**")
-    expect(page.get_by_text("2,201 people took part.")).to_be_visible()
+    expect(page.get_by_text("It rests on 2,201 people.")).to_be_visible()
     results = site.client().get(f"/api/results/{study}").json()["results"]
     shown = float(page.locator(".estimate strong").inner_text())
     assert shown == pytest.approx(results[0]["estimate"], abs=0.1)
@@ -508,7 +508,7 @@ def test_the_curators_way_from_an_empty_database_to_a_published_result(site, vis
     expect(page.get_by_text("This study was deleted")).to_be_visible()
     curator.check()
     page.goto(f"/results/{study}")
-    expect(page.get_by_text("2,201 people took part.")).to_be_visible()
+    expect(page.get_by_text("It rests on 2,201 people.")).to_be_visible()
 
 
 def test_curators_are_added_and_removed_and_named_in_the_log(site, visit):
@@ -530,7 +530,7 @@ def test_curators_are_added_and_removed_and_named_in_the_log(site, visit):
     say(second.page, "Make links")
     expect(second.page.get_by_text("2 links were made.")).to_be_visible()
     second.page.reload()
-    expect(second.page.get_by_text("2 invitations made · by ada")).to_be_visible()
+    expect(second.page.get_by_text("Invitations made: 2 · by ada")).to_be_visible()
     first.page.reload()
     expect(first.page.get_by_role("button", name="Remove")).to_have_count(1)  # not oneself
     say(first.page, "Remove ada")

@@ -245,7 +245,8 @@ def _predicted(t: Texts, live: dict[str, Any]) -> list[dict[str, Any]]:
 
 def _event(t: Texts, event: dict[str, Any]) -> dict[str, Any]:
     """Return an event of the log in words, with whatever facts it has."""
-    shown = {name: t.when(x) if name in {"was", "now"} and isinstance(x, int) else x for name, x in event.items()}
+    ways: dict[str, Any] = {"was": t.when, "now": t.when, "count": t.whole, "n": t.whole}
+    shown = {name: ways[name](x) if name in ways and isinstance(x, int) else x for name, x in event.items()}
     key = "event." + event["event"].replace(" ", "-")
     text = t(key, **shown) if key in t.catalogue else event["event"]
     return {"at": event["at"], "by": event.get("by"), "text": text}

@@ -80,9 +80,13 @@ class Texts:
         """Return a number with the digits that its error deserves."""
         return self.written(numbers.number(x, error, way))
 
-    def percent(self, share: float, digits: int = 4) -> str:
-        """Return a share as a percentage."""
-        return self.written(f"{100 * share:.{digits}g}")
+    def percent(self, share: float) -> str:
+        """Return a share that is a limit as a percentage, rounded up to two decimals.
+
+        >>> Texts("de", {"format.decimal": ",", "format.thousands": "."}).percent(1 / 3)
+        '33,34'
+        """
+        return self.written(f"{math.ceil(10_000 * share - 1e-9) / 100:g}")
 
     def epsilon(self, x: Any) -> str:
         """Return an ε for reading."""

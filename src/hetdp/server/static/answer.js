@@ -64,7 +64,7 @@ function read(question) {
     const i = Number(radio.value);
     return { value: question.kind === "yes-no" ? i === 0 : question.choices[i], shown: radio.dataset.shown };
   }
-  const input = field(question.id), none = field(`${question.id}-none`).checked;
+  const input = field(question.id), none = field(`${question.id}-none`)?.checked;
   const { number, problem, larger, smaller } = parse(input.value);
   if (none && problem === "none") return { value: null, shown: word("script.answer.not-said") };
   if (none) return { wrong: word("script.answer.both"), where: input };
@@ -83,7 +83,7 @@ function questionsWrong() {
   return first;
 }
 // Who says that they prefer not to say has said nothing, and the other way round.
-questions.filter((question) => question.kind === "number").forEach((question) => {
+questions.filter((question) => question.kind === "number" && question.optional).forEach((question) => {
   const input = field(question.id), none = field(`${question.id}-none`);
   none.addEventListener("change", () => { if (none.checked) input.value = ""; });
   input.addEventListener("input", () => { if (input.value) none.checked = false; });
