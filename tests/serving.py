@@ -17,6 +17,13 @@ TIERS = [
 ]
 
 
+# What most tests ask: one number.
+NUMBER = {"name": "hours", "kind": "number", "text": "How many?", "unit": "h", "bounds": [0, 10]}
+THREE = [
+    NUMBER,
+    {"name": "tired", "kind": "yes-no", "text": "Are you tired?"},
+    {"name": "way", "kind": "choice", "text": "How did you come?", "choices": ["on foot", "by bike", "by bus"]},
+]
 DAY = 86_400
 _TURN, _LATER = threading.Lock(), []
 
@@ -67,7 +74,7 @@ class Site:
     def study(self, **changes):
         now = int(time.time())
         waves = [{"closes": now + 3600, "share": 1.0}]
-        new = {"question": "How many?", "unit": "h", "bounds": [0, 10], "tiers": TIERS, "opens": now - 5}
+        new = {"title": "Hours", "questions": [NUMBER], "tiers": TIERS, "opens": now - 5, "imports_count": True}
         made = self.curator.post("/api/studies", json={**new, "waves": waves, **changes})
         assert made.status_code == 201, made.text
         return made.json()["id"]
@@ -85,10 +92,10 @@ class Site:
         return person
 
     def join(self, study, answers):
-        """Let one person a pair (value, tier) answer; return them."""
+        """Let one person a pair (hours, or what is said to all questions; tier) answer; return them."""
         people = [self.enter(token) for token in self.invite(study, len(answers))]
         for person, (value, tier) in zip(people, answers, strict=True):
-            said = person.put("/api/answer", json={"value": value, "tier": tier})
+            said = person.put("/api/answer", json=saying(value, tier=tier))
             assert said.status_code == 200, said.text
         return people
 
@@ -108,10 +115,15 @@ class Site:
         return self.curator.post(f"/api/studies/{study}/publish", json={"wave": wave})
 
 
+def saying(value, **more):
+    """Return the body of an answer: of one number, or of {question: what is said}."""
+    return {"answers": value if isinstance(value, dict) else {"hours": value}, **more}
+
+
 def settings_for(folder, database=None, **changes):
     from hetdp.server import Settings
 
-    usual = {"tick": 0.0, "attempts": 10**6, "per_address": 10**6, "per_person": 10**6}
+    usual = {"tick": 0.0, "attempts": 10**6, "joins": 10**6, "per_address": 10**6, "per_person": 10**6}
     where = database or f"sqlite:///{folder}/server.db"
     return Settings(database=where, **{"key_file": folder / "server.key", **usual, **changes})
 

@@ -45,7 +45,7 @@ from hetdp.server import app as server_app
 from hetdp.sources import columns, delimited, files
 from hetdp.tally.tally import Tally
 from oracle import code, seen
-from serving import logged, served, settings_for
+from serving import NUMBER, logged, saying, served, settings_for
 
 zstd = import_module("compression.zstd" if sys.version_info >= (3, 14) else "backports.zstd")
 MARKER = "98765.4321"
@@ -1035,7 +1035,7 @@ def test_a_row_that_needs_a_story(world, case):
 # The server, over a socket
 
 JSON = {"Content-Type": "application/json"}
-GOOD = {"value": 1.0, "tier": "open"}
+GOOD = {"answers": {"hours": 1.0}, "tier": "open"}
 
 
 @pytest.fixture(scope="module")
@@ -1051,20 +1051,21 @@ def person_of(site, study):
 def fixed(answer, status):
     """A refusal has its status, a fixed text and an id, and nothing of what was sent."""
     assert answer.status_code == status, answer.text
-    assert set(answer.json()["error"]) == {"code", "message", "id"}
+    assert {"code", "message", "id"} <= set(answer.json()["error"]) <= {"code", "message", "id", "field", "facts"}
     assert MARKER not in answer.text
 
 
 def json_is_strict(site, world):
     person = person_of(site, site.study())
     for number in ("NaN", "Infinity", "-Infinity", "1e400", "9" * 500):
-        body = f'{{"value": {number}, "tier": "open"}}'
+        body = f'{{"answers": {{"hours": {number}}}, "tier": "open"}}'
         fixed(person.put("/api/answer", content=body, headers=JSON), 400)
 
 
 def bodies_that_do_not_fit(site, world):
-    cut_short = (f'{{"value": {MARKER}', f'{{"value": {MARKER}, "value": 1, "tier": "open"}}')
-    unfit = ({"tier": "open"}, {**GOOD, "extra": MARKER}, {**GOOD, "value": MARKER}, {**GOOD, "tier": float(MARKER)},
+    twice = f'{{"answers": {{"hours": {MARKER}, "hours": 1}}, "tier": "open"}}'
+    cut_short = (f'{{"answers": {{"hours": {MARKER}', twice)
+    unfit = ({"tier": "open"}, {**GOOD, "extra": MARKER}, {**GOOD, "answers": MARKER}, {**GOOD, "tier": float(MARKER)},
              {**GOOD, "tier": MARKER}, [MARKER], MARKER, None)  # fmt: skip
     person = person_of(site, site.study())
     for status, bodies in {
@@ -1103,7 +1104,7 @@ def a_double_click_is_one_release(site, world):
         click.join()
     assert [answer.status_code for answer in said] == [200] * 4
     assert len({answer.text for answer in said}) == 1
-    assert (said[0].json()["result"]["n"], len(drawn)) == (2, 1)
+    assert (said[0].json()["results"][0]["n"], len(drawn)) == (2, 1)
     study = site.study()
     imports = [site.rows(study, f"value,tier\n{MARKER},open\n").status_code for _ in range(2)]
     assert (imports, site.live(study)["n"]) == ([201, 201], 1)
@@ -1112,7 +1113,7 @@ def a_double_click_is_one_release(site, world):
 def markup_is_escaped(site, world):
     script = "<script>alert(1)</script>"
     tier = {"name": "<script>alert(1)", "epsilon": "public", "sentence": script}
-    study = site.study(question=script, unit="<script>", tiers=[tier])
+    study = site.study(title=script, questions=[{**NUMBER, "text": script, "unit": "<script>"}], tiers=[tier])
     (person,) = site.join(study, [(3.0, tier["name"])])
     pages = [person.get("/answer"), *map(site.curator.get, ("/curator", f"/curator/studies/{study}"))]
     assert site.publish(study).status_code == 200
@@ -1146,9 +1147,12 @@ def an_error_page_has_an_id_and_no_traceback(site, world):
         raise RuntimeError(MARKER)
 
     person = person_of(site, site.study())
-    world.patch.setattr("hetdp.server.studies._sealed", broken)
-    world.patch.setattr("hetdp.server.publish.published", broken)
-    said = [person.put("/api/answer", json={**GOOD, "value": float(MARKER)}), site.client().get("/api/results")]
+    world.patch.setattr("hetdp.server.studies.sealed", broken)
+    world.patch.setattr("hetdp.server.results.published", broken)
+    said = [
+        person.put("/api/answer", json={**GOOD, "answers": {"hours": float(MARKER)}}),
+        site.client().get("/api/results"),
+    ]
     for answer in said:
         fixed(answer, 500)
     for answer in (*said, site.client().get("/")):
@@ -1158,8 +1162,8 @@ def an_error_page_has_an_id_and_no_traceback(site, world):
 
 def the_same_answer_for_every_value(site, world):
     study, seen, imported = site.study(), set(), set()
-    for value in (1.0, 0, -0.0, 5e-324, -1e9, 1e308, float(MARKER), 2**1023):
-        answer = person_of(site, study).put("/api/answer", json={"value": value, "tier": "open"})
+    for value in (1.0, 0, -0.0, 5e-324, -1e9, 1e308, float(MARKER), 2**1023, None, MARKER, True, [MARKER], {}):
+        answer = person_of(site, study).put("/api/answer", json=saying({"hours": value}, tier="open"))
         again = answer.json().pop("come_back")
         body = answer.text.replace(again, "")
         seen.add((answer.status_code, body, len(answer.content), tuple(sorted(answer.headers))))

@@ -94,7 +94,8 @@ def from_answer(walk, folder):
     app = create_app(settings)
     now = int(time.time())
     tiers = [{"name": "open", "epsilon": 2, "sentence": "more"}]
-    study = {"question": "How many?", "unit": "h", "bounds": [0, 10], "tiers": tiers, "opens": now - 5}
+    asked = {"name": "hours", "kind": "number", "text": "How many?", "unit": "h", "bounds": [0, 10]}
+    study = {"title": "Hours", "questions": [asked], "tiers": tiers, "opens": now - 5}
     with TestClient(app, base_url="http://127.0.0.1") as client:
         curator = {"Authorization": f"Bearer {app.state.first_key}"}
         waves = [{"closes": now + 3600, "share": 1.0}]
@@ -107,7 +108,7 @@ def from_answer(walk, folder):
         entered = client.post("/api/session/participant", json={"token": link.partition("#")[2]})
         person = {"X-CSRF-Token": entered.json()["csrf"]}
         with walk.counted():
-            said = [client.put("/api/answer", json={"value": 3, "tier": "open"}, headers=person)]
+            said = [client.put("/api/answer", json={"answers": {"hours": 3}, "tier": "open"}, headers=person)]
             access.now = lambda: now + 7200  # the date has passed
             said.append(client.post(f"{address}/publish", json={"wave": 0}, headers=curator))
             said.append(client.get(f"/api/results/{made.json()['id']}"))

@@ -1701,7 +1701,7 @@ def test_bounds_that_no_report_can_show_are_refused_before_the_charge(where):
                 )
             request = Request("may", Rule.given(spend=0.1), Mean(bounds))
             with pytest.raises(InputError, match="mean squared errors"):  # whoever calls it
-                ledger.carry_out(request, lambda *_: pytest.fail("the values were read"))
+                ledger.carry_out([request], lambda *_: pytest.fail("the values were read"))
         assert ledger.verify().charges == 0
 
 

@@ -1,4 +1,4 @@
-"""The pages in a real browser: the curator's whole way, a participant on a phone, the explorer's sliders.
+"""The pages in a real browser: participants on a phone in two languages, a curator's year, erasing, accessibility.
 
 With HETDP_SCREENSHOTS=FOLDER the pages are also photographed, for the documentation and for eyes.
 """
@@ -8,18 +8,20 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import time
 from pathlib import Path
 
 import pytest
+from axe_playwright_python.base import AXE_SCRIPT
 from playwright.sync_api import expect, sync_playwright
 
 import hetdp
-from hetdp.server.run import QUESTION, TIERS, sample_rows
+from hetdp.server.run import ABOUT, QUESTIONS, TIERS, TITLE, sample_rows
 from serving import DAY, later, served, settings_for
 
 PHONE = {"viewport": {"width": 390, "height": 844}, "has_touch": True, "is_mobile": True}
 DESKTOP = {"viewport": {"width": 1280, "height": 860}}
-expect.set_options(timeout=60_000)  # a machine may be busy; nothing here is about time
+expect.set_options(timeout=15_000)  # a machine may be busy; nothing here is about time
 STATIC = Path(hetdp.__file__).parent / "server" / "static"
 
 
@@ -44,8 +46,9 @@ def site(tmp_path):
 class Visitor:
     """A page of its own context that notes what goes wrong and who else is asked."""
 
-    def __init__(self, browser, site, **options):
-        self.context = browser.new_context(base_url=site.address, locale="en-GB", timezone_id="UTC", **options)
+    def __init__(self, browser, site, locale="en-GB", **options):
+        self.context = browser.new_context(base_url=site.address, locale=locale, timezone_id="UTC", **options)
+        self.language = locale.partition("-")[0]
         self.page = self.context.new_page()
         self.page.set_default_timeout(60_000)
         self.errors, self.asked = [], []
@@ -66,9 +69,27 @@ class Visitor:
         assert wide <= 0
         assert self.page.evaluate(NAMELESS) == []
         assert self.page.locator("h1").count() == 1
-        assert self.page.evaluate("document.documentElement.lang") == "en"
+        assert self.page.evaluate("document.documentElement.lang") == self.language
         for landmark in ("header", "main", "footer"):
             assert self.page.locator(landmark).count() == 1
+        assert self.serious() == []
+
+    def serious(self):
+        """What axe finds on the page that is serious or critical."""
+        self.page.evaluate(AXE_SCRIPT)
+        found = self.page.evaluate("axe.run(document, {resultTypes: ['violations']})")["violations"]
+        bad = [one for one in found if one["impact"] in {"serious", "critical"}]
+        return [f"{one['id']}: {node['html']} {node['failureSummary']}" for one in bad for node in one["nodes"]]
+
+    def enter(self, token):
+        """Open an invitation or a link to come back."""
+        self.page.goto("about:blank")
+        self.page.goto(f"/join#{token.rpartition('#')[2]}")
+        self.page.wait_for_url("**/answer")
+
+    def sent(self):
+        """How often something was sent."""
+        return sum(url.endswith("/api/answer") for url in self.asked)
 
     def picture(self, name):
         if folder := os.environ.get("HETDP_SCREENSHOTS"):
@@ -94,221 +115,560 @@ def visit(browser, site):
         visitor.context.close()
 
 
+OFFERED = [{"name": name, "epsilon": level, "sentence": said} for name, level, said, _ in TIERS]
+GERMAN = [
+    {
+        "name": "schlaf",
+        "kind": "number",
+        "text": "Wie viele Stunden haben Sie geschlafen?",
+        "unit": "Stunden",
+        "bounds": [0, 14],
+    },
+    {
+        "name": "schritte",
+        "kind": "number",
+        "text": "Wie viele Schritte sind Sie gegangen?",
+        "unit": "Schritte",
+        "bounds": [0, 50_000],
+    },
+    {"name": "wach", "kind": "yes-no", "text": "Fühlen Sie sich ausgeruht?"},
+]
+
+
+def sample_study(site, **changes):
+    """A study with the three questions of the demo."""
+    return site.study(**{"title": TITLE, "questions": QUESTIONS, "tiers": OFFERED, "about": ABOUT, **changes})
+
+
+def say(page, name):
+    """Press a button by its text."""
+    page.get_by_role("button", name=name).click()
+
+
+# ---------------------------------------------------------------------------------------------------------
+# The participant
+
+
+def test_a_participant_on_a_phone_by_keyboard_alone(site, visit):
+    study = sample_study(site)
+    site.rows(study, sample_rows())
+    (token,) = site.invite(study, 1)
+    person = visit(**PHONE, color_scheme="dark")
+    page, keyboard = person.page, person.page.keyboard
+    person.enter(token)
+    assert token not in page.url
+    expect(page.get_by_role("heading", name="First, your privacy")).to_be_visible()
+    expect(page.get_by_text("Without your answers: 50 of 100")).to_be_visible()
+    expect(page.get_by_text("With your answers: at most 89 of 100")).to_be_visible()
+    expect(page.get_by_text("Never more than ε = 2.")).to_be_visible()
+    expect(page.get_by_text("Whoever controls this server could read them")).to_be_visible()
+    expect(page.locator("#q-sleep")).to_be_hidden()  # privacy comes first
+    assert page.locator("input:checked").count() == 0
+    person.check()
+    person.picture("phone-privacy-dark")
+
+    page.get_by_role("button", name="On to the questions").focus()
+    keyboard.press("Enter")
+    expect(page.locator("#choice-error")).to_contain_text("Nothing is chosen for you.")
+    expect(page.get_by_role("radiogroup", name="How private")).to_have_attribute("aria-invalid", "true")
+    assert page.evaluate("document.activeElement.name") == "choice"
+    keyboard.press("Space")
+    keyboard.press("ArrowDown")
+    keyboard.press("ArrowDown")
+    expect(page.get_by_role("radio", name=re.compile("Open"))).to_be_checked()
+    keyboard.press("Enter")  # goes on
+    expect(page.get_by_role("heading", name="3 questions")).to_be_focused()
+    keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.id") == "q-sleep"
+    keyboard.type("99")
+    keyboard.press("Enter")
+    expect(page.locator("#q-sleep-error")).to_have_text("Enter a number from 0 to 14.")
+    expect(page.locator("#q-sleep-error")).to_have_attribute("role", "alert")
+    expect(page.locator("#q-sleep")).to_have_attribute("aria-invalid", "true")
+    assert "q-sleep-error" in page.locator("#q-sleep").get_attribute("aria-describedby")
+    assert page.evaluate("document.activeElement.id") == "q-sleep"  # the first error
+    expect(page.locator("#q-rested-error")).to_contain_text("Prefer not to say")
+    person.check()
+    keyboard.press("Control+A")
+    keyboard.type("6.318281828")
+    keyboard.press("Tab")  # prefer not to say
+    keyboard.press("Tab")
+    keyboard.press("Space")  # yes
+    keyboard.press("Tab")
+    keyboard.press("ArrowUp")  # the last one: prefer not to say
+    keyboard.press("Enter")
+    expect(page.get_by_role("heading", name="Check what you send")).to_be_focused()
+    shown = page.locator("#sent dd").all_inner_texts()
+    assert shown == ["6.318281828 hours", "Yes", "Prefer not to say", "Open"]
+    person.check()
+    page.get_by_role("button", name="Send my answers").focus()
+    keyboard.press("Enter")
+    expect(page.locator("#consent-error")).to_contain_text("agree to this first")
+    expect(page.locator("#consent")).to_be_focused()
+    assert person.sent() == 0
+    keyboard.press("Space")
+    keyboard.press("Enter")
+    expect(page.locator("#receipt")).to_be_focused()
+    expect(page.locator("#receipt-choice")).to_have_text("Open")
+    expect(page.locator("#receipt-limit")).to_have_text("Never more than ε = 2.")
+    expect(page.locator("#receipt-spent")).to_have_text("Nothing was used yet. At most 2 is left.")
+    link = page.locator("#link").input_value()
+    assert "318281828" not in page.content()
+    assert page.evaluate("[...document.querySelectorAll('input')].every((i) => !i.value.includes('318'))")
+    person.check()
+    person.picture("phone-receipt-dark")
+
+    page.goto(f"/join#{token}")
+    expect(page.get_by_text("This link is not valid, or it was used already.")).to_be_visible()
+    person.errors.clear()  # the browser reports the refusal
+    person.enter(link)
+    expect(page.get_by_text("Your answers are in, with the choice Open.")).to_be_visible()
+    expect(page.get_by_role("radio", name=re.compile("Open"))).to_be_checked()  # their own choice
+    assert page.locator("#q-sleep").input_value() == ""
+    assert site.live(study)["n"] == 2201
+    say(page, "Withdraw my answers")
+    say(page, "Press again to delete")
+    expect(page.get_by_text("Your answers were deleted.")).to_be_visible()
+    expect(page.get_by_role("heading", name="Changed your mind?")).to_have_count(0)
+    assert site.live(study)["n"] == 2200
+    person.check()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_a_german_participant_writes_a_decimal_comma_and_sees_it_before_it_is_sent(site, visit, scheme):
+    about = {**ABOUT, "institute": "Institut für Schlaf", "consent": "Ich bin einverstanden."}
+    study = site.study(title="Schlaf", questions=GERMAN, tiers=OFFERED, about=about, language="de")
+    person = visit(**PHONE, locale="de-DE", color_scheme=scheme)
+    page = person.page
+    person.enter(site.invite(study, 1)[0])
+    expect(page.get_by_role("heading", name="Zuerst: Ihre Privatsphäre")).to_be_visible()
+    expect(page.get_by_text("Mit Ihren Antworten: höchstens 69 von 100")).to_be_visible()
+    expect(page.get_by_text("Nie mehr als ε = 0,8.")).to_be_visible()
+    person.check()
+    page.get_by_role("radio", name=re.compile("Standard")).check()
+    say(page, "Weiter zu den Fragen")
+    page.get_by_label("Ihre Antwort, in Stunden").fill("7,5")
+    page.get_by_label("Ihre Antwort, in Schritte").fill("1.234")
+    page.get_by_role("radio", name="Nein").check()
+    say(page, "Prüfen, was Sie senden")
+    wrong = page.locator("#q-schritte-error")
+    expect(wrong).to_have_text("„1.234“ lässt sich auf zwei Arten lesen. Schreiben Sie 1234 oder 1.2340.")
+    expect(page.locator("#q-schritte")).to_be_focused()
+    person.check()
+    page.get_by_label("Ihre Antwort, in Schritte").fill("12.345,5")
+    say(page, "Prüfen, was Sie senden")
+    shown = page.locator("#sent dd").all_inner_texts()
+    assert shown == ["7,5 Stunden", "12\u202f345,5 Schritte", "Nein", "Standard"]
+    person.check()
+    page.get_by_label("Ich bin einverstanden.").check()
+    with page.expect_request("**/api/answer") as sent:
+        say(page, "Meine Antworten senden")
+    answers = sent.value.post_data_json["answers"]
+    assert answers == {"schlaf": 7.5, "schritte": 12345.5, "wach": False}
+    expect(page.get_by_role("heading", name="Danke. Ihre Antworten sind angekommen.")).to_be_visible()
+    expect(page.locator("#receipt-spent")).to_have_text("Bisher wurde nichts verbraucht. Höchstens 0,8 ist übrig.")
+    person.check()
+    say(page, "English")
+    expect(page.get_by_text("Your answers are in, with the choice Standard.")).to_be_visible()
+    assert [cookie["value"] for cookie in person.context.cookies() if cookie["name"] == "hetdp_language"] == ["en"]
+
+
+READ = """async (texts) => {
+  const { parse, written } = await import("/static/numbers.js");
+  return texts.map((text) => { const { number, problem } = parse(text); return problem ?? written(number, ","); });
+}"""
+TYPED = {
+    "7,5": "7,5", "7.5": "7,5", " 7 ": "7", ",5": "0,5", "7,": "7", "-1,25": "−1,25", "−3": "−3", "+2": "2",
+    "0.123": "0,123", "0,123": "0,123", "1.234": "two-ways", "1,234": "two-ways", "-12.345": "two-ways",
+    "1234": "1234", "1.2340": "1,234", "12345": "12\u202f345", "1.234,5": "1234,5", "1,234.5": "1234,5",
+    "1.234.567": "1\u202f234\u202f567", "1 234,5": "1234,5", "1’234": "1234", "1.23.4": "unclear", "1,2,3": "unclear",
+    "1.234.56": "unclear", "1e5": "unclear", "seven": "unclear", "7 5": "unclear", "": "none", "  ": "none",
+    "1,234,5": "unclear", "1.2345": "1,2345",
+}  # fmt: skip
+
+
+def test_a_number_is_read_in_one_way_or_not_at_all(visit):
+    reader = visit(**DESKTOP)
+    reader.page.goto("/join")
+    assert dict(zip(TYPED, reader.page.evaluate(READ, list(TYPED)), strict=True)) == TYPED
+
+
+def test_row_115_a_free_choice_is_a_slider_without_a_default_by_keyboard_alone(site, visit):
+    study = site.study(title=TITLE, questions=QUESTIONS[:1], tiers=[], free={"least": 0.05, "most": 5.0})
+    (token,) = site.invite(study, 1)
+    person = visit(**PHONE)
+    page = person.page
+    person.enter(token)
+    slider, keyboard = page.get_by_label("Your level"), page.keyboard
+    expect(page.locator("#stop-name")).to_have_text("not chosen yet, touch the line")
+    expect(slider).to_have_attribute("aria-valuetext", "not chosen yet")
+    expect(page.locator(".choice:visible")).to_have_count(0)
+    person.check()
+    say(page, "On to the questions")
+    expect(page.locator("#choice-error")).to_contain_text("Nothing is chosen for you.")
+    expect(slider).to_be_focused()
+    assert "choice-error" in slider.get_attribute("aria-describedby")
+    keyboard.press("Home")  # where it stands already: a choice all the same
+    expect(page.locator("#stop-name")).to_have_text("ε = 0.05")
+    expect(page.locator("#choice-error")).to_be_empty()
+    expect(slider).to_have_attribute("aria-valuetext", re.compile(r"ε = 0\.05\. With your answers: at most 52 of 100"))
+    keyboard.press("ArrowRight")
+    expect(page.locator("#stop-name")).to_have_text("ε = 0.07")
+    person.check()
+    keyboard.press("Enter")
+    page.get_by_label("Your answer, in hours").fill("3")
+    keyboard.press("Enter")
+    say(page, "Send my answers")
+    expect(page.locator("#receipt-choice")).to_have_text("ε = 0.07")
+    link = page.locator("#link").input_value()
+    person.check()
+
+    person.enter(link)
+    expect(page.locator("#stop-name")).to_have_text("ε = 0.07")  # their own level, and never their value
+    expect(page.locator("#more")).to_be_hidden()
+    slider.focus()
+    keyboard.press("End")
+    expect(page.locator("#more")).to_be_visible()
+    keyboard.press("Enter")
+    expect(page.locator("#choice-error")).to_contain_text("allows more than your choice before")
+    expect(page.locator("#allow-more")).to_be_focused()
+    person.check()
+    keyboard.press("Space")
+    keyboard.press("Enter")
+    expect(page.locator("#q-sleep")).to_have_value("")
+    page.get_by_label("Your answer, in hours").fill("4")
+    keyboard.press("Enter")
+    with page.expect_request("**/api/answer") as sent:
+        say(page, "Change my answers")
+    assert sent.value.post_data_json["allow_more"] is True
+    expect(page.locator("#receipt-choice")).to_have_text("ε = 5")
+    person.check()
+
+
+def test_the_first_page_of_a_participant_is_small_and_asks_nobody_else(site, visit):
+    study = sample_study(site)
+    person = visit(**PHONE)
+    bodies = []
+    person.page.on("response", lambda answer: bodies.append((answer.url, len(answer.body()) if answer.ok else 0)))
+    person.enter(site.invite(study, 1)[0])
+    person.page.wait_for_load_state("networkidle")
+    sizes = dict(bodies)  # each address once: the browser keeps what it has
+    first = {
+        url: size for url, size in sizes.items() if not url.endswith(("/join", "/join.js", "/api/session/participant"))
+    }
+    assert any(url.endswith("/answer") for url in first)
+    assert sum(url.endswith((".js", ".css")) for url in first) >= 5
+    assert sum(first.values()) < 60_000, first
+    assert sum(sizes.values()) < 60_000, sizes  # also with the page that takes the invitation
+    assert all(url.startswith(site.address) for url in sizes)
+
+
+# ---------------------------------------------------------------------------------------------------------
+# The curator
+
+
+def sign_in(page, site):
+    page.goto("/sign-in")
+    page.get_by_label("Curator key").fill(site.key)
+    say(page, "Sign in")
+    page.wait_for_url("**/curator")
+
+
 def test_the_curators_way_from_an_empty_database_to_a_published_result(site, visit, tmp_path):
     curator = visit(**DESKTOP)
     page = curator.page
     page.goto("/")
     expect(page.get_by_text("Nothing has been published yet.")).to_be_visible()
-    page.get_by_role("link", name="Sign in").click()
+    page.goto("/sign-in")
     page.get_by_label("Curator key").fill("wrong")
-    page.get_by_role("button", name="Sign in").click()
+    say(page, "Sign in")
     expect(page.get_by_text("This key is not valid.")).to_be_visible()
     curator.errors.clear()  # the browser reports the refusal
-    page.get_by_label("Curator key").fill(site.key)
-    page.get_by_role("button", name="Sign in").click()
+    curator.check()
+    sign_in(page, site)
     expect(page.get_by_text("No studies yet.")).to_be_visible()
     curator.check()
 
     page.get_by_role("link", name="New study").click()
-    page.get_by_label("Question").fill(QUESTION)
-    page.get_by_label("Smallest answer").fill("0")
-    page.get_by_label("Largest answer").fill("14")
-    page.get_by_label("Unit").fill("hours")
-    page.get_by_label("Fewest people").fill("100")
+    say(page, "Create the study")
+    expect(page.get_by_label("Title")).to_be_focused()
+    expect(page.get_by_label("Title")).to_have_attribute("aria-invalid", "true")
+    page.get_by_label("Title").fill(TITLE)
+    say(page, "Add a question")
+    say(page, "Add a question")
+    for row, question in zip(page.locator("#question-rows > li").all(), QUESTIONS, strict=True):
+        row.get_by_label("Question", exact=True).fill(question["text"])
+        row.get_by_label("The answer is").select_option(question["kind"])
+        row.get_by_label("Name in files").fill(question["name"])
+        row.get_by_label("Share of ε").fill(str(round(100 * question["share"])))
+        if question["kind"] == "number":
+            row.get_by_label("Smallest answer").fill("14")
+            row.get_by_label("Largest answer").fill("0,5")
+            row.get_by_label("Unit").fill(question["unit"])
+        if question["kind"] == "choice":
+            row.get_by_label("Choices, one a line").fill("\n".join(question["choices"]))
+    expect(page.locator("#question-sum")).to_have_text("Together 100 %. 0 % is never used.")
+    say(page, "Create the study")
+    wrong = page.locator("#question-rows .problem")  # beside the limits, which are the wrong way round
+    expect(wrong).to_have_count(1)
+    lower, upper = (page.get_by_label(name).first for name in ("Smallest answer", "Largest answer"))
+    expect(lower).to_be_focused()
+    curator.errors.clear()
     curator.check()
-    curator.picture("new-study")
-    page.get_by_role("button", name="Create the study").click()
-    expect(page.get_by_role("heading", level=1)).to_have_text(QUESTION)
+    lower.fill("0")
+    upper.fill("14")
+    page.get_by_label("Fewest people for a publication").fill("100")
+    page.get_by_label("People from a file count").check()
+    for name in ("institute", "contact", "notice", "consent"):
+        page.locator(f"#{name}").fill(ABOUT[name])
+    say(page, "Add a publication")
+    page.locator("#wave-rows [data-part=closes]").nth(1).fill("2020-01-01T10:00")
+    say(page, "Create the study")
+    expect(page.locator("#wave-rows > li").nth(1).locator(".problem")).to_have_count(1)  # the second date
+    curator.errors.clear()
+    page.locator("#wave-rows > li").nth(1).get_by_role("button", name="Remove this publication").click()
+    curator.check()
+    say(page, "Create the study")
+    expect(page.get_by_role("heading", level=1)).to_have_text(TITLE)
     expect(page.get_by_text("Nobody has joined yet.")).to_be_visible()
+    dashboard = page.url
+    study = dashboard.rpartition("/")[2]
 
-    page.get_by_label("Single-use links").fill("2")
-    page.get_by_role("button", name="Make links").click()
-    expect(page.get_by_text("2 links were made.")).to_be_visible()
+    page.get_by_label("Single-use links").fill("3")
+    say(page, "Make links")
+    expect(page.get_by_text("3 links were made.")).to_be_visible()
+    expect(page.locator("#invited-open")).to_have_text("3")
     links = page.locator("#link-list").input_value().split()
-    answer = visit(**DESKTOP).page
-    answer.goto(links[0])
-    answer.get_by_label("Your answer, in hours").fill("7.5")
-    answer.get_by_role("radio", name=re.compile("Open")).check()
-    answer.get_by_role("button", name="Send my answer").click()
-    expect(answer.get_by_role("heading", name="Thank you. Your answer is in.")).to_be_visible()
+    with page.expect_download() as download:
+        page.get_by_role("link", name="Save as CSV").click()
+    assert Path(download.value.path()).read_text(encoding="utf-8").split() == ["invitation", *links]
+    person = site.enter(links[0].rpartition("#")[2])
+    said = {"answers": {"sleep": 7.5, "rested": True}, "tier": "Open", "consent": True}
+    assert person.put("/api/answer", json=said).status_code == 200
     expect(page.locator("#n")).to_have_text("1")  # without a reload
 
     (tmp_path / "rows.csv").write_bytes(sample_rows())
     page.locator("#rows").set_input_files(tmp_path / "rows.csv")
-    page.get_by_role("button", name="Import").click()
-    expect(page.get_by_text("The 400 people of this file are in.")).to_be_visible()
-    expect(page.locator("#n")).to_have_text("401")
+    say(page, "Import")
+    expect(page.get_by_text("The 2,200 people of this file are in.")).to_be_visible()
+    expect(page.locator("#n")).to_have_text("2,201")
     page.reload()
     page.locator("#imports").get_by_role("button", name="Delete").click()
-    expect(page.get_by_text("import deleted")).to_be_visible()
+    expect(page.get_by_text("Import deleted, people: 2,200 · by curator")).to_be_visible()
     expect(page.locator("#n")).to_have_text("1")
+    expect(
+        page.get_by_text("too uncertain to use").or_(page.get_by_text("no data would be used")).first
+    ).to_be_visible()
     page.locator("#rows").set_input_files(tmp_path / "rows.csv")
-    page.get_by_role("button", name="Import").click()
-    expect(page.locator("#n")).to_have_text("401")
-    page.get_by_role("button", name="Ask").click()
-    expect(page.get_by_text("The worst-case error would go from")).to_be_visible()
+    say(page, "Import")
+    expect(page.locator("#n")).to_have_text("2,201")
+    say(page, "Work it out")
+    expect(page.locator("#what-if-said li")).to_have_count(3)
+    expect(page.locator("#what-if-said")).to_contain_text("Error now: ± ")
+    page.reload()
+    page.get_by_label("I want to revoke all open links").check()
+    say(page, "Revoke open links")
+    expect(page.locator("#invited-revoked")).to_have_text("2")
+    assert (
+        site.client().post("/api/session/participant", json={"token": links[1].rpartition("#")[2]}).status_code == 403
+    )
     curator.check()
     curator.picture("dashboard")
 
-    expect(page.get_by_role("button", name="Publish the result")).to_have_count(0)
+    expect(page.get_by_role("button", name="Publish the results")).to_have_count(0)
     page.get_by_label("I want to close early").check()
-    page.get_by_role("button", name="Close in 7 days").click()
-    expect(page.get_by_text("closing brought forward")).to_be_visible()
-    answer.reload()
-    expect(answer.get_by_text("This study closes sooner than was said")).to_be_visible()
+    say(page, "Close in 7 days")
+    expect(page.get_by_text("Closing brought forward")).to_be_visible()
+    assert "closes sooner than was said" in person.get("/answer").text
     curator.check()
-    dashboard = page.url
     with later(8 * DAY):  # the curator's session has ended
-        page.goto(dashboard)
-        page.get_by_label("Curator key").fill(site.key)
-        page.get_by_role("button", name="Sign in").click()
-        page.wait_for_url("**/curator")
+        sign_in(page, site)
         page.goto(dashboard)
         page.get_by_label("I want to publish now").check()
-        page.get_by_role("button", name="Publish the result").click()
+        curator.check()
+        say(page, "Publish the results")
         page.wait_for_url("**/results/**")
-    expect(page.get_by_text("It rests on 401 people.")).to_be_visible()
-    study = page.url.rpartition("/")[2].partition("?")[0]
-    result = site.client().get(f"/api/results/{study}").json()["result"]
+    expect(page.get_by_text("It rests on 2,201 people.")).to_be_visible()
+    results = site.client().get(f"/api/results/{study}").json()["results"]
     shown = float(page.locator(".estimate strong").inner_text())
-    assert shown == pytest.approx(result["estimate"], abs=0.01)
+    assert shown == pytest.approx(results[0]["estimate"], abs=0.1)
+    expect(page.locator(".question-result")).to_have_count(3)
+    expect(page.locator("svg.bar")).to_have_count(1 + len(QUESTIONS[2]["choices"]))
     curator.check()
     curator.picture("result")
+    with page.expect_download() as download:
+        page.get_by_role("link", name="All publications as CSV").click()
+    assert "sleep" in Path(download.value.path()).read_text(encoding="utf-8")
     page.goto("/curator")
-    expect(page.get_by_text("401 people")).to_be_visible()
+    expect(page.get_by_text("2,201 people")).to_be_visible()
 
     page.goto(dashboard)
     page.get_by_label("I want to delete this study").check()
-    page.get_by_role("button", name="Delete the study").click()
+    say(page, "Delete the study")
     expect(page.get_by_text("This study was deleted")).to_be_visible()
     curator.check()
     page.goto(f"/results/{study}")
-    expect(page.get_by_text("It rests on 401 people.")).to_be_visible()
+    expect(page.get_by_text("It rests on 2,201 people.")).to_be_visible()
 
 
-def test_a_participant_on_a_phone_by_keyboard_alone(site, visit):
-    tiers = [{"name": name, "epsilon": level, "sentence": said} for name, level, said, _ in TIERS]
-    study = site.study(question=QUESTION, unit="hours", bounds=[0, 14], tiers=tiers)
-    site.rows(study, sample_rows())
-    (token,) = site.invite(study, 1)
-    person = visit(**PHONE, color_scheme="dark")
-    page, keyboard = person.page, person.page.keyboard
-    page.goto(f"/join#{token}")
-    page.wait_for_url("**/answer")
-    assert token not in page.url
-    expect(page.get_by_text("Never more than ε = 2, whatever others do.")).to_be_visible()
-    assert page.locator("input:checked").count() == 0
-    person.check()
-    person.picture("answer-phone-dark")
-    page.locator("#value").focus()
-    keyboard.type("99")
-    keyboard.press("Enter")
-    expect(page.locator("#value-error")).to_have_text("Enter a number from 0 to 14.")
-    expect(page.locator("#value")).to_have_attribute("aria-invalid", "true")
-    assert page.evaluate("document.activeElement.id") == "value"
-    assert not [url for url in person.asked if url.endswith("/api/answer")]  # it was not sent
-    keyboard.press("Control+A")
-    keyboard.type("6.318281828")
-    keyboard.press("Enter")
-    expect(page.locator("#choice-error")).to_contain_text("Nothing is chosen for you.")
-    expect(page.get_by_role("radiogroup")).to_have_attribute("aria-invalid", "true")
-    assert not [url for url in person.asked if url.endswith("/api/answer")]
-    page.locator("#value").focus()
-    keyboard.press("Tab")
-    keyboard.press("Space")
-    keyboard.press("ArrowDown")
-    keyboard.press("ArrowDown")
-    expect(page.get_by_role("radio", name=re.compile("Open"))).to_be_checked()
-    page.get_by_role("button", name="Send my answer").focus()
-    keyboard.press("Enter")
-    expect(page.locator("#receipt")).to_be_focused()
-    expect(page.locator("#receipt-choice")).to_have_text("Open (ε = 2)")
-    expect(page.locator("#receipt-limit")).to_have_text("Never more than ε = 2, whatever others do.")
-    expect(page.locator("#receipt-spent")).to_have_text("Nothing; at most 2 is left.")
-    link = page.locator("#link").input_value()
-    assert "318281828" not in page.content()
-    person.check()
-    person.picture("receipt-phone-dark")
-
-    page.goto(f"/join#{token}")
-    expect(page.get_by_text("This link is not valid, or it was used already.")).to_be_visible()
-    person.errors.clear()  # the browser reports the refusal
-    page.goto(link)
-    page.wait_for_url("**/answer")
-    expect(page.get_by_text("Your answer is in, with Open.")).to_be_visible()
-    assert page.locator("#value").input_value() == ""
-    assert site.live(study)["n"] == 401
-    page.get_by_role("button", name="Withdraw my answer").click()
-    expect(page.get_by_role("button", name="Send my answer")).to_be_visible()
-    assert site.live(study)["n"] == 400
-    person.check()
+def test_curators_are_added_and_removed_and_named_in_the_log(site, visit):
+    first, second = visit(**DESKTOP), visit(**DESKTOP)
+    sign_in(first.page, site)
+    first.page.get_by_role("link", name="See who runs studies here").click()
+    first.page.get_by_label("Name", exact=True).fill("ada")
+    say(first.page, "Add and make a key")
+    expect(first.page.locator("#made")).to_be_visible()
+    key = first.page.locator("#key").input_value()
+    first.check()
+    second.page.goto("/sign-in")
+    second.page.get_by_label("Curator key").fill(key)
+    say(second.page, "Sign in")
+    second.page.wait_for_url("**/curator")
+    study = site.study()
+    second.page.goto(f"/curator/studies/{study}")
+    second.page.get_by_label("Single-use links").fill("2")
+    say(second.page, "Make links")
+    expect(second.page.get_by_text("2 links were made.")).to_be_visible()
+    second.page.reload()
+    expect(second.page.get_by_text("Invitations made: 2 · by ada")).to_be_visible()
+    first.page.reload()
+    expect(first.page.get_by_role("button", name="Remove")).to_have_count(1)  # not oneself
+    say(first.page, "Remove ada")
+    say(first.page, "Press again to remove")
+    expect(first.page.get_by_role("button", name="Remove")).to_have_count(0)
+    second.page.reload()
+    expect(second.page.get_by_role("heading", name="Sign in")).to_be_visible()
 
 
-def test_row_115_a_free_choice_is_a_slider_without_a_default_by_keyboard_alone(site, visit):
-    free = {"least": 0.05, "most": 5.0}
-    study = site.study(question=QUESTION, unit="hours", bounds=[0, 14], tiers=[], free=free)
-    site.rows(study, "value,epsilon\n" + "7,0.1\n" * 300)
-    (token,) = site.invite(study, 1)
-    person = visit(**PHONE)
+QUARTER = 91 * DAY
+
+
+def test_a_year_of_four_waves_in_which_people_are_asked_again_each_time(site, visit):
+    now = int(time.time())
+    waves = [{"closes": now + (i + 1) * QUARTER, "share": 0.25} for i in range(4)]
+    new = {
+        "waves": waves,
+        "each_wave": "ask",
+        "fewest": 1,
+        "questions": QUESTIONS[:2],
+        "about": {**ABOUT, "consent": ""},
+    }
+    study = sample_study(site, **new)
+    person, curator = visit(**PHONE), visit(**DESKTOP)
+    person.enter(site.invite(study, 1)[0])
     page = person.page
-    page.goto(f"/join#{token}")
-    page.wait_for_url("**/answer")
-    slider, keyboard = page.get_by_label("Your privacy level"), page.keyboard
-    expect(page.locator("#stop-name")).to_have_text("not chosen yet, touch the line")
-    expect(slider).to_have_attribute("aria-valuetext", "not chosen yet")
-    expect(page.locator(".choice:visible")).to_have_count(0)
-    person.check()
-    person.picture("answer-slider-unset-phone")
-    page.get_by_label("Your answer, in hours").focus()
-    keyboard.type("3")
-    keyboard.press("Enter")
-    expect(page.locator("#choice-error")).to_contain_text("Nothing is chosen for you.")
-    expect(slider).to_be_focused()
-    assert "choice-error" in slider.get_attribute("aria-describedby")
-    assert site.live(study)["n"] == 300
-    keyboard.press("Home")  # where it stands already: a choice all the same
-    expect(page.locator("#stop-name")).to_have_text("ε = 0.05")
-    expect(page.locator("#choice-error")).to_be_empty()
-    expect(page.get_by_text("at most 51.3 % sure")).to_be_visible()
-    expect(slider).to_have_attribute(
-        "aria-valuetext", re.compile(r"ε = 0\.05\. Never more than ε = 0\.05.*51\.3 % sure")
-    )
-    keyboard.press("ArrowRight")
-    expect(page.locator("#stop-name")).to_have_text("ε = 0.07")
-    person.picture("answer-slider-phone")
-    page.get_by_label("Your answer, in hours").focus()
-    keyboard.press("Enter")
-    expect(page.locator("#receipt-choice")).to_have_text("ε = 0.07")
-    link = page.locator("#link").input_value()
-    person.check()
+    expect(page.get_by_text("There are 4 publications:")).to_be_visible()
+    expect(page.get_by_text("with at most 25 % of what you allow")).to_have_count(4)
+    expect(page.get_by_text("You are part of the next one only if you answer again")).to_be_visible()
+    link = None
+    for wave in range(4):
+        with later(wave * QUARTER + 2 * DAY):
+            page.goto("/answer") if link is None else person.enter(link)
+            if wave:
+                expect(page.get_by_text("Please answer again: each publication asks anew.")).to_be_visible()
+                expect(page.locator("#spent")).to_contain_text("was used.")
+                assert person.page.get_by_role("radio", name=re.compile("Open")).is_checked()
+            else:
+                page.get_by_role("radio", name=re.compile("Open")).check()
+            say(page, "On to the questions")
+            page.get_by_label("Your answer, in hours").fill(f"{6 + wave},5")
+            page.get_by_role("radio", name="Yes").check()
+            say(page, "Check what you send")
+            say(page, "Send my answers")
+            expect(page.locator("#receipt")).to_be_visible()
+            link = link or page.locator("#link").input_value()
+            site.rows(study, "sleep,rested,tier\n" + f"{7 - wave / 10},yes,Open\n6,no,Open\n" * 400)
+            assert site.live(study)["n"] == 801
+            person.check()
+        with later((wave + 1) * QUARTER + DAY):
+            sign_in(curator.page, site)
+            curator.page.goto(f"/curator/studies/{study}")
+            expect(curator.page.get_by_text(f"{wave + 1} of 4")).to_be_visible()
+            curator.page.get_by_label("I want to publish now").check()
+            say(curator.page, "Publish the results")
+            curator.page.wait_for_url("**/results/**")
+            expect(curator.page.get_by_role("heading", level=1)).to_have_text(TITLE)
+    person.enter(link)
+    expect(page.locator("#spent")).to_contain_text("left")
+    balance = site.enter(link.rpartition("#")[2]).get("/api/answer").json()["balance"]
+    assert 0 < balance["spent"] <= 2.0
+    curator.page.goto(f"/results/{study}")
+    expect(curator.page.locator(".over").first.locator("tbody tr")).to_have_count(4)  # all waves side by side
+    curator.check()
+    curator.picture("result-year")
 
-    page.goto("about:blank")
-    page.goto(link)
-    page.wait_for_url("**/answer")
-    expect(page.locator("#stop-name")).to_have_text("ε = 0.07")  # their own level, and never their value
-    expect(page.locator("#value")).to_have_value("")
-    person.check()
-    person.picture("return-slider-phone")
-    page.locator("#value").focus()
-    keyboard.type("4")
-    keyboard.press("Enter")
-    expect(page.locator("#receipt-choice")).to_have_text("ε = 0.07")
-    page.reload()
-    expect(page.locator("#more")).to_be_hidden()
-    slider.focus()
-    keyboard.press("End")
-    expect(page.locator("#more")).to_be_visible()
-    page.locator("#value").focus()
-    keyboard.type("5")
-    keyboard.press("Enter")
-    expect(page.locator("#choice-error")).to_contain_text("Nothing was changed; confirm it")
-    expect(page.locator("#allow-more")).to_be_focused()
-    person.picture("more-slider-phone")
-    person.errors.clear()  # the browser reports the refusal
-    keyboard.press("Space")
-    keyboard.press("Enter")
-    expect(page.locator("#receipt-choice")).to_have_text("ε = 5")
-    person.check()
+
+def test_a_person_erases_everything_and_the_curator_does_it_for_another(site, visit):
+    study = sample_study(site, about={**ABOUT, "consent": ""})
+    people = [site.enter(token) for token in site.invite(study, 2)]
+    said = {"answers": {"sleep": 7}, "tier": "Open"}
+    links = [person.put("/api/answer", json=said).json()["come_back"] for person in people]
+    person, curator = visit(**PHONE), visit(**DESKTOP)
+    person.enter(links[0])
+    expect(person.page.get_by_text("What was published before stays, and so does the record")).to_be_visible()
+    say(person.page, "Delete everything of mine")
+    say(person.page, "Press again to delete")
+    expect(person.page.get_by_role("heading", name="Open your invitation")).to_be_visible()
+    assert site.live(study)["n"] == 1
+    person.errors.clear()
+    person.page.goto(f"/join#{links[0].rpartition('#')[2]}")
+    expect(person.page.get_by_text("This link is not valid")).to_be_visible()
+
+    sign_in(curator.page, site)
+    curator.page.goto(f"/curator/studies/{study}")
+    curator.page.get_by_label("Their link").fill("http://example.org/join#nobody")
+    say(curator.page, "Erase this person")
+    expect(curator.page.get_by_text("No person of this study has this link.")).to_be_visible()
+    curator.errors.clear()
+    curator.page.get_by_label("Their link").fill(links[1])
+    say(curator.page, "Erase this person")
+    expect(curator.page.get_by_text("Everything of this person was deleted.")).to_be_visible()
+    expect(curator.page.locator("#n")).to_have_text("0")
+    curator.page.reload()
+    expect(curator.page.get_by_text("One person’s data erased · by curator")).to_be_visible()
+    curator.check()
+
+
+# ---------------------------------------------------------------------------------------------------------
+# Every page
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("locale", ["en-GB", "de-DE"])
+def test_axe_finds_nothing_serious_on_any_page(site, visit, locale, scheme):
+    now = int(time.time())
+    language = locale.partition("-")[0]
+    waves = [{"closes": now + 20 * DAY, "share": 0.5}, {"closes": now + 90 * DAY, "share": 0.5}]
+    study = sample_study(site, waves=waves, language=language)
+    free = site.study(tiers=[], free={"least": 0.05, "most": 5.0}, language=language)
+    site.rows(study, sample_rows())
+    assert site.publish(study).status_code == 200
+    reader = visit(**DESKTOP, locale=locale, color_scheme=scheme)
+    page = reader.page
+    for path in ("/", "/explore", "/sign-in", "/join", "/answer", "/nowhere", f"/results/{study}"):
+        page.goto(path)
+        page.wait_for_load_state("networkidle")
+        reader.errors.clear()  # the browser reports a page that is none
+        reader.check()
+    page.goto("/sign-in")
+    page.locator("#key").fill(site.key)
+    page.locator("#key").press("Enter")
+    page.wait_for_url("**/curator")
+    for path in ("", "/new", "/curators", f"/studies/{study}", f"/studies/{free}"):
+        page.goto(f"/curator{path}")
+        reader.check()
+    for one in (study, free):
+        person = visit(**PHONE, locale=locale, color_scheme=scheme)
+        person.enter(site.invite(one, 1)[0])
+        person.check()
+
+
+def test_control_axe_finds_a_field_without_a_name(visit):
+    reader = visit(**DESKTOP)
+    reader.page.goto("/sign-in")
+    assert reader.serious() == []
+    reader.page.evaluate("document.querySelector('label[for=key]').remove()")
+    assert any("label" in found for found in reader.serious())
 
 
 def test_the_explorers_sliders_ask_the_library(site, visit):

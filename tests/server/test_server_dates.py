@@ -128,7 +128,7 @@ def test_row_114_closing_early_is_announced_logged_and_leaves_time_to_withdraw(s
         assert error(site.publish_now(study))["code"] == "early"
         assert person.delete("/api/answer").status_code == 200
     with later(8 * DAY):
-        assert site.publish_now(study).json()["result"]["n"] == 1
+        assert site.publish_now(study).json()["results"][0]["n"] == 1
     assert other.delete("/api/answer").status_code == 200, "before the next wave"
 
 
@@ -238,7 +238,7 @@ def test_row_117_an_import_can_be_deleted_until_closing_and_comes_again(site):
     assert site.live(study)["n"] == 2
     assert len([row for row in stored_of(site, study) if row.answer is not None]) == 2
     assert site.rows(study, ROWS).json() == {"people": 3}
-    assert site.publish(study).json()["result"]["n"] == 5, "the register vouches for all of it"
+    assert site.publish(study).json()["results"][0]["n"] == 5, "the register vouches for all of it"
 
 
 def test_row_117_a_study_that_is_deleted_leaves_nothing_that_people_sent(site):
@@ -252,24 +252,24 @@ def test_row_117_a_study_that_is_deleted_leaves_nothing_that_people_sent(site):
     assert study not in [one["id"] for one in site.curator.get("/api/studies").json()]
     for page in (person.get("/answer"), site.curator.get(f"/curator/studies/{study}")):
         assert "This study was deleted" in page.text
-    assert error(person.put("/api/answer", json={"value": 1, "tier": "open"}))["code"] == "closed"
+    assert error(person.put("/api/answer", json={"answers": {"hours": 1}, "tier": "open"}))["code"] == "closed"
     assert site.client().post("/api/session/participant", json={"token": unused}).status_code == 403
     invited = site.curator.post(f"/api/studies/{study}/invitations", json={"count": 1})
     assert {answer.status_code for answer in (invited, site.rows(study, ROWS), site.publish(study))} == {409}
     assert left_of(site, study) == []
     assert stays.get("/api/answer").json()["joined"] is True
-    assert site.publish(other).json()["result"]["n"] == 1
+    assert site.publish(other).json()["results"][0]["n"] == 1
 
 
 def test_row_117_what_was_published_and_what_it_cost_stays_when_a_study_is_deleted(site):
     study = site.study(waves=[{**wave, "closes": wave["closes"] - 80 * DAY} for wave in quarters(2)])
     site.rows(study, "value,tier\n" + "3,open\n" * 200)
-    result, ledger = site.publish(study).json()["result"], site.app.state.publisher.ledger
+    result, ledger = site.publish(study).json()["results"][0], site.app.state.publisher.ledger
     before = {balance.person: balance.spent for balance in ledger.balances()}
     assert max(before.values()) > 0
     assert site.curator.delete(f"/api/studies/{study}").status_code == 200
     assert left_of(site, study) == []
-    assert site.client().get(f"/api/results/{study}").json()["result"] == result
+    assert site.client().get(f"/api/results/{study}").json()["results"][0] == result
     assert site.client().get(f"/results/{study}").status_code == 200
     assert {balance.person: balance.spent for balance in ledger.balances()} == before
 
@@ -298,13 +298,13 @@ def test_row_117_answers_below_the_fewest_people_are_deleted_at_their_date(tmp_p
     with served(settings) as site:
         study, other = site.study(fewest=50, until=now + 20 * DAY), site.study(until=now + 80 * DAY)
         (person,), _ = site.join(study, [(3, "open")]), site.join(other, [(3, "public")])
-        assert access.date(now + 20 * DAY) in person.get("/answer").text
+        assert person.get("/api/answer").json()["study"]["until"] == now + 20 * DAY
         with later(19 * DAY):
             assert error(site.publish_now(study))["code"] == "too-few"
             assert left_of(site, study), "a control: the day before"
         if when == "at a publication":
             with later(21 * DAY):
-                assert site.publish_now(other).json()["result"]["n"] == 1
+                assert site.publish_now(other).json()["results"][0]["n"] == 1
             assert left_of(site, study) == []
             events = site.curator.get(f"/api/studies/{study}/events").json()
             assert events[0]["event"] == "answers deleted at their date"

@@ -26,7 +26,7 @@ CHECKS = [
     response_schema_conformance,
 ]
 API = sorted(pair for pair in MATRIX if pair[1].startswith("/api/") or pair[1] == "/health")
-ALONE = {"/api/curator/key", "/api/session/{kind}"}
+ALONE = {"/api/curator/key", "/api/session/{kind}", "/api/curators/{name}"}
 """Asked without a session: these would end it."""
 
 

@@ -23,7 +23,8 @@ from hetdp import InputError, Interval
 from hetdp.server import Settings, access, run, tables
 from hetdp.server.access import Rates, RefusedError, parse
 from hetdp.server.app import close
-from serving import DAY, TIERS, facts, later, logged, served, settings_for
+from hetdp.server.studies import UNSAID
+from serving import DAY, NUMBER, TIERS, facts, later, logged, saying, served, settings_for
 
 JSON = {"Content-Type": "application/json"}
 
@@ -43,7 +44,7 @@ def study(site):
 # Who may do what
 
 EVERYBODY, PERSON, CURATOR = "everybody", "person", "curator"
-NEW = {"question": "q", "bounds": [0, 1], "tiers": TIERS, "opens": 0, "waves": [{"closes": 4_000_000_000}]}
+NEW = {"title": "t", "questions": [NUMBER], "tiers": TIERS, "opens": 0, "waves": [{"closes": 4_000_000_000}]}
 MATRIX = {
     ("GET", "/health"): (EVERYBODY, None),
     ("GET", "/openapi.json"): (EVERYBODY, None),
@@ -54,13 +55,14 @@ MATRIX = {
     ("POST", "/api/explore"): (EVERYBODY, {"n": 10, "tiers": [{"epsilon": 1.0, "share": 1.0}]}),
     ("GET", "/api/results"): (EVERYBODY, None),
     ("GET", "/api/results/{study}"): (EVERYBODY, None),
+    ("GET", "/api/results/{study}.csv"): (EVERYBODY, None),
     ("GET", "/results/{study}"): (EVERYBODY, None),
     ("POST", "/api/session/curator"): (EVERYBODY, {"key": "guess"}),
     ("POST", "/api/session/participant"): (EVERYBODY, {"token": "guess"}),
     ("DELETE", "/api/session/{kind}"): (EVERYBODY, None),
     ("GET", "/answer"): (PERSON, None),
     ("GET", "/api/answer"): (PERSON, None),
-    ("PUT", "/api/answer"): (PERSON, {"value": 1, "tier": "open"}),
+    ("PUT", "/api/answer"): (PERSON, {"answers": {"hours": 1}, "tier": "open"}),
     ("DELETE", "/api/answer"): (PERSON, None),
     ("GET", "/curator"): (CURATOR, None),
     ("GET", "/curator/new"): (CURATOR, None),
@@ -71,7 +73,10 @@ MATRIX = {
     ("GET", "/api/studies/{study}"): (CURATOR, None),
     ("GET", "/api/studies/{study}/what-if"): (CURATOR, None),
     ("GET", "/api/studies/{study}/events"): (CURATOR, None),
+    ("GET", "/api/studies/{study}/invitations"): (CURATOR, None),
     ("POST", "/api/studies/{study}/invitations"): (CURATOR, {"count": 1}),
+    ("DELETE", "/api/studies/{study}/invitations"): (CURATOR, None),
+    ("DELETE", "/api/studies/{study}/people"): (CURATOR, {"link": "LINK"}),
     ("POST", "/api/studies/{study}/rows"): (CURATOR, "value,tier\n1,open\n"),
     ("POST", "/api/studies/{study}/publish"): (CURATOR, {"wave": 0}),
     ("POST", "/api/studies/{study}/close"): (CURATOR, {"wave": 0}),
@@ -79,6 +84,10 @@ MATRIX = {
     ("DELETE", "/api/studies/{study}/rows/{file}"): (CURATOR, None),
     ("DELETE", "/api/studies/{study}"): (CURATOR, None),
     ("POST", "/api/curator/key"): (CURATOR, None),
+    ("GET", "/curator/curators"): (CURATOR, None),
+    ("GET", "/api/curators"): (CURATOR, None),
+    ("POST", "/api/curators"): (CURATOR, {"name": "second"}),
+    ("DELETE", "/api/curators/{name}"): (CURATOR, None),
 }
 """Who may use an address, and a body that would do."""
 
@@ -95,7 +104,7 @@ def test_every_route_has_a_row_in_the_matrix(site):
 
 
 def ask(client, method, path, body, study, file="none"):
-    path = path.format(study=study, kind="curator", file=file)
+    path = path.format(study=study, kind="curator", file=file, name="other")
     if path.endswith("what-if"):
         path += "?people=5&tier=open"
     if isinstance(body, str):
@@ -110,7 +119,7 @@ def test_the_authorisation_matrix(site, method, path):
     allowed, body = MATRIX[method, path]
     study, other = site.study(), site.study()
     (mine,), (theirs,) = site.join(study, [(1, "open")]), site.join(other, [(1, "open")])
-    if path.endswith("results/{study}"):
+    if path.endswith(("results/{study}", ".csv")):
         site.publish(study)
     said = {
         "nobody": ask(site.client(), method, path, body, study),
@@ -131,6 +140,10 @@ def test_the_authorisation_matrix(site, method, path):
         return
     if path == "/api/curator/key":
         return  # the curator's own way is in test_server: it would end this module's key
+    if path.endswith("{name}"):
+        site.curator.post("/api/curators", json={"name": "other"})
+    if path.endswith("people"):
+        body = {"link": site.invite(study, 1)[0]}
     if path.endswith("close"):
         study = site.study(waves=[{"closes": int(time.time()) + 30 * DAY}])
     site.rows(study, "value,tier\n2,open\n")
@@ -142,9 +155,9 @@ def test_the_authorisation_matrix(site, method, path):
 
 def test_a_participant_reaches_their_own_study_alone(site):
     """A session leads to one person's study; there is no address by which to name another's."""
-    study, other = site.study(question="Mine?"), site.study(question="Theirs?")
+    study, other = site.study(title="Mine?"), site.study(title="Theirs?")
     (mine,), _ = site.join(study, [(1, "open")]), site.join(other, [(1, "strict")])
-    assert mine.get("/api/answer").json()["study"]["question"] == "Mine?"
+    assert mine.get("/api/answer").json()["study"]["title"] == "Mine?"
     mine.delete("/api/answer")
     assert site.live(other)["n"] == 1
 
@@ -233,7 +246,8 @@ def test_pages_have_no_inline_script_or_style_and_ask_nobody_else(site, study):
     pages += [curator.get(p).text for p in ("/curator", "/curator/new", f"/curator/studies/{study}")]
     assert site_with_people
     for page in pages:
-        assert not re.search(r"<script(?![^>]*\bsrc=)", page)
+        # A block of JSON is data: no browser runs it, whatever it holds.
+        assert not re.search(r'<script(?![^>]*\bsrc=)(?! type="application/json" id="\w+">)', page)
         assert not re.search(r"<style|\sstyle=|\son\w+=|javascript:", page)
         assert not re.search(r"(?:src|href|action)=[\"']?(?:https?:)?//", page)
 
@@ -250,7 +264,7 @@ def without_id(said):
 
 def test_replayed_and_guessed_invitations_are_refused_alike(site, study):
     token = site.invite(study, 1)[0]
-    site.enter(token).put("/api/answer", json={"value": 1, "tier": "open"})
+    site.enter(token).put("/api/answer", json={"answers": {"hours": 1}, "tier": "open"})
     guesses = [token, access.new_token(), token[:-1] + ("A" if token[-1] != "A" else "B"), "x", "'; --", "é" * 50]
     said = [without_id(site.client().post("/api/session/participant", json={"token": guess})) for guess in guesses]
     assert all(one == said[0] for one in said)
@@ -260,7 +274,7 @@ def test_replayed_and_guessed_invitations_are_refused_alike(site, study):
 def test_the_database_holds_no_token(site, study):
     (token,) = site.invite(study, 1)
     person = site.enter(token)
-    link = person.put("/api/answer", json={"value": 1, "tier": "open"}).json()["come_back"]
+    link = person.put("/api/answer", json={"answers": {"hours": 1}, "tier": "open"}).json()["come_back"]
     secrets = [token, site.key, link.partition("#")[2], person.cookies["hetdp_person"]]
     text = "".join(str(row) for table in tables.schema.sorted_tables for row in _rows(site, table))
     assert [secret for secret in secrets if secret in text] == []
@@ -315,16 +329,29 @@ def test_guessing_is_slowed_down(tmp_path):
         client = site.client()
         said = [client.post("/api/session/curator", json={"key": f"guess {i}"}).status_code for i in range(8)]
         assert said == [403] * 5 + [429] * 3
-        answer = client.post("/api/session/participant", json={"token": "guess"})
+        answer = client.post("/api/session/curator", json={"key": "guess"})
         assert (answer.status_code, answer.headers["retry-after"]) == (429, "60")
+        assert client.post("/api/session/participant", json={"token": "guess"}).status_code == 403, "a limit of its own"
         assert client.get("/health").status_code == 200
+
+
+def test_a_lecture_hall_behind_one_address_can_join_and_does_not_use_up_the_sign_in(tmp_path):
+    with served(settings_for(tmp_path, attempts=3, joins=8)) as site:
+        study = site.study()
+        for token in site.invite(study, 8):
+            site.enter(token)
+        assert site.client().post("/api/session/participant", json={"token": "guess"}).status_code == 429
+        assert site.client().post("/api/session/curator", json={"key": site.key}).status_code == 200
+    usual = Settings()
+    assert (usual.joins, usual.attempts) == (600, 30)
+    assert usual.per_address >= 6 * usual.joins, "a page, its scripts and styles, and the answer"
 
 
 def test_a_person_and_an_address_have_their_own_limits(tmp_path):
     with served(settings_for(tmp_path, per_person=3, per_address=100)) as site:
         study = site.study()
         first, second = site.join(study, [(1, "open"), (1, "open")])
-        said = [first.put("/api/answer", json={"value": 2, "tier": "open"}).status_code for _ in range(4)]
+        said = [first.put("/api/answer", json={"answers": {"hours": 2}, "tier": "open"}).status_code for _ in range(4)]
         assert said == [200, 200, 429, 429]
         assert second.delete("/api/answer").status_code == 200
         assert 429 in {site.client().get("/health").status_code for _ in range(110)}
@@ -344,19 +371,19 @@ def test_a_bucket_fills_up_again():
 # What is sent
 
 MALFORMED = [
-    b'{"value": NaN, "tier": "open"}',
-    b'{"value": Infinity, "tier": "open"}',
-    b'{"value": -Infinity, "tier": "open"}',
-    b'{"value": 1e400, "tier": "open"}',
-    b'{"value": -1e309, "tier": "open"}',
-    b'{"value": 1' + b"0" * 400 + b', "tier": "open"}',
-    b'{"value": 1' + b"0" * 5000 + b', "tier": "open"}',
-    b'{"value": 1, "value": 2, "tier": "open"}',
-    b'{"value": 1, "tier": "\\ud800"}',
-    b'{"value": 1, "tier": "open"',
-    b'{"value": 1, "tier": "open"} x',
+    b'{"answers": {"hours": NaN}, "tier": "open"}',
+    b'{"answers": {"hours": Infinity}, "tier": "open"}',
+    b'{"answers": {"hours": -Infinity}, "tier": "open"}',
+    b'{"answers": {"hours": 1e400}, "tier": "open"}',
+    b'{"answers": {"hours": -1e309}, "tier": "open"}',
+    b'{"answers": {"hours": 1' + b"0" * 400 + b'}, "tier": "open"}',
+    b'{"answers": {"hours": 1' + b"0" * 5000 + b'}, "tier": "open"}',
+    b'{"answers": {"hours": 1, "hours": 2}, "tier": "open"}',
+    b'{"answers": {"hours": 1}, "tier": "\\ud800"}',
+    b'{"answers": {"hours": 1}, "tier": "open"',
+    b'{"answers": {"hours": 1}, "tier": "open"} x',
     b"[" * 30_000,
-    b'{"value": 1, "tier": "\xff"}',
+    b'{"answers": {"hours": 1}, "tier": "\xff"}',
     b"\xef\xbb\xbf{}",
     b"'a'",
 ]
@@ -374,15 +401,14 @@ def test_what_is_not_strict_json_is_malformed(site, study, body):
 
 UNFIT = [
     {},
-    {"value": "98765.4321x", "tier": "open"},
-    {"value": None, "tier": "open"},
-    {"value": True, "tier": "open"},
-    {"value": [98765.4321], "tier": "open"},
-    {"value": 98765.4321},
-    {"value": 98765.4321, "tier": "secret"},
-    {"value": 98765.4321, "tier": 5},
-    {"value": 98765.4321, "tier": "open", "epsilon": 1.0},
-    {"value": 98765.4321, "tier": "open", "more": 98765.4321},
+    {"answers": [98765.4321], "tier": "open"},
+    {"answers": "98765.4321", "tier": "open"},
+    {"answers": {"hours": 98765.4321}, "tier": "open", "98765.4321": 1},
+    {"answers": {"hours": 98765.4321}},
+    {"answers": {"hours": 98765.4321}, "tier": "secret"},
+    {"answers": {"hours": 98765.4321}, "tier": 5},
+    {"answers": {"hours": 98765.4321}, "tier": "open", "epsilon": 1.0},
+    {"answers": {"hours": 98765.4321}, "tier": "open", "more": 98765.4321},
     [98765.4321],
     98765.4321,
 ]
@@ -398,14 +424,14 @@ def test_an_unfit_body_gets_a_fixed_text(site, study, body):
 
 def test_a_body_of_another_type_is_refused(site, study):
     (person,) = site.join(study, [(5, "open")])
-    body = b'{"value": 1, "tier": "open"}'
+    body = b'{"answers": {"hours": 1}, "tier": "open"}'
     for kind in ("text/plain", "application/x-www-form-urlencoded", "multipart/form-data"):
         assert person.put("/api/answer", content=body, headers={"Content-Type": kind}).status_code == 422
 
 
 def test_a_large_body_is_refused_whether_it_says_so_or_not(site, study):
     (person,) = site.join(study, [(5, "open")])
-    large = b'{"value": 1, "tier": "' + b"x" * 2**17 + b'"}'
+    large = b'{"answers": {"hours": 1}, "tier": "' + b"x" * 2**17 + b'"}'
     assert person.put("/api/answer", content=large, headers=JSON).status_code == 413
 
     def pieces():
@@ -434,14 +460,20 @@ TEXTS = [
 def test_injected_texts_stay_texts(site, text):
     """In every text field: stored as they are, escaped on every page, and every table is still there."""
     tiers = [{"name": text, "epsilon": 1.0, "sentence": text}]
-    study = site.study(question=text, unit=text[:30], tiers=tiers)
+    about = dict.fromkeys(("institute", "contact", "notice", "consent"), text)
+    choice = {"name": "c", "kind": "choice", "text": text, "choices": [text, "other"]}
+    asked = [{**NUMBER, "text": text, "unit": text[:30]}, choice]
+    study = site.study(title=text, questions=asked, tiers=tiers, about=about)
     site.curator.post(f"/api/studies/{study}/invitations", json={"count": 1})
-    (person,) = site.join(study, [(5, text)])
+    person = site.enter(site.invite(study, 1)[0])
+    said = person.put("/api/answer", json=saying({"hours": 5, "c": text}, tier=text, consent=True))
+    assert said.status_code == 200, said.text
     site.publish(study)
     curator, _ = signed_in(site)
     pages = [curator.get(path).text for path in ("/curator", f"/curator/studies/{study}", f"/results/{study}", "/")]
     pages.append(person.get("/answer").text)
-    assert site.live(study)["study"]["question"] == text
+    shown = site.live(study)["study"]
+    assert (shown["title"], shown["questions"][1]["choices"][0], shown["about"]) == (text, text, about)
     for page in pages:
         assert "<script>alert" not in page
         assert "<img src=x" not in page
@@ -461,8 +493,26 @@ def test_odd_addresses_find_nothing(site, path):
 
 
 BAD_STUDIES = {
-    "bounds": [[1, 0], [0, 0], [0], [0, 1, 2], ["0", "1"], [0, 1e300]],
-    "question": ["", "x" * 301, "a\x00b", "a\nb", 5],
+    "questions": [
+        [],
+        [NUMBER] * 2,
+        [NUMBER] * 13,
+        *([{**NUMBER, "bounds": ends}] for ends in ([1, 0], [0, 0], [0], [0, 1, 2], ["0", "1"], [0, 1e300], None)),
+        *([{**NUMBER, "text": text}] for text in ("", "x" * 301, "a\x00b", "a\nb", 5)),
+        *([{**NUMBER, "name": name}] for name in ("", "1st", "A", "a b", "x" * 41)),
+        *([{**NUMBER, "share": share}] for share in (0, 1.1, -0.5)),
+        [{**NUMBER, "kind": "text"}],
+        [{**NUMBER, "kind": "yes-no"}],
+        [{**NUMBER, "choices": ["a", "b"]}],
+        [{"name": "c", "kind": "choice", "text": "c", "choices": ["a"]}],
+        [{"name": "c", "kind": "choice", "text": "c", "choices": ["a", "a"]}],
+        [{**NUMBER, "share": 0.6}, {**NUMBER, "name": "b", "share": 0.5}],
+        [{**NUMBER, "share": 0.6}, {**NUMBER, "name": "b"}],
+    ],
+    "title": ["", "x" * 301, "a\x00b", "a\nb", 5],
+    "each_wave": ["sometimes"],
+    "language": ["xx"],
+    "about": [{"institute": "a\nb"}, {"who": "me"}, {"consent": "x" * 1001}],
     "tiers": [[], [TIERS[0]] * 2, *([{"name": "a", "epsilon": level}] for level in (-1.0, "1e400", None, "0.1"))],
     "waves": [[], [{"closes": 1}], [{"closes": 4_000_000_000, "share": 0}], [{"closes": 4_000_000_000, "share": 1.1}]],
     "fewest": [0, -1, 1.5, 10**12],
@@ -500,16 +550,16 @@ def test_a_value_never_appears_anywhere(tmp_path):
     """Planted through every door, then looked for in files, logs, pages, answers; also through an internal error."""
     settings, said = settings_for(tmp_path), []
     with logged() as lines, served(settings) as site:
-        study = site.study(question="Which marker, 8.642086420?")
+        study = site.study(title="Which marker, 8.642086420?")
         people = site.join(study, [(MARKER, "strict"), (MARKER, "open"), (MARKER, "public")])
-        people[0].put("/api/answer", json={"value": MARKER, "tier": "open"})  # refused: it would raise ε
-        people[0].put("/api/answer", json={"value": MARKER, "tier": "open", "allow_more": True})
+        people[0].put("/api/answer", json={"answers": {"hours": MARKER}, "tier": "open"})  # refused: it would raise ε
+        people[0].put("/api/answer", json={"answers": {"hours": MARKER}, "tier": "open", "allow_more": True})
         people[1].delete("/api/answer")
         site.rows(study, f"value,tier\n{MARKER},open\nx{MARKER},open\n")
-        bodies = ({"value": MARKER, "tier": "none"}, {"value": str(MARKER)}, {"value": MARKER, "x": 1})
+        bodies = [saying(MARKER, tier="none"), saying(str(MARKER)), saying(MARKER, x=1), {str(MARKER): MARKER}]
         said += [people[0].put("/api/answer", json=body) for body in bodies]
         vault, site.app.state.vault = site.app.state.vault, object()
-        said.append(people[0].put("/api/answer", json={"value": MARKER, "tier": "open"}))
+        said.append(people[0].put("/api/answer", json={"answers": {"hours": MARKER}, "tier": "open"}))
         site.app.state.vault = vault
         assert said[-1].status_code == 500
         curator, _ = signed_in(site)
@@ -540,7 +590,7 @@ def test_an_answer_that_is_gone_is_nowhere_in_the_files_of_the_server(tmp_path, 
         sealed = row.answer
         gone = {
             "withdrawn": lambda: person.delete("/api/answer"),
-            "changed": lambda: person.put("/api/answer", json={"value": 4, "tier": "open"}),
+            "changed": lambda: person.put("/api/answer", json={"answers": {"hours": 4}, "tier": "open"}),
             "published": lambda: site.publish(study),
         }[how]
 
@@ -573,7 +623,7 @@ def test_a_log_that_cannot_be_emptied_now_is_emptied_later_and_answers_are_taken
 
         monkeypatch.setattr(engine, "raw_connection", full)
         assert one.delete("/api/answer").status_code == 200
-        assert other.put("/api/answer", json={"value": 5, "tier": "open"}).status_code == 200
+        assert other.put("/api/answer", json={"answers": {"hours": 5}, "tier": "open"}).status_code == 200
         deadline = time.monotonic() + 60
 
         def left():
@@ -594,7 +644,7 @@ def test_whatever_the_value_the_answer_and_the_log_are_the_same(site, study):
     seen = set()
     for value in EXTREMES:
         with logged() as lines:
-            said = person.put("/api/answer", json={"value": value, "tier": "open"})
+            said = person.put("/api/answer", json={"answers": {"hours": value}, "tier": "open"})
             about, deadline = [], time.monotonic() + 60
             while not about and time.monotonic() < deadline:  # a line is written after its answer is sent
                 time.sleep(0.001)
@@ -609,10 +659,10 @@ def test_whatever_the_value_the_answer_and_the_log_are_the_same(site, study):
 
 def test_sealed_answers_are_bound_to_their_person(tmp_path):
     vault = settings_for(tmp_path).vault()
-    sealed = vault.seal(12345, "anna", "s", 0.1)
-    assert vault.open(sealed, "anna", "s", 0.1) == 12345
-    assert vault.seal(12345, "anna", "s", 0.1) != sealed
-    assert {len(vault.seal(code, "anna", "s", math.inf)) for code in (0, 1, 2**20)} == {32}
+    sealed = vault.seal([12345], "anna", "s", 0.1)
+    assert vault.open(sealed, "anna", "s", 0.1) == (12345).to_bytes(4)
+    assert vault.seal([12345], "anna", "s", 0.1) != sealed
+    assert {len(vault.seal([code], "anna", "s", math.inf)) for code in (0, 1, 2**20, UNSAID)} == {32}
     others = [(sealed, "bob", "s", 0.1), (sealed, "anna", "t", 0.1), (sealed, "anna", "s", math.inf)]
     for other in (*others, (sealed[:-1] + bytes([sealed[-1] ^ 1]), "anna", "s", 0.1), (b"", "anna", "s", 0.1)):
         with pytest.raises(InputError, match="changed outside"):
@@ -648,7 +698,7 @@ def test_an_internal_error_is_a_fixed_text_with_an_id_that_is_in_the_log(site, s
     vault, site.app.state.vault = site.app.state.vault, object()
     try:
         with logged() as lines:
-            said = person.put("/api/answer", json={"value": 1, "tier": "open"})
+            said = person.put("/api/answer", json={"answers": {"hours": 1}, "tier": "open"})
     finally:
         site.app.state.vault = vault
     assert said.status_code == 500
@@ -675,8 +725,9 @@ UNTRUE = re.compile(r"[Nn]obody (but you )?(sees|can read|reads)|never an answer
 def test_row_119_a_person_is_told_who_could_read_an_answer(site, study):
     (person,) = site.join(study, [(1, "open")])
     page = person.get("/answer").text
-    assert "Whoever holds both the key and the database can read it: the people who run this server." in page
-    assert "It is stored encrypted" in page
+    assert "Whoever controls this server could read them" in page
+    assert "with the key and the database together" in page
+    assert "They are stored encrypted" in page
     assert UNTRUE.search(page) is None
 
 

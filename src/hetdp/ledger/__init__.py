@@ -47,14 +47,15 @@ if find_spec("sqlalchemy") is None:  # the modules below need it
 from . import books, charge, history
 from . import people as who
 from .books import UNLIMITED, Event, Rule, budget_units, charges, in_epsilon, level
-from .charge import Keeper, Read, ReadAll, Request, planned
+from .charge import Keeper, Part, ReadAll, Request, planned
 from .history import Balance, DryRun, Entry, Forecast, Listing, Verified
 from .people import Enrolled, tier_rows, warnings_of
 from .store import PathName, Store, find
 
 __all__ = [
     "UNLIMITED", "Balance", "ChargedError", "DryRun", "Enrolled", "Entry", "Forecast", "Keeper", "Ledger",
-    "LedgerError", "OtherRequestError", "Request", "Rule", "Verified", "budget_units", "charges", "level",
+    "LedgerError", "OtherRequestError", "Part", "Request", "Rule", "Verified", "budget_units", "charges", "in_epsilon",
+    "level",
 ]  # fmt: skip
 
 
@@ -295,32 +296,32 @@ class Ledger:
             if warn is not None and not seen.done:
                 for sentence in seen.warnings:
                     warn(sentence)
-        answers = self._carried_out(requests, lambda parts: who.tallies_of(read, parts))
+        answers = self._carried_out(requests, lambda parts: who.tallies_of(read, [part[1:] for part in parts]))
         answers = {group: _as_asked(answer, statistic, read.about(statistic)) for group, answer in answers.items()}
         if by is None:
             return answers[""]
         return Groups({group: answers.get(group) or nobody for group in found}, checked=True, by=columns)
 
-    def carry_out(self, request: Request, read: Read, keeper: Keeper | None = None) -> Answer:
-        """Charge a release, compute it, store it and return it; what of this is done already is not done again.
+    def carry_out(self, requests: Sequence[Request], read: ReadAll, keeper: Keeper | None = None) -> list[Answer]:
+        """Charge releases, compute them, store them and return them; what of this is done already is not done again.
 
-        `OtherRequestError` says that its id was charged for another request; `ChargedError` that it was charged and the
-        same request finishes it.
+        All are charged in one transaction, or none is. `OtherRequestError` says that an id was charged for another
+        request; `ChargedError` that they were charged and the same requests finish them.
 
         Parameters
         ----------
         read
-            From {person: index of their level in the plan} and the plan to the tally. It reads the values, so it is
-            called after the charge is on disk, and only if the plan uses data.
+            From the id of each release, {person: index of their level in its plan} and the plan to its tally. It reads
+            the values, so it is called once, after the charges are on disk, with the releases whose plans use data.
         keeper
             For an owner who does not trust the ledger's database: whoever can make a statement fail there after having
             seen it would otherwise get a second draw for one charge.
         """
-        return self._carried_out({"": request}, lambda parts: [read(*part) for part in parts], keeper)[""]
+        return list(self._carried_out(dict(enumerate(requests)), read, keeper).values())
 
     def _carried_out(
-        self, requests: Mapping[Group, Request], read: ReadAll, keeper: Keeper | None = None
-    ) -> dict[Group, Answer]:
+        self, requests: Mapping[Any, Request], read: ReadAll, keeper: Keeper | None = None
+    ) -> dict[Any, Answer]:
         done = charge.carry_out(self._store, list(requests.values()), read, keeper)
         pairs = zip(requests, done, strict=True)
         return {group: _published(self._store.label, *events) for group, events in pairs}
@@ -333,9 +334,9 @@ class Ledger:
             raise InputError(f"{ids[0][:64]!r} is not enrolled; ids are exact text: '007' is not '7'")
         return found[0]
 
-    def balances(self) -> Listing[Balance]:
-        """Return the balances of everybody, in the order of their ids."""
-        return self._store.read(history.balances)
+    def balances(self, people: Sequence[str] | None = None) -> Listing[Balance]:
+        """Return the balances of everybody, or of those of some people who are enrolled, in the order of their ids."""
+        return self._store.read(lambda connection, state: history.balances(connection, state, people))
 
     def cohorts(self) -> Listing[Balance]:
         """Return the balances of groups of people with the same budget who have spent the same."""

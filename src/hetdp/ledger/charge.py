@@ -100,22 +100,26 @@ class Request:
         return {"rule": rule, "plan": ask, "people": people, "columns": dict(self.about)}
 
 
+Numbers = Mapping[str, Sequence[float]]
+"""What was drawn, by the ids of releases."""
+
+
 class Keeper(Protocol):
-    """Where a number is written down before the ledger's database sees it, so that it is drawn once."""
+    """Where numbers are written down before the ledger's database sees one of them, so that each is drawn once."""
 
     @property
-    def drawn(self) -> float | None:
-        """The number that was drawn for this release before, if it was."""
+    def drawn(self) -> Numbers | None:
+        """The numbers that were drawn for these releases before, if they were."""
 
-    def keep(self, number: float) -> None:
-        """Write down the number that was drawn."""
+    def keep(self, numbers: Numbers) -> None:
+        """Write down, all at once, the numbers that were drawn for the releases that use data."""
 
 
-Read = Callable[[Mapping[str, int], Plan], Tally]
-"""From {person: index of their level in the plan} and the plan to the tally."""
+Part = tuple[str, Mapping[str, int], Plan]
+"""A release to read for: its id, {person: index of their level in the plan}, and the plan."""
 
-ReadAll = Callable[[Sequence[tuple[Mapping[str, int], Plan]]], Sequence[Tally]]
-"""The same for several releases at once."""
+ReadAll = Callable[[Sequence[Part]], Sequence[Tally]]
+"""From releases that are charged to the tally of each."""
 
 
 # --- Plans as events keep them: exact plain data and columns of numbers, and back again
@@ -424,29 +428,37 @@ def _computed(
 ) -> Iterator[tuple[float, ...]]:
     """Read the values of some releases, all at once, and draw one result after the other.
 
-    A plan that abstains reads nothing, and neither does a release whose number was drawn before.
+    A plan that abstains reads nothing, and neither does a release whose numbers were drawn before. With a keeper all
+    are drawn and written down before the first of them is handed out.
     """
-    if charged and keeper is not None and keeper.drawn is not None:
-        yield (keeper.drawn,)
-        return
+    before = keeper.drawn if charged and keeper is not None else None
     plans = [planned(one) for one in charged]
     for one, made in zip(charged, plans, strict=True):
         _covered(one, made)
     using = [(one, made) for one, made in zip(charged, plans, strict=True) if not made.abstains]
+    if before is not None:
+        if any(one.release not in before for one, _ in using):
+            raise LedgerError("numbers were drawn for other releases than these; nothing was read")
+        yield from (
+            unused(made) if made.abstains else tuple(before[str(one.release)])
+            for one, made in zip(charged, plans, strict=True)
+        )
+        return
     tallies = iter(_read(store, using, read) if using else ())
-    for made in plans:
-        numbers = unused(made) if made.abstains else release(next(tallies), made).numbers
-        if keeper is not None and not made.abstains:
-            (number,) = numbers
-            keeper.keep(number)
-        yield numbers
+    drawn = (unused(made) if made.abstains else release(next(tallies), made).numbers for made in plans)
+    if keeper is None or not using:
+        yield from drawn
+        return
+    found = list(zip(charged, plans, drawn, strict=True))
+    keeper.keep({str(one.release): numbers for one, made, numbers in found if not made.abstains})
+    yield from (numbers for *_, numbers in found)
 
 
 def _read(store: Store, using: Sequence[tuple[Event, Plan]], read: ReadAll) -> Sequence[Tally]:
     """Return the tally of each charge, of the people whom the events put into it; see the argument above."""
     charged = [one for one, _ in using]
     there = store.read(lambda connection, state: charged_people(connection, state, charged, store.name))
-    return read([(levels, plan) for levels, (_, plan) in zip(there, using, strict=True)])
+    return read([(str(one.release), levels, plan) for levels, (one, plan) in zip(there, using, strict=True)])
 
 
 def _covered(charged: Event, plan: Plan) -> None:

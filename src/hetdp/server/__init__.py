@@ -2,7 +2,8 @@
 
 ::
 
-    app        all of it put together: the HTTP API and the pages
+    app        all of it put together: the HTTP API
+    pages      the pages for people, which show what the API answers
     access     who may ask: Host, Origin, size, rate, strict JSON; tokens, sessions, the curator; the vault for answers
     studies    questions, tiers, waves, invitations; what people send, change, withdraw; people from a file
     publish    close, charge, release once, show

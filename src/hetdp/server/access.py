@@ -23,15 +23,17 @@ import threading
 import time
 import traceback
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+import sqlalchemy as sa
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from fastapi import Request
+from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
 from pydantic import BaseModel
 from starlette.datastructures import MutableHeaders
@@ -40,6 +42,9 @@ from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from hetdp.errors import HetdpError, InputError
+
+from .fields import unfit
+from .tables import curators
 
 if TYPE_CHECKING:
     from .settings import Settings
@@ -68,12 +73,17 @@ TEXTS = {
 
 
 class RefusedError(HetdpError, HTTPException):
-    """A request that is refused for a public reason; the sentence may quote public parameters, never an answer."""
+    """A request that is refused for a public reason.
 
-    def __init__(self, status: int, code: str | None = None, sentence: str | None = None) -> None:
+    The sentence, the field and the facts may quote public parameters, never an answer.
+    """
+
+    def __init__(
+        self, status: int, code: str | None = None, sentence: str | None = None, field: str | None = None, **facts: Any
+    ) -> None:
         usual_code, usual_sentence = TEXTS[status]
         HTTPException.__init__(self, status, sentence or usual_sentence)
-        self.code = code or usual_code
+        self.code, self.field, self.facts = code or usual_code, field, facts
 
     def __str__(self) -> str:
         return self.detail
@@ -83,18 +93,26 @@ class RefusedError(HetdpError, HTTPException):
         """Return the refusal that stands for an error; nothing of its own message is kept."""
         if isinstance(error, cls):
             return error
+        if isinstance(error, RequestValidationError):
+            field, rule, facts = unfit(error.errors())
+            return cls(422, None, f"{field}: {rule}", field, **facts) if field else cls(422)
         status = error.status_code if isinstance(error, HTTPException) else 422
         return cls(status if status in TEXTS else 400)
 
-    def body(self, request_id: str) -> dict[str, dict[str, str]]:
+    def body(self, request_id: str) -> dict[str, dict[str, Any]]:
         """Return what is sent to programs."""
-        return {"error": {"code": self.code, "message": self.detail, "id": request_id}}
+        more = {"field": self.field, "facts": self.facts}
+        said = {"code": self.code, "message": self.detail, "id": request_id}
+        return {"error": {**said, **{name: part for name, part in more.items() if part}}}
 
 
 class ErrorBody(BaseModel):
-    """The body of every error: a code for programs, a sentence for people, an id that is in the log."""
+    """The body of every error: a code for programs, a sentence for people, an id that is in the log.
 
-    error: dict[Literal["code", "message", "id"], str]
+    Where one field is at fault it is named; `facts` are the public parameters that the sentence quotes.
+    """
+
+    error: dict[Literal["code", "message", "id", "field", "facts"], Any]
 
 
 # For OpenAPI: any address may answer with any of these.
@@ -389,43 +407,41 @@ def close_session(transaction: Transaction, kind: str, token: str) -> None:
 
 
 # ---------------------------------------------------------------------------------------------------------
-# The curator
+# Curators: each has a name, which is in the audit log, and a key
 
 
 def sign_in(transaction: Transaction, key: str) -> str:
-    """Return the token of a new session of the curator, who must know the key."""
-    if not is_key(transaction, key):
+    """Return the token of a new session of the curator whose key this is."""
+    name = whose_key(transaction, key)
+    if name is None:
         raise RefusedError(403, "key", "This key is not valid.")
+    transaction.by = name
     transaction.note("curator signed in")
-    return open_session(transaction.register, CURATOR, "curator")
+    return open_session(transaction.register, CURATOR, f"curator:{name}")
 
 
-def curator(request: Request) -> None:
-    """Raise unless the curator asks: by a session, or a program by `Authorization: Bearer KEY`."""
+def curator(request: Request) -> str:
+    """Return the name of the curator who asks, by a session, or a program by `Authorization: Bearer KEY`; or raise."""
     scheme, _, key = request.headers.get("authorization", "").partition(" ")
     state = request.app.state
     if scheme.lower() == "bearer":
-        allowed = state.store.read(is_key, key.strip())
-        if not allowed:
+        name = state.store.read(whose_key, key.strip())
+        if name is None:
             pace(request, "attempt", state.settings.attempts)
     else:
-        allowed = session(state.store.register, CURATOR, session_token(request, CURATOR)) is not None
-    if not allowed:
+        found = session(state.store.register, CURATOR, session_token(request, CURATOR))
+        name = None if found is None else found[0].removeprefix("curator:")
+    if name is None:
         raise RefusedError(401)
+    return str(name)
 
 
-def is_key(transaction: Transaction, key: str) -> bool:
-    """Say whether this is the curator's key."""
-    return same(transaction.fact("curator"), digest("curator", key))
-
-
-def new_key(transaction: Transaction) -> str:
-    """Replace the curator's key and end the curator's sessions; return the key, which is stored nowhere."""
-    key = new_token()
-    transaction.set_fact("curator", digest("curator", key))
-    transaction.register.end_sessions("curator")
-    transaction.note("curator key made")
-    return key
+def whose_key(transaction: Transaction, key: str) -> str | None:
+    """Return the name of the curator whose key this is; every key is compared, whichever it is."""
+    hashed, found = digest("curator", key), None
+    for row in transaction.execute(sa.select(curators)):
+        found = row.name if same(row.key, hashed) else found
+    return found
 
 
 # ---------------------------------------------------------------------------------------------------------
@@ -435,12 +451,13 @@ _NONCE_BYTES = 12
 
 
 class Vault:
-    """Seals grid codes with AES-256-GCM, bound to the person, the study and the ε that they were given for.
+    """Seals what a person says, a number a question, with AES-256-GCM, bound to the person, the study and the ε.
 
     Claim: without the key the database tells nothing about a value but that it exists.
 
-    Argument: every sealed answer has the same length, a fresh nonce of 96 random bits, and is authenticated together
-    with the person's id, the study's and the ε, so it can neither be read, altered nor moved to another row. Who can
+    Argument: every sealed answer of a study has the same length, whatever was said, a fresh nonce of 96 random bits,
+    and is authenticated together with the person's id, the study's and the ε, so it can neither be read, altered nor
+    moved to another row. Who can
     write to the database, but has no key, cannot have it published at another ε or in a study of their own: then it
     does not open. That a sealed answer is the newest one of its person is the business of the register.
     """
@@ -451,20 +468,20 @@ class Vault:
         self.register_key = hmac.digest(key, b"hetdp register", "sha256")  # from which the vault's cannot be found
         self._mark_key = hmac.digest(key, b"hetdp import", "sha256")
 
-    def seal(self, code: int, person: str, study: str, epsilon: float) -> bytes:
-        """Return a code as bytes that only this vault can open, for this person, study and ε alone."""
-        nonce = secrets.token_bytes(_NONCE_BYTES)
-        return nonce + self._cipher.encrypt(nonce, code.to_bytes(4), _bound(person, study, epsilon))
+    def seal(self, codes: Sequence[int], person: str, study: str, epsilon: float) -> bytes:
+        """Return codes as bytes that only this vault can open, for this person, study and ε alone; 4 bytes a code."""
+        nonce, said = secrets.token_bytes(_NONCE_BYTES), b"".join(code.to_bytes(4) for code in codes)
+        return nonce + self._cipher.encrypt(nonce, said, _bound(person, study, epsilon))
 
     def mark(self, content: str) -> str:
         """Return by what the same content is known again; not a plain hash, by which a guess could be tried out."""
         return hmac.digest(self._mark_key, content.encode(), "sha256").hex()
 
-    def open(self, sealed: bytes, person: str, study: str, epsilon: float) -> int:
-        """Return the code again; raise if it was sealed for anything else."""
+    def open(self, sealed: bytes, person: str, study: str, epsilon: float) -> bytes:
+        """Return the bytes of the codes again; raise if they were sealed for anything else."""
         nonce, body = sealed[:_NONCE_BYTES], sealed[_NONCE_BYTES:]
         try:
-            return int.from_bytes(self._cipher.decrypt(nonce, body, _bound(person, study, epsilon)))
+            return self._cipher.decrypt(nonce, body, _bound(person, study, epsilon))
         except (InvalidTag, ValueError):
             raise InputError("an answer does not open: its row was changed outside of the server") from None
 

@@ -1,4 +1,4 @@
-"""The application: its parts put together, the HTTP API, and the pages, which show what the API answers.
+"""The application: its parts put together, and the HTTP API. The pages, which show what it answers, are in `pages`.
 
 A handler parses, calls one verb, answers.
 """
@@ -11,42 +11,36 @@ import math
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from datetime import UTC, datetime
-from pathlib import Path
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, FastAPI, Query, Request
-from fastapi.exceptions import RequestValidationError
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
-from markupsafe import Markup
 from pydantic import Field
 from starlette.concurrency import run_in_threadpool
-from starlette.exceptions import HTTPException
-from starlette.responses import JSONResponse, RedirectResponse, Response
-from starlette.staticfiles import StaticFiles
+from starlette.responses import JSONResponse, Response
 
 from hetdp import __version__
 from hetdp.core.domain import epsilon_of
-from hetdp.errors import InputError
-from hetdp.report import numbers
 
-from . import access, dashboard, publish, studies, tables
+from . import access, dashboard, people, publish, results, studies, tables
 from .access import DOCUMENTED, SAFE, Guard, Rates, RefusedError, StrictRoute, pace
 from .settings import Settings
 from .store import ChangedError, Register, Store, Transaction
 from .studies import MOST_WAVES, NewStudy, Strict
 
 log = logging.getLogger("hetdp.server")
-api, pages = APIRouter(route_class=StrictRoute), APIRouter(include_in_schema=False)
+api = APIRouter(route_class=StrictRoute)
 CURATOR = Depends(access.curator)
+Curator = Annotated[str, CURATOR]  # the name
 COOKIES = {"curator": access.CURATOR, "participant": access.PARTICIPANT}
 WaveNumber = Annotated[int | None, Query(ge=0, le=MOST_WAVES)]
+_AS_CSV: dict[int | str, dict[str, Any]] = {200: {"content": {"text/csv": {"schema": {"type": "string"}}}}}
 _CSV = {"requestBody": {"content": {"text/csv": {"schema": {"type": "string"}}}, "required": True}}
-_FOLDER = Path(__file__).parent
 
 
 def create_app(settings: Settings) -> FastAPI:
     """Return the server as an ASGI application; `app.state.first_key` is the curator's key at the first start."""
+    from . import pages  # it asks the handlers below, so it can be imported only after them
+
     app = FastAPI(
         title="hetdp",
         version=__version__,
@@ -62,20 +56,16 @@ def create_app(settings: Settings) -> FastAPI:
     try:
         database.claim()
         database.write(tables.prepare, vault.fingerprint, trusted=settings.trust_database)
-        has_key = database.read(Transaction.fact, "curator") is not None
-        state.first_key = None if has_key else database.write(access.new_key)
+        state.first_key = None if database.read(people.curators) else database.write(people.new_key)
         state.publisher = publish.Publisher(
-            database, vault, publish.open_ledger(settings, database), notice=86_400 * settings.notice_days
+            database, vault, tables.open_ledger(settings, database), notice=86_400 * settings.notice_days
         )
     except BaseException:  # whatever it is, the database and its lock are released
         database.close()
         raise
     app.add_middleware(Guard, settings=settings)
     app.include_router(api)
-    app.include_router(pages)
-    app.mount("/static", StaticFiles(directory=_FOLDER / "static"))
-    for kind in (HTTPException, RequestValidationError, InputError):
-        app.add_exception_handler(kind, _refused)
+    pages.add(app)
     return app
 
 
@@ -106,18 +96,6 @@ def close(app: FastAPI) -> None:
     app.state.store.close()
 
 
-async def _refused(request: Request, error: Exception) -> Response:
-    """Return an error: JSON for a program, a page for a person; a curator who must sign in is redirected."""
-    refusal, path = RefusedError.of(error), request.url.path
-    status, body = refusal.status_code, refusal.body(request.state.request_id)
-    if path.startswith(("/api/", "/openapi")) or request.method not in {"GET", "HEAD"}:
-        return JSONResponse(body, status)
-    if status == 401 and path.startswith("/curator"):
-        return RedirectResponse("/sign-in", 303)
-    invited = path == "/answer" and status == 401
-    return _page(request, "error.html", status, error=body["error"], invited=invited)
-
-
 # ---------------------------------------------------------------------------------------------------------
 # Request bodies, and what handlers share
 
@@ -138,6 +116,18 @@ class Invitations(Strict):
     """How many invitations to make."""
 
     count: Annotated[int, Field(ge=1, le=10_000)]
+
+
+class NewCurator(Strict):
+    """The name of a further curator, as the log will have it."""
+
+    name: Annotated[str, Field(min_length=1, max_length=40, pattern="^[a-z0-9_-]+$")]
+
+
+class Handed(Strict):
+    """An invitation, or a link to come back, that its person has handed over: all of it, or what is behind the #."""
+
+    link: Annotated[str, Field(min_length=1, max_length=400)]
 
 
 class Publication(Strict):
@@ -178,32 +168,43 @@ Participant = Annotated[str, Depends(_participant)]
 
 @api.get("/api/answer", tags=["participant"])
 def my_study(request: Request, token: Participant) -> dict[str, Any]:
-    """Return the question, the privacy choices with what each promises, what this person chose and has spent."""
+    """Return the questions, the privacy choices with what each promises, what this person chose and has spent."""
     database = _store(request)
     try:
-        study, mine = database.read(studies.seen, token, changed=False)
+        study, mine = database.read(people.seen, token, changed=False)
     except ChangedError:
-        study, mine = database.read(studies.seen, token, changed=True)
-    people = database.read(studies.joined, study.id)
+        study, mine = database.read(people.seen, token, changed=True)
+    joined = database.read(studies.joined, study)
     own = mine["choice"] and epsilon_of(mine["choice"]["epsilon"])
     spent = request.app.state.publisher.spent(mine.pop("person"))
     mine["may_send"] &= spent is not None  # without it there is no limit to promise
-    choices, balance = dashboard.choices(study, own, spent or 0.0), dashboard.balance(own, spent)
-    return {"study": study.to_dict(), **mine, "n": sum(people.values()), "choices": choices, "balance": balance}
+    return {
+        "study": study.to_dict(),
+        **mine,
+        "n": sum(joined.values()),
+        "choices": dashboard.choices(study, own, spent or 0.0),
+        "balance": dashboard.balance(own, spent),
+        "split": dashboard.split(study),
+        "language": study.language,
+    }
 
 
 @api.put("/api/answer", tags=["participant"])
 def send(request: Request, token: Participant, body: studies.NewAnswer) -> dict[str, Any]:
-    """Send or change an answer. Whatever the number, the receipt is the same; it is never shown again."""
+    """Send or change an answer. Whatever is said, the receipt is the same; it is never shown again."""
     receipt = _store(request).write(studies.send, request.app.state.vault, token, body)
     again = receipt.pop("again")
     return {**receipt, "come_back": _link(request, again) if again else None}
 
 
 @api.delete("/api/answer", tags=["participant"])
-def withdraw(request: Request, token: Participant) -> dict[str, Any]:
-    """Withdraw: the sealed answer is deleted."""
-    return _store(request).write(studies.withdraw, token)
+def withdraw(
+    request: Request,
+    token: Participant,
+    everything: bool = False,  # noqa: FBT001, FBT002  a query parameter
+) -> dict[str, Any]:
+    """Withdraw: the sealed answer and the choice are deleted; with `everything`, the link too."""
+    return _store(request).write(people.withdraw, token, everything=everything)
 
 
 # ---------------------------------------------------------------------------------------------------------
@@ -220,7 +221,13 @@ def health(request: Request) -> dict[str, str]:
 @api.get("/api/results", tags=["everybody"])
 def result_list(request: Request) -> list[dict[str, Any]]:
     """List the studies that have published."""
-    return _store(request).read(publish.published)
+    return _store(request).read(results.published)
+
+
+@api.get("/api/results/{study}.csv", tags=["everybody"], response_class=Response, responses=_AS_CSV)
+def result_csv(request: Request, study: str) -> Response:
+    """Return all published results of a study as CSV: a row for a question, or for a choice of it, of each wave."""
+    return Response(_store(request).read(results.as_csv, study), media_type="text/csv")
 
 
 @api.get("/api/results/{study}", tags=["everybody"])
@@ -251,9 +258,9 @@ def sign_in(request: Request, body: CuratorKey) -> Response:
 @api.post("/api/session/participant", tags=["sessions"])
 def join(request: Request, body: Invitation) -> Response:
     """Exchange an invitation, or the link to come back, for a session."""
-    pace(request, "attempt", request.app.state.settings.attempts)
+    pace(request, "join", request.app.state.settings.joins)
     _pace_person(request, body.token)
-    token = _store(request).write(studies.enter, body.token)
+    token = _store(request).write(people.enter, body.token)
     return _with_cookie(request, access.PARTICIPANT, token)
 
 
@@ -279,28 +286,30 @@ def _with_cookie(request: Request, kind: str, token: str | None) -> Response:
 
 
 # ---------------------------------------------------------------------------------------------------------
-# The curator
+# Curators
 
 
 @api.get("/api/studies", tags=["curator"], dependencies=[CURATOR])
 def study_list(request: Request) -> list[dict[str, Any]]:
     """List all studies with how many people joined each."""
     database = _store(request)
-    every = database.read(studies.every)
-    return [{**study.to_dict(), "n": sum(database.read(studies.joined, study.id).values())} for study in every]
+    every = database.read(people.every)
+    return [{**study.to_dict(), "n": sum(database.read(studies.joined, study).values())} for study in every]
 
 
-@api.post("/api/studies", tags=["curator"], dependencies=[CURATOR], status_code=201)
-def create(request: Request, body: NewStudy) -> dict[str, Any]:
+@api.post("/api/studies", tags=["curator"], status_code=201)
+def create(request: Request, by: Curator, body: NewStudy) -> dict[str, Any]:
     """Create a study."""
-    return _store(request).write(studies.create, body).to_dict()
+    return _store(request).write_as(by, studies.create, body).to_dict()
 
 
 @api.get("/api/studies/{study}", tags=["curator"], dependencies=[CURATOR])
 def live(request: Request, study: str) -> dict[str, Any]:
-    """Return what is public about a study while people join: counts, saturation, error, certificate, frontier."""
-    database = _store(request)
-    return dashboard.live(database.read(studies.shown, study), database.read(studies.joined, study))
+    """Return what is public about a study while people join: counts, what the ledger says, and each question's plan."""
+    database, publisher = _store(request), request.app.state.publisher
+    found = database.read(studies.shown, study)
+    joined, imported = database.read(studies.joined, found), database.read(people.from_files, study)
+    return dashboard.live(found, joined, imported, publisher.balances(study))
 
 
 @api.get("/api/studies/{study}/what-if", tags=["curator"], dependencies=[CURATOR])
@@ -312,20 +321,36 @@ def what_if(
     epsilon: Annotated[float | None, Query(ge=0, le=1e6, allow_inf_nan=False)] = None,
 ) -> dict[str, Any]:
     """Return the main figures now and if so many more people made one choice."""
-    found, joined = _store(request).read(studies.shown, study), _store(request).read(studies.joined, study)
-    return dashboard.what_if(found, joined, found.level(tier, epsilon), people)
+    database = _store(request)
+    found = database.read(studies.shown, study)
+    return dashboard.what_if(found, database.read(studies.joined, found), found.level(tier, epsilon), people)
 
 
 @api.get("/api/studies/{study}/events", tags=["curator"], dependencies=[CURATOR])
 def events(request: Request, study: str) -> list[dict[str, Any]]:
-    """Return the audit log of a study: public events, the newest first."""
-    return _store(request).read(studies.events, study)
+    """Return the audit log of a study: public events, the newest first, each with the name of the curator."""
+    return _store(request).read(people.events, study)
 
 
-@api.post("/api/studies/{study}/invitations", tags=["curator"], dependencies=[CURATOR], status_code=201)
-def invite(request: Request, study: str, body: Invitations) -> dict[str, list[str]]:
-    """Make single-use invitation links. They are shown this once."""
-    return {"links": [_link(request, token) for token in _store(request).write(studies.invite, study, body.count)]}
+@api.get("/api/studies/{study}/invitations", tags=["curator"], dependencies=[CURATOR])
+def invitations(request: Request, study: str) -> dict[str, int]:
+    """Count the invitations of a study: made, used, open, revoked."""
+    return _store(request).read(people.invitations, study)
+
+
+@api.post("/api/studies/{study}/invitations", tags=["curator"], status_code=201)
+def invite(request: Request, by: Curator, study: str, body: Invitations) -> dict[str, Any]:
+    """Make single-use invitation links. They are shown this once; their public numbers count up from `first`."""
+    made = _store(request).write_as(by, people.invite, study, body.count)
+    return {"links": [_link(request, token) for token in made.pop("tokens")], **made}
+
+
+@api.delete("/api/studies/{study}/invitations", tags=["curator"])
+def revoke(
+    request: Request, by: Curator, study: str, number: Annotated[int | None, Query(ge=1, le=10**9)] = None
+) -> dict[str, int]:
+    """Revoke all open invitations, or the one of this number."""
+    return _store(request).write_as(by, people.revoke, study, number)
 
 
 async def _csv_body(request: Request) -> bytes:
@@ -334,148 +359,78 @@ async def _csv_body(request: Request) -> bytes:
     return await request.body()
 
 
-@api.post("/api/studies/{study}/rows", tags=["curator"], dependencies=[CURATOR], status_code=201, openapi_extra=_CSV)
+@api.post("/api/studies/{study}/rows", tags=["curator"], status_code=201, openapi_extra=_CSV)
 def import_rows(
-    request: Request,
-    study: str,
-    body: Annotated[bytes, Depends(_csv_body)],
+    request: Request, by: Curator, study: str, body: Annotated[bytes, Depends(_csv_body)]
 ) -> dict[str, int]:
-    """Import people from CSV with the columns `value` and `tier` (or `epsilon`). The same file twice imports once."""
+    """Import people from CSV: a column for each question, and `tier` or `epsilon`. The same file twice imports once."""
     database = _store(request)
-    mark, people = studies.read_rows(body, database.read(studies.get, study), request.app.state.vault)
-    return database.write(studies.add_rows, study, mark, people)
+    mark, rows = people.read_rows(body, database.read(studies.get, study), request.app.state.vault)
+    return database.write_as(by, people.add_rows, study, mark, rows)
 
 
 @api.get("/api/studies/{study}/rows", tags=["curator"], dependencies=[CURATOR])
 def imported(request: Request, study: str) -> list[dict[str, Any]]:
     """List the files that were imported and not deleted."""
-    return _store(request).read(publish.imports, study)
+    return _store(request).read(people.imports, study)
 
 
-@api.delete("/api/studies/{study}/rows/{file}", tags=["curator"], dependencies=[CURATOR])
-def delete_import(request: Request, study: str, file: str) -> dict[str, bool]:
+@api.delete("/api/studies/{study}/rows/{file}", tags=["curator"])
+def delete_import(request: Request, by: Curator, study: str, file: str) -> dict[str, bool]:
     """Delete the people of an imported file, until the wave closes."""
-    return _store(request).write(publish.delete_import, study, file)
+    return _store(request).write_as(by, people.delete_import, study, file)
 
 
-@api.delete("/api/studies/{study}", tags=["curator"], dependencies=[CURATOR])
-def delete_study(request: Request, study: str) -> dict[str, bool]:
+@api.delete("/api/studies/{study}/people", tags=["curator"])
+def erase_person(request: Request, by: Curator, study: str, body: Handed) -> dict[str, Any]:
+    """Delete all about a person who has handed over their link for that. What was published, and its cost, stays."""
+    return _store(request).write_as(by, people.erase_by_link, study, body.link)
+
+
+@api.delete("/api/studies/{study}", tags=["curator"])
+def delete_study(request: Request, by: Curator, study: str) -> dict[str, bool]:
     """Delete all that people sent to a study, with its links. What was published, and what it cost, stays."""
-    return _store(request).write(publish.delete_study, study)
+    return _store(request).write_as(by, people.delete_study, study)
 
 
-@api.post("/api/studies/{study}/publish", tags=["curator"], dependencies=[CURATOR])
-def publish_wave(request: Request, study: str, body: Publication) -> dict[str, Any]:
+@api.post("/api/studies/{study}/publish", tags=["curator"])
+def publish_wave(request: Request, by: Curator, study: str, body: Publication) -> dict[str, Any]:
     """Publish the result of a closed wave, once. The answer comes on a public tick, whatever happened."""
     start, tick = time.monotonic(), request.app.state.settings.tick
     publisher: publish.Publisher = request.app.state.publisher
     try:
-        return publisher.publish(study, body.wave)
+        return publisher.publish(study, body.wave, by)
     finally:
         passed = time.monotonic() - start
         time.sleep(math.ceil(passed / tick) * tick - passed if tick else 0)
 
 
-@api.post("/api/studies/{study}/close", tags=["curator"], dependencies=[CURATOR])
-def close_early(request: Request, study: str, body: Publication) -> dict[str, Any]:
+@api.post("/api/studies/{study}/close", tags=["curator"])
+def close_early(request: Request, by: Curator, study: str, body: Publication) -> dict[str, Any]:
     """Bring the closing date of the open wave forward: it is announced, and leaves people time to withdraw."""
     notice = request.app.state.publisher.notice
-    return _store(request).write(publish.close_early, study, body.wave, notice).to_dict()
+    return _store(request).write_as(by, publish.close_early, study, body.wave, notice).to_dict()
 
 
-@api.post("/api/curator/key", tags=["curator"], dependencies=[CURATOR])
-def new_key(request: Request) -> dict[str, str]:
-    """Replace the curator's key; every session of the curator ends. The new key is shown this once."""
-    return {"key": _store(request).write(access.new_key)}
+@api.post("/api/curator/key", tags=["curator"])
+def new_key(request: Request, by: Curator) -> dict[str, str]:
+    """Replace one's own key; all one's sessions end. The new key is shown this once."""
+    return {"key": _store(request).write_as(by, people.new_key, by)}
 
 
-# ---------------------------------------------------------------------------------------------------------
-# Pages
+@api.get("/api/curators", tags=["curator"])
+def curators(request: Request, by: Curator) -> list[dict[str, Any]]:
+    """List the curators."""
+    return [{"name": name, "you": name == by} for name in _store(request).read(people.curators)]
 
 
-def _when(seconds: int) -> Markup:
-    """Return a time that a script turns into the reader's own; without it, it is UTC."""
-    at = datetime.fromtimestamp(seconds, UTC)
-    return Markup('<time datetime="{}">{}</time>').format(at.isoformat(), access.date(seconds))
+@api.post("/api/curators", tags=["curator"], status_code=201)
+def add_curator(request: Request, by: Curator, body: NewCurator) -> dict[str, str]:
+    """Make a further curator. The key is shown this once."""
+    return {"name": body.name, "key": _store(request).write_as(by, people.add_curator, body.name)}
 
 
-_TEMPLATES = Environment(loader=FileSystemLoader(_FOLDER / "templates"), autoescape=True, undefined=StrictUndefined)
-_TEMPLATES.filters |= {
-    "number": numbers.number,
-    "epsilon": lambda x: numbers.epsilon(epsilon_of(x)),
-    "spent": lambda x: numbers.spent_epsilon(epsilon_of(x)),
-    "when": _when,
-    "float": epsilon_of,
-}
-
-
-def _page(request: Request, template: str, status: int = 200, session: str = access.CURATOR, **data: Any) -> Response:
-    """Return a page; it carries the CSRF token of the session it was made for."""
-    settings = request.app.state.settings
-    token = request.cookies.get(access.cookie_name(session, settings), "")
-    csrf = access.csrf_of(token) if token else ""
-    signed_in = access.cookie_name(access.CURATOR, settings) in request.cookies
-    html = _TEMPLATES.get_template(template).render(csrf=csrf, signed_in=signed_in, **data)
-    return Response(html, status, media_type="text/html")
-
-
-@pages.get("/")
-def home_page(request: Request) -> Response:
-    """Say what this is, and list what was published."""
-    return _page(request, "home.html", results=result_list(request))
-
-
-@pages.get("/sign-in")
-def sign_in_page(request: Request) -> Response:
-    """Ask for the curator's key."""
-    return _page(request, "sign_in.html")
-
-
-@pages.get("/curator", dependencies=[CURATOR])
-def curator_page(request: Request) -> Response:
-    """List the studies."""
-    return _page(request, "curator.html", studies=study_list(request))
-
-
-@pages.get("/curator/new", dependencies=[CURATOR])
-def new_page(request: Request) -> Response:
-    """Show the form for a new study."""
-    return _page(request, "new.html")
-
-
-@pages.get("/curator/studies/{study}", dependencies=[CURATOR])
-def study_page(request: Request, study: str) -> Response:
-    """Show a study as people join."""
-    data = live(request, study)
-    more = {"notice_days": request.app.state.settings.notice_days, "imports": imported(request, study)}
-    return _page(request, "study.html", events=events(request, study), study=data["study"], live=data, **more)
-
-
-@pages.get("/curator/studies/{study}/live", dependencies=[CURATOR])
-def live_page(request: Request, study: str) -> Response:
-    """Return the part of that page that changes."""
-    return _page(request, "live.html", live=live(request, study))
-
-
-@pages.get("/join")
-def join_page(request: Request) -> Response:
-    """Take the token behind the # and exchange it for a session; it never was in an address that is sent."""
-    return _page(request, "join.html", session=access.PARTICIPANT)
-
-
-@pages.get("/answer")
-def answer_page(request: Request, token: Participant) -> Response:
-    """Ask the question."""
-    return _page(request, "answer.html", session=access.PARTICIPANT, mine=my_study(request, token))
-
-
-@pages.get("/results/{study}")
-def result_page(request: Request, study: str, wave: WaveNumber = None) -> Response:
-    """Show a published result."""
-    return _page(request, "result.html", **result(request, study, wave))
-
-
-@pages.get("/explore")
-def explore_page(request: Request) -> Response:
-    """Show the interactive page of the paper."""
-    return _page(request, "explore.html", start=dashboard.START)
+@api.delete("/api/curators/{name}", tags=["curator"])
+def remove_curator(request: Request, by: Curator, name: str) -> dict[str, bool]:
+    """Remove another curator, whose key and sessions end."""
+    return _store(request).write_as(by, people.remove_curator, name)

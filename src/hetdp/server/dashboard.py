@@ -18,28 +18,34 @@ from pydantic import Field
 
 from hetdp.core.domain import epsilon_of, jsonable
 from hetdp.core.levels import Levels
-from hetdp.core.plan import Plan, Row, plan
+from hetdp.core.plan import Plan, plan
 from hetdp.estimators import METHODS
+from hetdp.ledger import in_epsilon
+from hetdp.ledger import level as ledger_level
 from hetdp.report import compare, numbers, text
 from hetdp.report.explain import explain
+from hetdp.statistics.histogram import Shares
+from hetdp.statistics.mean import Ratio
 
 from .access import RefusedError
-from .studies import Strict, Study, Tier, table
+from .studies import Question, Strict, Study, exact, most
 
 People = Mapping[float, int]
 
 # Of the report's sentences about a plan, those that concern a study before it is published.
 _SHOWN = {"Saturation", "Noise", "Error", "Instead", "Meaning", "Left out"}
+# How many rows a table of free choices has at most.
+MOST_BANDS = 12
 # Where a slider for a free choice of ε stops in every decade.
 STEPS = (1.0, 1.5, 2.0, 3.0, 5.0, 7.0)
 
 
-def planned(study: Study, people: People) -> Plan:
-    """Return the plan of the current wave if it were published now; there must be somebody."""
+def planned(study: Study, question: Question, people: People) -> Plan:
+    """Return the plan of a question if the current wave were published now; there must be somebody."""
     counts = Counter[float]()
     for level, count in people.items():
-        counts[study.shared(level)] += count  # a small share may make two levels one
-    return plan(Levels(counts, study.names(people)), bounds=study.bounds)
+        counts[ledger_level(study.allowed(question, level))] += count  # a small share may make two levels one
+    return plan(Levels(counts, study.names(question, people)), statistic=question.statistic)
 
 
 def _plan_facts(p: Plan) -> dict[str, Any]:
@@ -47,25 +53,96 @@ def _plan_facts(p: Plan) -> dict[str, Any]:
     return {name: fact for name, fact in p.to_dict().items() if name not in {"exact", "assumptions"}}
 
 
-def live(study: Study, people: People) -> dict[str, Any]:
-    """Return what the curator sees: who joined which tier, and the library's facts about the plan."""
-    p = planned(study, people) if people else None
-    rows = [] if p is None else table(p, study.names(people))
-    if study.free is None:  # every tier has a row, also an empty one, or one that is no level of its own in this wave
-        levels = {} if p is None else {row.epsilon: row for row in p.table}
-        rows = [_tier(tier, people.get(tier.level, 0), levels.get(study.shared(tier.level))) for tier in study.tiers]
+def _figures(question: Question, p: Plan) -> dict[str, Any]:
+    """Return the main figures of a question: how far off it may be, and whether that is too far to be of use.
+
+    The error is the root of the mean squared one in the worst case, in the question's unit or as a share. An interval
+    of 95 % reaches about twice as far to either side; if that is more than half of the range, nobody should use it.
+    """
+    error = p.error_each if isinstance(p.statistic, Shares) else _error(p)
+    uncertain = bool(p.abstains) or 4 * error > p.statistic.interval.width / 2
     return {
-        "study": study.to_dict(),
-        "n": sum(people.values()),
-        "joined": rows,
-        "plan": None if p is None else _plan_facts(p),
-        "sentences": [] if p is None else [list(pair) for pair in text.plan_lines(p) if pair[0] in _SHOWN],
+        "question": question.name,
+        "kind": question.kind,
+        "error": error,
+        "abstains": p.abstains,
+        "uncertain": uncertain,
     }
 
 
-def _tier(tier: Tier, people: int, row: Row | None) -> dict[str, Any]:
-    spent, share = (jsonable(row.spent), row.weight * people) if row is not None and people else (None, None)
-    return {**tier.model_dump(), "people": people, "spent": spent, "share": share}
+def _error(p: Plan) -> float:
+    """Return the error if everybody answers."""
+    statistic = p.statistic
+    if isinstance(statistic, Ratio) and statistic.keeps_missing:
+        return statistic.error_answered(p, 1.0)
+    return p.worst_case_error
+
+
+def live(study: Study, people: People, imported: int, ledger: list[dict[str, Any]] | None) -> dict[str, Any]:
+    """Return what the curator sees: who joined which tier, what the ledger says of them, each question's plan."""
+    questions = []
+    for question in study.questions:
+        p = planned(study, question, people) if people else None
+        about = {"question": question.name, "kind": question.kind, "error": None, "abstains": None, "uncertain": None}
+        lines = [] if p is None else [list(pair) for pair in text.plan_lines(p) if pair[0] in _SHOWN]
+        facts = None if p is None else _plan_facts(p)
+        questions.append({**(about if p is None else _figures(question, p)), "plan": facts, "sentences": lines})
+    n = sum(people.values())
+    return {
+        "study": study.to_dict(),
+        "n": n,
+        "counted": n if study.imports_count else max(n - imported, 0),
+        "joined": _joined(study, people, ledger or []),
+        "ledger": None if ledger is None else jsonable(ledger),
+        "frozen": None if ledger is None else sum(row["people"] for row in ledger if row["frozen"]),
+        "questions": questions,
+    }
+
+
+def _joined(study: Study, people: People, ledger: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return a row for each tier, or for each ε that was chosen, in at most twelve bands.
+
+    Beside the people who are there now stand the most that the ledger has charged one of this ε, the least that is left
+    to one of them, and what this wave may use of them at most.
+    """
+    named = [(tier.model_dump(), tier.level, tier.level) for tier in study.tiers] or _bands(people)
+    rows = []
+    for about, low, high in named:
+        mine = [row for row in ledger if low <= row["budget"] <= high]
+        left = min((row["left"] for row in mine), default=high)
+        cells = {
+            "people": sum(count for level, count in people.items() if low <= level <= high),
+            "spent": max((row["spent"] for row in mine), default=0.0),
+            "left": left,
+            "share": min(in_epsilon(most(high, study.current.share)), left),
+            "frozen": sum(row["people"] for row in mine if row["frozen"]),
+        }
+        rows.append(jsonable({**about, **cells}))
+    return rows
+
+
+def _bands(people: People) -> list[tuple[dict[str, Any], float, float]]:
+    """Return free choices as bands of neighbouring ones, at most twelve."""
+    levels = sorted(people)
+    size = math.ceil(len(levels) / MOST_BANDS) or 1
+    bands = [levels[i : i + size] for i in range(0, len(levels), size)]
+    ends = [(f"ε = {numbers.epsilon(band[0])}", f" to {numbers.epsilon(band[-1])}" * (len(band) > 1)) for band in bands]
+    return [
+        ({"name": "".join(end), "epsilon": band[-1], "sentence": ""}, band[0], band[-1])
+        for end, band in zip(ends, bands, strict=True)
+    ]
+
+
+def split(study: Study) -> list[dict[str, Any]]:
+    """Return how ε is split: the share of each question, and of each publication what it may use for it."""
+    return [
+        {
+            "question": question.name,
+            "share": question.share,
+            "of_each_publication": [float(exact(wave.share) * exact(question.share or 0)) for wave in study.waves],
+        }
+        for question in study.questions
+    ]
 
 
 def choices(study: Study, own: float | None = None, spent: float = 0.0) -> list[dict[str, Any]]:
@@ -75,9 +152,9 @@ def choices(study: Study, own: float | None = None, spent: float = 0.0) -> list[
     """
     offers = [tier.model_dump() for tier in study.tiers]
     if study.free is not None:
-        least, most = study.free.least, study.free.most
+        least, top = study.free.least, study.free.most
         series = [round(step * 10.0**decade, 6) for decade in range(-3, 2) for step in STEPS]
-        stops = {least, most, *(stop for stop in series if least < stop < most), *([] if own is None else [own])}
+        stops = {least, top, *(stop for stop in series if least < stop < top), *([] if own is None else [own])}
         offers = [{"name": f"ε = {stop:g}", "epsilon": stop, "sentence": ""} for stop in sorted(stops)]
     return [{**offer, **_promise(study, epsilon_of(offer["epsilon"]), own, spent)} for offer in offers]
 
@@ -85,7 +162,7 @@ def choices(study: Study, own: float | None = None, spent: float = 0.0) -> list[
 def _promise(study: Study, level: float, own: float | None, spent: float) -> dict[str, Any]:
     """Return what holds for one person with this ε whatever others do: upper limits, and no forecast.
 
-    All waves together use at most ε, or nothing beyond what was spent before if that was more.
+    All questions of all waves together use at most ε, or nothing beyond what was spent before if that was more.
     """
     limit = max(level, spent)
     return {
@@ -97,50 +174,64 @@ def _promise(study: Study, level: float, own: float | None, spent: float) -> dic
     }
 
 
-def _limit(level: float, spent: float, share: float, waves: int) -> str:
+def said(code: str, sentence: str, **facts: Any) -> dict[str, Any]:
+    """Return a sentence with its code and what it quotes, so that a page can say it in another language."""
+    return {"code": code, "facts": jsonable(facts), "sentence": sentence}
+
+
+def _limit(level: float, spent: float, share: float, waves: int) -> dict[str, Any]:
     if math.isinf(level):
-        return "No limit: you ask for no protection."
+        return said("limit.none", "No limit: you ask for no protection.")
+    if level <= spent and spent:
+        sentence = f"Nothing more: ε = {numbers.spent_epsilon(spent)} was spent before."
+        return said("limit.spent", sentence, spent=spent)
     if level <= spent:
-        return f"Nothing more: ε = {numbers.spent_epsilon(spent)} was spent before." if spent else "Nothing, ever."
-    every = f" in all {waves} publications together, and at most {numbers.spent_epsilon(level * share)} in one"
-    return f"Never more than ε = {numbers.spent_epsilon(level)}{every if waves > 1 else ''}, whatever others do."
+        return said("limit.nothing", "Nothing, ever.")
+    never = f"Never more than ε = {numbers.spent_epsilon(level)}"
+    if waves == 1:
+        return said("limit.one", f"{never}, whatever others do.", epsilon=level)
+    one = f"and at most {numbers.spent_epsilon(level * share)} in one"
+    sentence = f"{never} in all {waves} publications together, {one}, whatever others do."
+    return said("limit.waves", sentence, epsilon=level, waves=waves, one=level * share)
 
 
 def balance(level: float | None, spent: float | None) -> dict[str, Any]:
     """Return what was spent of a person by the ledger, and what is left at most of the ε that they allow now."""
     if spent is None:
-        return {"spent": None, "left": None, "sentence": "The ledger cannot be read now."}
+        return {"spent": None, "left": None, **said("balance.unknown", "The ledger cannot be read now.")}
     used = f"ε = {numbers.spent_epsilon(spent)}" if spent else "Nothing"
     if level is None:
-        return {"spent": jsonable(spent), "left": None, "sentence": f"{used}."}
+        return {"spent": jsonable(spent), "left": None, **said("balance.spent", f"{used}.", spent=spent)}
     left = level if math.isinf(level) else max(level - spent, 0.0)
     rest = f"at most {numbers.spent_epsilon(left)} is left" if left else "nothing is left"
     rest = "your choice sets no limit" if math.isinf(left) else rest
-    return {
-        "spent": jsonable(spent),
-        "left": jsonable(left),
-        "sentence": f"{used}; {rest}.",
-    }
+    sentence = said("balance.left", f"{used}; {rest}.", spent=spent, left=left)
+    return {"spent": jsonable(spent), "left": jsonable(left), **sentence}
 
 
-def _meaning(epsilon: float) -> str:
+def _meaning(epsilon: float) -> dict[str, Any]:
     if epsilon == 0:
-        return "Your answer is not used, and what is published says nothing about it."
+        return said("meaning.unused", "Your answers are not used, and what is published says nothing about them.")
     if epsilon > 7:
-        return "Somebody who was half sure of something about your answer may become certain of it."
+        sure = "Somebody who was half sure of something about your answers may become certain of it."
+        return said("meaning.certain", sure)
     high = math.ceil(1000 * explain(epsilon).guess_from_half) / 10  # rounded up, and never 50 for an ε above 0
-    return (
-        f"Somebody who was 50 % sure of something about your answer can become at most {high:g} % sure: "
-        f"odds change by at most a factor of {numbers.odds(epsilon)}."
+    factor = numbers.odds(epsilon)
+    sentence = (
+        f"Somebody who was 50 % sure of something about your answers can become at most {high:g} % sure: "
+        f"odds change by at most a factor of {factor}."
     )
+    return said("meaning.sure", sentence, percent=high, factor=factor)
 
 
 def what_if(study: Study, people: People, level: float, more: int) -> dict[str, Any]:
-    """Return the plan's main figures now and if so many more people joined at one level."""
+    """Return each question's main figures now and if so many more people joined at one level."""
     then = {**people, level: people.get(level, 0) + more}
-    figures = ("n", "threshold", "worst_case_error", "even_spread_error", "abstains")
-    found = {"now": _plan_facts(planned(study, people)) if people else None, "then": _plan_facts(planned(study, then))}
-    return {when: facts and {name: facts[name] for name in figures} for when, facts in found.items()}
+    found = {"now": people, "then": then}
+    return {
+        when: [_figures(one, planned(study, one, who)) for one in study.questions] if who else None
+        for when, who in found.items()
+    }
 
 
 # ---------------------------------------------------------------------------------------------------------

@@ -10,12 +10,13 @@ answer used at a larger ε than that person chose last, nor after they withdrew;
 most that ε. Nor is a wave published before the closing date that its people were told.
 
 Argument. The study and the rows of its people are what the server wrote last, as the register vouches, and the very
-rows that were compared are used to the end. What each person allows, the share of their ε, is part of the request: the
+rows that were compared are used to the end. A wave has a request for each question, and all are charged in one
+transaction. What each person allows, the question's share of the wave's share of their ε, is part of the request: the
 ledger carries out no charge whose request is another one. Just before the answers are opened the register is asked once
-more, the level of each person in the charged plan is compared with what they allow, and from then on nobody is told
-that they have withdrawn. A number that was drawn is in the register before the database sees it, and a wave has one
-number. So each wave uses at most its share of ε, and the shares, which the register covers, add up to one at most,
-whatever the ledger in the database says about budgets.
+more, what the charged plans of all questions together spend of each person is compared with what they allow, and from
+then on nobody is told that they have withdrawn. All numbers that were drawn are in the register before the database
+sees one of them, and a wave is drawn once. So each wave uses at most its share of ε, and the shares, which the register
+covers, add up to one at most, whatever the ledger in the database says about budgets.
 
 Dates bind the curator too, by the server's own clock; they are cells of the study's row, for which the register
 vouches. Up to the closing date everybody can withdraw. It can be brought forward by `close_early` alone, which
@@ -32,29 +33,26 @@ import json
 import logging
 import math
 import threading
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import sqlalchemy as sa
 
-from hetdp.core.domain import epsilon_of
+from hetdp.core.domain import epsilon_of, jsonable
 from hetdp.core.plan import Plan
 from hetdp.errors import HetdpError, InputError, PrivacyError
-from hetdp.ledger import Ledger, OtherRequestError, Request, Rule, charges
-from hetdp.statistics.mean import Mean
-from hetdp.statistics.statistic import Answer
-from hetdp.tally.tally import Table, Tally
+from hetdp.ledger import UNLIMITED, Ledger, OtherRequestError, Part, Request, Rule, charges
+from hetdp.statistics.statistic import Answer, Ints
+from hetdp.tally.tally import Table, Tally, settled
 
 from . import access, studies, tables
 from .access import RefusedError, Vault, where_raised
-from .settings import Settings
 from .store import ChangedError, Store, Transaction, new_version
-from .studies import Study
-from .tables import private
+from .studies import UNSAID, Question, Study
 
 log = logging.getLogger("hetdp.server")
 _REFUSES = (
@@ -63,6 +61,7 @@ _REFUSES = (
     "repaired, publish again."
 )
 _NO_LEDGER = "The ledger cannot be read now, so nothing was changed. Try again; if it stays so, ask the operator."
+_TOO_MUCH = "these plans would use an answer at more than its person allows; nothing was opened"
 _OLD_COPY = (
     "This wave was released before: the ledger has it and this database does not, so it is an old copy. "
     "Bring the newest one back."
@@ -86,24 +85,29 @@ class Publisher:
     notice: int = 7 * 86_400  # seconds
     turn: threading.Lock = field(default_factory=threading.Lock)
     closed: bool = False
+    _looked_up: dict[tuple[str, str], list[dict[str, Any]]] = field(default_factory=dict)
 
-    def publish(self, study_id: str, wave: int) -> dict[str, Any]:
+    def publish(self, study_id: str, wave: int, by: str = "server") -> dict[str, Any]:
         """Return the result of a wave; the same one however often it is asked for."""
         with self.turn:
             if self.closed:
                 raise RefusedError(503)
             self.database.write(expire)
             try:
-                charged = self.ledger.charged(_release_id(study_id, wave))
-            except HetdpError as error:  # nothing has happened yet
-                log.warning("ledger not readable", extra={"facts": {"study": study_id, "error": type(error).__name__}})
-                raise RefusedError(503, "ledger", _NO_LEDGER) from None
-            try:
-                found = self.database.write(_closed, study_id, wave, charged=charged)
+                study = self.database.read(studies.get, study_id)
+                charged = self._charged(study, wave)
+                found = self.database.write_as(by, _closed, study_id, wave, charged=charged)
             except ChangedError:
                 self._stop(study_id, "ChangedError")
                 raise
-            return found if isinstance(found, dict) else self._finish(*found)
+            return found if isinstance(found, dict) else self._finish(*found, by)
+
+    def _charged(self, study: Study, wave: int) -> bool:
+        try:
+            return any(map(self.ledger.charged, _releases(study, _wave_id(study.id, wave))))
+        except HetdpError as error:  # nothing has happened yet
+            log.warning("ledger not readable", extra={"facts": {"study": study.id, "error": type(error).__name__}})
+            raise RefusedError(503, "ledger", _NO_LEDGER) from None
 
     def spent(self, person: str) -> float | None:
         """Return what the ledger has charged to a person so far, in ε; None if it cannot be read now."""
@@ -111,6 +115,23 @@ class Publisher:
             return self.ledger.balance(person).spent
         except InputError:  # not enrolled: no wave with an answer of theirs was charged
             return 0.0
+        except HetdpError:
+            return None
+
+    def balances(self, study_id: str) -> list[dict[str, Any]] | None:
+        """Return what the ledger says of the people of a study: {budget, spent, left, frozen, people}, or None.
+
+        Those count who were enrolled for a publication, with the ε of that time. It is looked up once for a head.
+        """
+        try:
+            key = (study_id, self.ledger.head)
+            if key not in self._looked_up:
+                ids = self.database.read(_ids, study_id)
+                alike = Counter((b.budget, b.spent, b.left, b.frozen) for b in self.ledger.balances(ids))
+                names = ("budget", "spent", "left", "frozen")
+                rows = [{**dict(zip(names, one, strict=True)), "people": n} for one, n in sorted(alike.items())]
+                self._looked_up = {key: rows}
+            return self._looked_up[key]
         except HetdpError:
             return None
 
@@ -122,14 +143,14 @@ class Publisher:
 
     def resume(self) -> None:
         """Finish what a crash left closed without a result."""
-        for study in (study for study in self.database.read(studies.every) if study.status == "publishing"):
+        for study, wave in self.database.read(_unfinished):
             try:
-                self.publish(study.id, study.wave)
+                self.publish(study, wave)
             except Exception as error:  # noqa: BLE001  the others are served; the curator is told when asking again
                 why = {"error": type(error).__name__, "at": where_raised(error)}
-                log.warning("publication not finished", extra={"facts": {"study": study.id, **why}})
+                log.warning("publication not finished", extra={"facts": {"study": study, **why}})
 
-    def _finish(self, study: Study, answered: list[Any]) -> dict[str, Any]:
+    def _finish(self, study: Study, answered: list[Any], by: str) -> dict[str, Any]:
         try:
             body = self._released(study, answered)
         except Exception as error:  # whatever a damaged ledger brings about, the wave must not hang
@@ -137,13 +158,13 @@ class Publisher:
             if isinstance(error, HetdpError) and not isinstance(error, RefusedError):
                 raise RefusedError(409, "ledger", _REFUSES) from None
             raise
-        result = self.database.write(_store, study, body, answered, self.notice)
+        result = self.database.write_as(by, _store, study, body, answered, self.notice)
         with suppress(RefusedError):  # it is stored; should this fail, the next wave does it
             self.database.register.finish(study.id, study.wave + 1)
         return result
 
     def _stop(self, study_id: str, why: str) -> None:
-        """Open a wave again that was closed for a publication which failed, unless its number was drawn already."""
+        """Open a wave again that was closed for a publication which failed, unless its numbers were drawn already."""
         log.warning("publication stopped", extra={"facts": {"study": study_id, "error": why}})
 
         def job(transaction: Transaction) -> None:
@@ -155,68 +176,116 @@ class Publisher:
             self.database.write(job)
 
     def _released(self, study: Study, answered: list[Any]) -> dict[str, Any]:
-        """Return the facts of a release that the ledger has charged and stored; the same ones if it has already."""
+        """Return the facts of releases that the ledger has charged and stored; the same ones if it has already."""
         share, wave, register = study.current.share, study.wave, self.database.register
-        used, (release, number) = register.used(study.id, wave), register.number(study.id, wave)
-        allowed = {row.id: studies.most(row.epsilon, share, used[row.id]) for row in answered}
-        about = {"study": study.id, "wave": wave}
+        used, (drawn_for, drawn) = register.used(study.id, wave), register.numbers(study.id, wave)
+        allowed = [_allowed(study, question, answered, used) for question in study.questions]
+        whole = {row.id: studies.most(row.epsilon, share, used[row.id]) for row in answered}
         self.ledger.enroll({row.id: row.epsilon for row in answered})
-        names = (_release_id(study.id, wave, attempt) for attempt in range(1000))
-        for name in names if release is None else [release]:
-            reading = Reading(self, study, name, answered, allowed, number)
+        names = (_wave_id(study.id, wave, attempt) for attempt in range(1000))
+        for name in names if drawn_for is None else [drawn_for]:
+            asked = dict(zip(_releases(study, name), zip(study.questions, allowed, strict=True), strict=True))
+            requests = [_request(study, release, *one) for release, one in asked.items()]
+            reading = Reading(self, study, name, answered, asked, whole, drawn)
             # An earlier attempt that was charged for other people or levels is given up.
             with suppress(OtherRequestError):
-                request = Request(name, Rule.given(share=share), Mean(study.interval), people=allowed, about=about)
-                return self._facts(study, self.ledger.carry_out(request, reading, reading), answered)
+                answers = zip(study.questions, self.ledger.carry_out(requests, reading, reading), strict=True)
+                return {"n": len(answered), "questions": [_facts(study, *one, answered) for one in answers]}
         raise InputError("no charge of this wave fits the people who are in it now")
 
-    def _facts(self, study: Study, released: Answer, answered: list[Any]) -> dict[str, Any]:
-        names = study.names({row.epsilon for row in answered})
-        facts = {**released.to_dict(), "table": studies.table(released.plan, names)}
-        here = facts["ledger"]["name"]  # a file or a database, which is nobody's business
-        facts["ledger"]["name"] = "of this server"
-        facts["assumptions"] = [said.replace(f" {here},", " of this server,") for said in facts["assumptions"]]
-        facts["provenance"]["source"] = "the answers to this study"
-        facts["tiers"] = [{**tier, "name": names.get(epsilon_of(tier["epsilon"]))} for tier in facts["tiers"]]
-        return facts
+
+def _allowed(study: Study, question: Question, answered: list[Any], used: Mapping[str, int]) -> dict[str, int]:
+    """Return {person: units}: what each allows for a question in this wave."""
+    alike = {pair: study.allowed(question, *pair) for pair in {(row.epsilon, used[row.id]) for row in answered}}
+    return {row.id: alike[row.epsilon, used[row.id]] for row in answered}
+
+
+def _request(study: Study, release: str, question: Question, allowed: Mapping[str, int]) -> Request:
+    about = {"study": study.id, "wave": study.wave, **({} if study.old else {"question": question.name})}
+    rule = Rule.given(share=studies.exact(study.current.share) * studies.exact(question.share or 0))
+    return Request(release, rule, question.statistic, people=allowed, about=about)
+
+
+def _facts(study: Study, question: Question, released: Answer, answered: list[Any]) -> dict[str, Any]:
+    """Return what is published of a question: its figures, and all that the library says."""
+    names = study.names(question, {row.epsilon for row in answered})
+    facts = {**released.to_dict(), "table": studies.table(released.plan, names)}
+    here = facts["ledger"]["name"]  # a file or a database, which is nobody's business
+    facts["ledger"]["name"] = "of this server"
+    facts["assumptions"] = [said.replace(f" {here},", " of this server,") for said in facts["assumptions"]]
+    facts["provenance"]["source"] = "the answers to this study"
+    facts["tiers"] = [{**tier, "name": names.get(epsilon_of(tier["epsilon"]))} for tier in facts["tiers"]]
+    figures: list[dict[str, Any]] = [
+        {"label": f.label, "estimate": f.estimate, "low": f.low, "high": f.high, "uncertain": f.uncertain}
+        for f in released.figures()
+    ]
+    share = figures.pop() if question.optional else None  # who answered; of a choice, who did not
+    if share is not None and question.kind == "choice":
+        ends = {"estimate": 1 - share["estimate"], "low": 1 - share["high"], "high": 1 - share["low"]}
+        share |= {"label": "answered", **ends}
+    found = {"question": question.name, **question.model_dump(include={"kind", "text", "unit", "bounds"})}
+    found |= {"figures": figures, "answered": share, "uncertain": any(figure["uncertain"] for figure in figures)}
+    return {**facts, **jsonable(found)}
 
 
 @dataclass(frozen=True)
 class Reading:
-    """How the ledger gets the number of a wave, once its charge is on disk: the one that was drawn, or a new one."""
+    """How the ledger gets the numbers of a wave, once its charges are on disk: those that were drawn, or new ones.
+
+    `asked` has the question of each release and what everybody allows for it; `whole` what they allow in this wave.
+    """
 
     publisher: Publisher
     study: Study
     release: str
     answered: list[Any]
-    allowed: Mapping[str, int]
-    drawn: float | None
+    asked: Mapping[str, tuple[Question, Mapping[str, int]]]
+    whole: Mapping[str, int]
+    drawn: Mapping[str, Sequence[float]] | None
 
-    def __call__(self, places: Mapping[str, int], plan: Plan) -> Tally:
-        """Open the codes of those who take part, unless the plan would spend more of somebody than they allow.
+    def __call__(self, parts: Sequence[Part]) -> list[Tally]:
+        """Open the codes of those who take part, unless the plans would spend more of somebody than they allow.
 
-        What it spends at each level is computed from its weights and its noise, exactly, whatever it says itself.
+        What a plan spends at each level is computed from its weights and its noise, exactly, whatever it says itself.
         """
-        mean = plan.statistic == Mean(self.study.interval)
-        if not mean or not 0 < plan.shrink <= 1:  # else a number might be too large to keep
-            raise PrivacyError("this plan is not for this study; nothing was opened")
-        spends = charges(plan).tolist()
-        for person, at in places.items():
-            if not 0 <= at < len(spends) or spends[at] > self.allowed.get(person, -1):
-                raise PrivacyError("this plan would use an answer at more than its person allows; nothing was opened")
-        uses = {person: spends[at] for person, at in places.items()}
-        self.publisher.database.write(self._opening, uses)
-        known, sums = {row.id: row for row in self.answered}, [0] * len(spends)
-        for person, at in places.items():
-            row = known[person]
-            sums[at] += self.publisher.vault.open(row.answer, person, self.study.id, row.epsilon)
-        found = plan.levels
-        table = Table.single(found.epsilon, found.count, np.array(sums, np.int64), rounded=found.rounded)
-        return Tally(table, plan.statistic, found.names)
+        uses = Counter[str]()
+        for release, places, plan in parts:
+            question, allowed = self.asked[release]
+            same = (plan.statistic.name, plan.statistic.plain) == (question.statistic.name, question.statistic.plain)
+            if not same or not 0 < plan.shrink <= 1:  # else a number might be too large to keep
+                raise PrivacyError("this plan is not for this study; nothing was opened")
+            spends = charges(plan).tolist()
+            for person, at in places.items():
+                if not 0 <= at < len(spends) or spends[at] > allowed.get(person, -1):
+                    raise PrivacyError(_TOO_MUCH)
+                uses[person] += spends[at]
+        for person, units in uses.items():
+            if units > self.whole[person] != UNLIMITED:
+                raise PrivacyError(_TOO_MUCH)
+        self.publisher.database.write(self._opening, {person: min(units, UNLIMITED) for person, units in uses.items()})
+        codes = self._codes(uses)
+        where = {question.name: i for i, question in enumerate(self.study.questions)}
+        rows = {person: i for i, person in enumerate(uses)}
+        return [
+            _tally(
+                plan,
+                [rows[person] for person in places],
+                list(places.values()),
+                codes[:, where[self.asked[name][0].name]],
+            )
+            for name, places, plan in parts
+        ]
 
-    def keep(self, number: float) -> None:
-        """Write the number down where the database's owner cannot undo it, before the database sees it."""
-        self.publisher.database.register.keep(self.study.id, self.study.wave, self.release, number)
+    def _codes(self, people: Iterable[str]) -> Ints:
+        """Return what people said, a row each and a column for each question."""
+        known, vault, study = {row.id: row for row in self.answered}, self.publisher.vault, self.study.id
+        rows = (known[person] for person in people)
+        opened = b"".join(vault.open(row.answer, row.id, study, row.epsilon) for row in rows)
+        return np.frombuffer(opened, ">u4").astype(np.int64).reshape(-1, len(self.study.questions))
+
+    def keep(self, numbers: Mapping[str, Sequence[float]]) -> None:
+        """Write the numbers down where the database's owner cannot undo it, before the database sees one of them."""
+        self.publisher.database.register.keep(self.study.id, self.study.wave, self.release, numbers)
 
     def _opening(self, transaction: Transaction, uses: Mapping[str, int]) -> None:
         """Say that these answers are going to be read, unless anything has changed since the wave was closed."""
@@ -226,8 +295,40 @@ class Reading:
         transaction.register.open(self.study.id, self.study.wave, self.release, uses)
 
 
-def _release_id(study: str, wave: int, attempt: int = 0) -> str:
+def _tally(plan: Plan, rows: list[int], places: list[int], codes: Ints) -> Tally:
+    """Return the tally of a question: what each of some people said is added at their level, by the library's rule."""
+    statistic, said, level = plan.statistic, codes[rows], np.array(places, np.int64)
+    unsaid, found = said == UNSAID, np.zeros((len(plan.levels), plan.statistic.width), np.int64)
+    if statistic.coded:
+        cell, given = np.zeros(said.size, np.int64), [np.where(unsaid, np.nan, said)]
+    else:
+        cell, given = np.where(unsaid, statistic.cells - 1, said), []
+    _, cell, added = settled(statistic, cell, given)
+    sums = np.stack(added, axis=1).astype(np.int64) if added else np.zeros((said.size, 0), np.int64)
+    statistic.add_to(found, level, cell, np.ones(said.size, np.int64), sums)
+    levels = plan.levels
+    table = Table(levels.epsilon, levels.count, found, levels.rounded, levels.wide)
+    return Tally(table, statistic, levels.names)
+
+
+def _wave_id(study: str, wave: int, attempt: int = 0) -> str:
     return f"{study}-{wave}-{attempt}" if attempt else f"{study}-{wave}"
+
+
+def _releases(study: Study, wave: str) -> list[str]:
+    """Return the ids of the releases of a wave: one a question, whose name begins with a letter."""
+    return [wave] if study.old else [f"{wave}-{question.name}" for question in study.questions]
+
+
+def _unfinished(transaction: Transaction) -> list[Any]:
+    """Return the id and the wave of each study that the database says is being published."""
+    about = tables.studies.c
+    return list(transaction.execute(sa.select(about.id, about.wave).where(about.status == "publishing")))
+
+
+def _ids(transaction: Transaction, study: str) -> list[str]:
+    about = tables.people.c
+    return list(transaction.execute(sa.select(about.id).where(about.study == study)).scalars())
 
 
 def _closed(
@@ -245,7 +346,8 @@ def _closed(
     if wave > study.wave or wave >= len(study.waves) or study.phase() in {"planned", "deleted"}:
         raise RefusedError(409, "wave", "This wave cannot be published now.")
     if study.phase() == "open":
-        raise RefusedError(409, "early", _EARLY.format(access.date(study.current.closes)))
+        closes = study.current.closes
+        raise RefusedError(409, "early", _EARLY.format(access.date(closes)), closes=closes)
     if charged and study.status == "open":
         raise RefusedError(409, "old-copy", _OLD_COPY)
     transaction.register.finish(study_id, study.wave)  # if the server was cut off just before it said so
@@ -253,8 +355,11 @@ def _closed(
     if study.status == "publishing":
         return study, answered
     n = len(answered)
-    if n < study.fewest:
-        raise RefusedError(409, "too-few", f"There are {n} people; this study publishes from {study.fewest} on.")
+    counted = n if study.imports_count else sum(not studies.is_imported(row.id) for row in answered)
+    if counted < study.fewest:
+        there = f"There are {counted} people" + ("" if counted == n else f" besides {n - counted} from files")
+        why = f"{there}; this study publishes from {study.fewest} on."
+        raise RefusedError(409, "too-few", why, n=counted, fewest=study.fewest, imported=n - counted)
     studies.move(transaction, study_id, status="publishing")
     transaction.note("closed for publication", study_id, wave=wave, n=n)
     return study, answered
@@ -275,7 +380,7 @@ def _store(
     studies.move(transaction, study.id, wave=wave + 1, status=status, waves=waves)  # it may refuse
     transaction.execute(sa.delete(table).where((table.c.study == study.id) & (table.c.wave == wave)))
     transaction.execute(sa.insert(table).values(row))
-    if last:  # the sealed answers go; who took part and with which ε stays
+    if last or study.each_wave == "ask":  # the sealed answers go; who took part and with which ε stays
         people, transaction.scrub = tables.people, True
         gone = {"answer": None, "version": new_version()}
         mine = (people.c.study == study.id) & people.c.answer.is_not(None)
@@ -306,11 +411,12 @@ def close_early(transaction: Transaction, study_id: str, wave: int, notice: int)
         raise RefusedError(409, "wave", "Only the wave that is open now can be closed early.")
     said = study.current.closes
     if closes >= said:
-        raise RefusedError(409, "notice", _NOT_SOONER.format(access.date(said), access.date(closes)))
+        why = _NOT_SOONER.format(access.date(said), access.date(closes))
+        raise RefusedError(409, "notice", why, closes=said, earliest=closes)
     changed = study.current.model_copy(update={"closes": closes, "first": study.current.first or said})
     waves = [*study.waves[:wave], changed, *study.waves[wave + 1 :]]
     studies.move(transaction, study_id, waves=studies.waves_text(waves))
-    transaction.note("closing brought forward", study_id, wave=wave, was=access.date(said), now=access.date(closes))
+    transaction.note("closing brought forward", study_id, wave=wave, was=said, now=closes)
     return studies.get(transaction, study_id)
 
 
@@ -319,13 +425,14 @@ def close_early(transaction: Transaction, study_id: str, wave: int, notice: int)
 # charges in the ledger: deleting an answer does not take back what a published number told about it.
 
 
-def _emptied(transaction: Transaction, study: str, mark: str = "") -> None:
+def emptied(transaction: Transaction, study: str, mark: str = "") -> None:
     """Delete what the people of a study sent and the links by which they come; of one file, if its mark is given.
 
     It does not matter what their rows say: they are written anew, and of those alone that the register knows.
     """
     people, transaction.scrub = tables.people, True
-    gone = {**dict.fromkeys(("invitation", "again", "epsilon", "answer")), "version": new_version()}
+    gone = {**dict.fromkeys(("invitation", "again", "epsilon", "answer", "number")), "gone": "erased"}
+    gone["version"] = new_version()
     mine = (people.c.study == study) & people.c.id.startswith(mark)
     transaction.execute(sa.update(people).where(mine).values(gone))
     for person in transaction.register.people(study):
@@ -335,42 +442,6 @@ def _emptied(transaction: Transaction, study: str, mark: str = "") -> None:
     query = sa.select(files.id).where((files.study == study) & files.id.startswith(mark))
     for file in transaction.execute(query).scalars().all():
         transaction.change("import", {"id": file, "study": study, "people": 0})
-
-
-def imports(transaction: Transaction, study: str) -> list[dict[str, Any]]:
-    """Return the files that were imported into a study and not deleted: how each is named here, and its people."""
-    table = tables.imports
-    rows = transaction.execute(sa.select(table).where((table.c.study == study) & (table.c.people > 0)))
-    return [{"file": row.id[: studies.MARK], "people": row.people} for row in rows]
-
-
-def delete_import(transaction: Transaction, study_id: str, file: str) -> dict[str, bool]:
-    """Delete the people of a file, until the wave closes."""
-    table, study = tables.imports, studies.get(transaction, study_id)
-    mine = (table.c.study == study_id) & table.c.id.startswith(file, autoescape=True)
-    row = transaction.row("import", transaction.execute(sa.select(table.c.id).where(mine)).scalar() or "")
-    if row is None or len(file) != studies.MARK:
-        raise RefusedError(404)
-    if study.phase() != "open":
-        raise RefusedError(409, "closed", "A file can be deleted until the wave closes, not after. The study can be.")
-    _emptied(transaction, study_id, transaction.believed("import", row)["id"][: studies.MARK])
-    transaction.note("import deleted", study_id, count=row["people"])
-    return {"deleted": True}
-
-
-def delete_study(transaction: Transaction, study_id: str) -> dict[str, bool]:
-    """Delete all that people sent to a study, with its links; also of one that was changed from outside."""
-    row = transaction.row("study", study_id)
-    if row is None:
-        raise RefusedError(404)
-    known = transaction.vouches("study", row)
-    reading = known and row["status"] == "publishing"
-    if reading or transaction.register.opened(study_id, row["wave"] if known else 0):
-        raise RefusedError(409, "publishing", "This study is being published now; delete it when that is done.")
-    transaction.change("study", {**row, "status": "deleted", "version": new_version()})
-    _emptied(transaction, study_id)
-    transaction.note("study deleted", study_id)
-    return {"deleted": True}
 
 
 def expire(transaction: Transaction) -> None:
@@ -383,7 +454,7 @@ def expire(transaction: Transaction) -> None:
             there = sa.select(about.id).where((about.study == study_id) & something).limit(1)
             due = study.until <= access.now() and study.status != "publishing"
             if due and transaction.execute(there).first():
-                _emptied(transaction, study_id)
+                emptied(transaction, study_id)
                 transaction.note("answers deleted at their date", study_id)
 
 
@@ -393,8 +464,7 @@ def expire(transaction: Transaction) -> None:
 
 def stored(transaction: Transaction, study: str, wave: int | None = None) -> dict[str, Any]:
     """Return a published result with its study, the latest if no wave is named; all of it public."""
-    table = tables.results
-    rows = transaction.execute(sa.select(table).where(table.c.study == study).order_by(table.c.wave)).all()
+    rows = rows_of(transaction, study)
     row = next((row for row in reversed(rows) if wave is None or row.wave == wave), None)
     if row is None:
         raise RefusedError(404)
@@ -403,37 +473,23 @@ def stored(transaction: Transaction, study: str, wave: int | None = None) -> dic
         "wave": row.wave,
         "waves": [row.wave for row in rows],
         "published": row.published,
-        "result": json.loads(row.body),
+        "results": results_of(row.body),
     }
 
 
-def published(transaction: Transaction) -> list[dict[str, Any]]:
-    """Return the studies that have a result, the newest result first."""
-    about, latest = tables.studies.c, sa.func.max(tables.results.c.published).label("published")
-    joint = sa.select(about.id, about.question, latest).join_from(tables.studies, tables.results)
-    rows = transaction.execute(joint.group_by(about.id).order_by(sa.desc("published")))
-    return [dict(row) for row in rows.mappings()]
+def rows_of(transaction: Transaction, study: str) -> list[Any]:
+    """Return the published results of a study as the database has them, in the order of waves."""
+    table = tables.results
+    return list(transaction.execute(sa.select(table).where(table.c.study == study).order_by(table.c.wave)))
 
 
-def open_ledger(settings: Settings, database: Store) -> Ledger:
-    """Return the ledger of this server; it is made once, and never again if it is missing later."""
-    made = database.read(Transaction.fact, "ledger") is not None
-    where, head, expected = settings.ledger, settings.ledger_head, settings.expect_head
-    if settings.sqlite_file is None:
-        there = sa.inspect(database.engine).has_table("hetdp_ledger")
-    else:
-        there = Path(where).exists()
-        private(where)
-        private(head)
-    if made and not there:
-        raise InputError("the ledger of this server is missing: without it budgets could be overspent; bring it back")
-    if made and not head.exists() and expected is None:
-        # The ledger itself asks for its head only once something is charged; an old copy may be older than that.
-        raise InputError(
-            f"{head} is missing, so an old copy of the ledger could not be noticed; bring it back, or give the head "
-            "that you wrote down: --expect-head NUMBER:HASH"
-        )
-    opened = Ledger(where, expect_head=expected, head_file=head) if there else Ledger.create(where, head_file=head)
-    if not made:
-        database.write(Transaction.set_fact, "ledger", "made")
-    return opened
+def results_of(body: str) -> list[dict[str, Any]]:
+    """Return what was published of each question; before version 5 it was one mean, of everybody."""
+    facts = json.loads(body)
+    if "questions" in facts:
+        return list(facts["questions"])
+    low, high = facts["interval"]["guaranteed"]
+    figure = {"label": "mean", "estimate": facts["estimate"], "low": low, "high": high}
+    figure["uncertain"] = facts["interval"].get("uncertain", False)
+    about = {"question": studies.ONLY, "kind": "number", "text": "", "unit": "", "bounds": facts.get("bounds")}
+    return [{**facts, **about, "figures": [figure], "answered": None, "uncertain": figure["uncertain"]}]

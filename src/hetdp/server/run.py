@@ -18,7 +18,7 @@ import sqlalchemy as sa
 
 from hetdp.errors import InputError
 
-from . import access, studies, tables
+from . import people, studies, tables
 from .app import create_app
 from .settings import Settings
 from .store import Register, Transaction, begin
@@ -100,7 +100,7 @@ def replaced_key(settings: Settings) -> str:
         # Not by a store of its own: it would decide about changes that a running server is just making.
         with engine.begin() as connection:
             begin(connection, writes=True)
-            return access.new_key(Transaction(connection, register))
+            return people.new_key(Transaction(connection, register))
     finally:
         register.close()
         engine.dispose()
@@ -136,14 +136,33 @@ def _copy(source: Path, target: Path) -> None:
 
 
 # ---------------------------------------------------------------------------------------------------------
-# A sample, so that there is something to see: 400 people have answered, five invitations are left
+# A sample, so that there is something to see: a study whose first publication is out and whose second one is open
 
-QUESTION = "How many hours did you sleep last night?"
+TITLE = "Sleep and the way to work"
+WAYS = ["On foot", "By bike", "By bus or train", "By car", "I work at home"]
+QUESTIONS: list[dict[str, Any]] = [
+    {
+        "name": "sleep",
+        "kind": "number",
+        "text": "How many hours did you sleep last night?",
+        "unit": "hours",
+        "bounds": [0.0, 14.0],
+        "share": 0.4,
+    },
+    {"name": "rested", "kind": "yes-no", "text": "Did you feel rested this morning?", "share": 0.2},
+    {"name": "way", "kind": "choice", "text": "How do you get to work on most days?", "choices": WAYS, "share": 0.4},
+]
 TIERS = (
-    ("Strict", 0.05, "Almost nothing about your answer can be learnt.", 180),
-    ("Standard", 0.3, "Little can be learnt. A good choice for most people.", 140),
-    ("Open", 2.0, "You do not mind if more could be learnt.", 80),
+    ("Strict", 0.2, "Very little about your answers can be learnt.", 900),
+    ("Standard", 0.8, "Little can be learnt.", 800),
+    ("Open", 2.0, "More can be learnt; it helps the results most.", 500),
 )
+ABOUT = {
+    "institute": "Example Institute for Sleep Research",
+    "contact": "survey@example.org",
+    "notice": "This is a sample. Nothing that you send leaves this computer, and everything is deleted when it stops.",
+    "consent": "I agree that my answers are used for the publications of this survey.",
+}
 
 
 def serve_demo(host: str, port: int) -> None:
@@ -153,35 +172,47 @@ def serve_demo(host: str, port: int) -> None:
 
 
 def sample_rows() -> bytes:
-    """Return made-up answers as CSV."""
+    """Return made-up answers as CSV; of each question some people prefer not to say."""
     draw = random.Random(7)  # noqa: S311  a sample, not a secret
-    people = [(draw.gauss(7.1, 1.3), name) for name, _, _, count in TIERS for _ in range(count)]
-    return "\n".join(["value,tier", *(f"{value:.2f},{name}" for value, name in people)]).encode()
+    rows = ["sleep,rested,way,tier"]
+    for name, _, _, count in TIERS:
+        for _ in range(count):
+            hours = draw.gauss(7.1, 1.2)
+            rested = "yes" if hours + draw.gauss(0, 1) > 6.8 else "no"
+            way = draw.choices(WAYS, [15, 25, 30, 20, 10])[0]
+            said = [f"{hours:.2f}", rested, way]
+            rows.append(",".join([*(one if draw.random() > 0.06 else "" for one in said), name]))
+    return "\n".join(rows).encode()
+
+
+def sample_study(now: int, **changes: Any) -> studies.NewStudy:
+    """Return the sample's study: one publication was due an hour ago, the next one is in four weeks."""
+    return studies.NewStudy.model_validate(
+        {
+            "title": TITLE,
+            "questions": QUESTIONS,
+            "tiers": [{"name": name, "epsilon": level, "sentence": said} for name, level, said, _ in TIERS],
+            "opens": now - 28 * 86_400,
+            "waves": [{"closes": now - 3600, "share": 0.5}, {"closes": now + 28 * 86_400, "share": 0.5}],
+            "fewest": 100,
+            "imports_count": True,
+            "about": ABOUT,
+            **changes,
+        }
+    )
 
 
 def sample(app: Any, address: str) -> list[str]:
-    """Fill an empty server and return the lines to print: a published study, an open one, and links to answer it."""
-    state, now = app.state, int(time.time())
-    new = studies.NewStudy(
-        question=QUESTION,
-        unit="hours",
-        bounds=[0.0, 14.0],
-        tiers=[studies.Tier(name=name, epsilon=level, sentence=said) for name, level, said, _ in TIERS],
-        opens=now - 3600,
-        waves=[studies.Wave(closes=now + 14 * 86_400)],
-        fewest=100,
-    )
-    closed = {"opens": now - 7200, "waves": [studies.Wave(closes=now - 3600)]}
-    earlier = new.model_copy(update={"question": "How many hours do you sleep on a usual Sunday?", **closed})
-    published, current = (state.store.write(studies.create, one) for one in (earlier, new))
-    for study in (published, current):  # not by `add_rows`: one of them is closed
-        _, people = studies.read_rows(sample_rows(), study, state.vault)
-        state.store.write(Transaction.insert, "person", people)
-    state.publisher.publish(published.id, 0)
-    tokens = state.store.write(studies.invite, current.id, 5)
+    """Fill an empty server and return the lines to print: what is published, the dashboard, and links to answer."""
+    state = app.state
+    study = state.store.write(studies.create, sample_study(int(time.time())))
+    _, rows = people.read_rows(sample_rows(), study, state.vault)
+    state.store.write(Transaction.insert, "person", rows)  # not by `add_rows`: the first closing date has passed
+    state.publisher.publish(study.id, 0)
+    tokens = state.store.write(people.invite, study.id, 5)["tokens"]
     return [
-        f"result       {address}/results/{published.id}",
+        f"results      {address}/results/{study.id}",
         f"explore      {address}/explore",
-        f"dashboard    {address}/curator/studies/{current.id}",
+        f"dashboard    {address}/curator/studies/{study.id}",
         *(f"invitation   {address}/join#{token}" for token in tokens),
     ]

@@ -40,8 +40,11 @@ class Settings:
         Take the answers as the database has them, after an older copy was put back on purpose: see `register`.
     body_limit, import_limit
         The most bytes of a request, and of a file of rows.
-    per_address, per_person, attempts
-        Requests a minute from one address, changes a minute by one person, tokens a minute tried from one address.
+    per_address, per_person
+        Requests a minute from one address, and changes a minute by one person.
+    attempts, joins
+        From one address a minute: keys of curators that are tried, and links of people, of whom a lecture hall may sit
+        behind one address.
     tick
         Publication is answered after a whole number of these seconds, so that its duration tells nothing.
     notice_days
@@ -58,9 +61,10 @@ class Settings:
     trust_database: bool = False
     body_limit: int = 2**16
     import_limit: int = 2**24
-    per_address: int = 1200
+    per_address: int = 6000
     per_person: int = 30
     attempts: int = 30
+    joins: int = 600
     tick: float = 1.0
     notice_days: int = 7
     secure: bool = field(init=False, default=False)  # browsers reach it by HTTPS, so that cookies may be bound to it

@@ -21,10 +21,10 @@ before it does anything else: the change was made, or it was not. Nobody was tol
 choose which of the two it was, and no more.
 
 The register also has which wave is being read (`opened`), so that nobody is told that they have withdrawn from it; how
-much it used of each person, so that all waves of a study stay within ε also if a person lowers it in between; the
-number that was drawn for it; and of each person the epoch to which their sessions belong. A number is written down
-before the database sees it, and a wave has one number: whoever makes the database fail afterwards gets the same number
-again and not a second draw.
+much all its questions used of each person, so that all waves of a study stay within ε also if a person lowers it in
+between; the numbers that were drawn for it; and of each person the epoch to which their sessions belong. All numbers
+of a wave are written down at once, before the database sees one of them, and once: whoever makes the database fail
+afterwards gets the same numbers again and not a second draw.
 
 One writer. On SQLite the server holds a lock on a file. On PostgreSQL it writes by one session, which holds an advisory
 lock; a transaction is committed by that session or not at all. If the session is lost, as when PostgreSQL restarts, the
@@ -42,7 +42,7 @@ import secrets
 import sqlite3
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -56,13 +56,12 @@ from hetdp.files import sqlite_engine
 from . import access
 from .access import RefusedError
 from .settings import Settings
-from .tables import PATIENCE, VOUCHED, audit, connect, facts, people
+from .tables import PATIENCE, VOUCHED, audit, connect, facts, people, take_lock, widen
 
 P = ParamSpec("P")
 T = TypeVar("T")
 # The kind of a row (study, person, import) and its id.
 Key = tuple[str, str]
-_LOCK = 0x686574_6470  # a number of our own among PostgreSQL's advisory locks
 _CHANGED = (
     "The records of this study are not as this server left them: its database was changed from outside, or an older "
     "copy was put back. Nothing was released, and people can still withdraw. The operator can bring the newest copy "
@@ -108,6 +107,17 @@ class Register:
         Cells are texts, bytes, numbers or null, each of which `repr` writes in one way and as no other.
         """
         return hmac.digest(self._key, repr(cells).encode("utf-8", "surrogatepass"), "sha256")
+
+    def sign_row(self, kind: str, cells: Iterable[Any]) -> bytes:
+        """Return the MAC of a row, its cells in the order of the columns.
+
+        Nulls at the end are left out, so that a column which a later version adds leaves old rows as they are. Two
+        rows of a table still have the same MAC only if all their cells are the same.
+        """
+        found = list(cells)
+        while found and found[-1] is None:
+            found.pop()
+        return self.sign(kind, *found)
 
     def known(self, kind: str, row: str) -> tuple[str, bytes] | None:
         """Return the study and the MAC of a row as this server wrote it last, if there is such a row."""
@@ -165,11 +175,15 @@ class Register:
         found = self._rows("SELECT epoch FROM epochs WHERE person = ?", f"{person} kept")
         return found[0].epoch if found else None
 
-    def end_sessions(self, person: str, but: int | None = None) -> None:
-        """Begin a new epoch of a person: all their sessions end but the one of this number."""
+    def end_sessions(self, *people: str, but: int | None = None) -> None:
+        """Begin a new epoch of people: all their sessions end but the one of this number."""
         query = "INSERT INTO epochs VALUES (?, ?) ON CONFLICT (person) DO UPDATE SET epoch = excluded.epoch"
-        kept = secrets.randbits(62) if but is None else but  # a number that is no session's keeps none
-        self._write(query, [(person, secrets.randbits(62)), (f"{person} kept", kept)])
+        rows = []
+        for person in people:
+            kept = secrets.randbits(62) if but is None else but  # a number that is no session's keeps none
+            rows += [(person, secrets.randbits(62)), (f"{person} kept", kept)]
+        if rows:
+            self._write(query, rows)
 
     # --- Waves
 
@@ -187,7 +201,7 @@ class Register:
         rows = [(study, wave, person, units) for person, units in uses.items()]
         with self.connected(writes=True) as file:
             if file.exec_driver_sql(query, (study, wave, release)).rowcount != 1:
-                why = "The number of this wave was drawn before; bring the newest ledger back."
+                why = "The numbers of this wave were drawn before; bring the newest ledger back."
                 raise RefusedError(409, "drawn", why)
             file.exec_driver_sql("DELETE FROM uses WHERE study = ? AND wave = ?", (study, wave))
             if rows:
@@ -200,18 +214,23 @@ class Register:
             found[person] += units  # in Python's integers: what is public has no limit
         return found
 
-    def number(self, study: str, wave: int) -> tuple[str, float] | tuple[None, None]:
-        """Return the release and the number that was drawn for a wave; of one that was not drawn, None twice."""
+    def numbers(self, study: str, wave: int) -> tuple[str, dict[str, list[float]]] | tuple[None, None]:
+        """Return the release and all numbers that were drawn for a wave, by their ids; if none were, None twice."""
         query = "SELECT release, number FROM waves WHERE study = ? AND wave = ? AND number IS NOT NULL"
-        found = self._rows(query, study, wave)
-        return (found[0].release, float.fromhex(found[0].number)) if found else (None, None)
+        for release, text in self._rows(query, study, wave):
+            if not text.startswith("{"):  # one number, as before version 5
+                return release, {release: [float.fromhex(text)]}
+            drawn = {name: [float.fromhex(number) for number in some] for name, some in json.loads(text).items()}
+            return release, drawn
+        return None, None
 
-    def keep(self, study: str, wave: int, release: str, number: float) -> None:
-        """Write down the number that was drawn for a wave, before anybody sees it."""
+    def keep(self, study: str, wave: int, release: str, numbers: Mapping[str, Sequence[float]]) -> None:
+        """Write down all numbers that were drawn for a wave, before anybody sees one of them."""
         query = (
             "UPDATE waves SET number = ? WHERE study = ? AND wave = ? AND release = ? AND number IS NULL AND NOT done"
         )
-        if self._write(query, (number.hex(), study, wave, release)) != 1:
+        text = json.dumps({name: [number.hex() for number in some] for name, some in numbers.items()})
+        if self._write(query, (text, study, wave, release)) != 1:
             raise ChangedError
 
     def leave(self, study: str) -> bool:
@@ -269,6 +288,7 @@ class Transaction:
 
     connection: sa.Connection
     register: Register
+    by: str = "server"  # whose change it is, for the audit log: a curator's name
     scrub: bool = False  # a sealed answer was deleted or replaced: nothing of it may stay on the disk
     written: dict[Key, tuple[str, bytes]] = field(default_factory=dict)  # what the register is told
 
@@ -306,7 +326,7 @@ class Transaction:
         return known is not None and hmac.compare_digest(known[1], self._mac(kind, row))
 
     def _mac(self, kind: str, row: Mapping[str, Any]) -> bytes:
-        return self.register.sign(kind, *(row.get(column.key) for column in VOUCHED[kind].c))
+        return self.register.sign_row(kind, (row.get(column.key) for column in VOUCHED[kind].c))
 
     def believed(self, kind: str, row: Mapping[str, Any] | None) -> Mapping[str, Any]:
         """Return a row for which the register vouches, or raise."""
@@ -319,7 +339,7 @@ class Transaction:
         rows = self.execute(sa.select(people).where(people.c.study == study).order_by(people.c.id)).all()
         known = self.register.people(study)
         known |= {row: mac for (kind, row), (here, mac) in self.written.items() if (kind, here) == ("person", study)}
-        if known != {row.id: self.register.sign("person", *row) for row in rows}:  # nobody else, and nobody missing
+        if known != {row.id: self.register.sign_row("person", row) for row in rows}:  # nobody else, and nobody missing
             raise ChangedError
         return list(rows)
 
@@ -335,7 +355,8 @@ class Transaction:
 
     def note(self, event: str, study: str | None = None, **detail: Any) -> None:
         """Write a public event into the audit log."""
-        row = {"at": int(access.now()), "event": event, "study": study, "detail": json.dumps(detail)}
+        said = json.dumps({**detail, "by": self.by})
+        row = {"at": int(access.now()), "event": event, "study": study, "detail": said}
         self.execute(sa.insert(audit).values(row))
 
 
@@ -351,7 +372,7 @@ class Store:
         self._writer = self.engine
         if self.engine.dialect.name == "postgresql":  # one session; whenever it is a new one, it takes the lock first
             self._writer = connect(settings.database, pool_size=1, max_overflow=0)
-            sa.event.listen(self._writer, "connect", _take_lock)
+            sa.event.listen(self._writer, "connect", take_lock)
         self._lock_file = f"{settings.sqlite_file or settings.register_file}.lock"
         self._handle: int | None = None
         self._turn, self._closed = threading.RLock(), False  # whose turn it is to write
@@ -366,7 +387,9 @@ class Store:
         other = "another process serves this database; stop it first"
         try:
             fcntl.flock(self._handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            self.write(lambda _: None)  # takes the lock of PostgreSQL, and decides what is in doubt
+            with self._writing() as connection:  # which takes the lock of PostgreSQL
+                widen(connection)
+            self.write(lambda _: None)  # decides what is in doubt
         except OSError:
             raise InputError(other) from None
         except RefusedError as error:
@@ -400,6 +423,10 @@ class Store:
 
     def write(self, job: Callable[Concatenate[Transaction, P], T], *args: P.args, **named: P.kwargs) -> T:
         """Return what a job returns, after the commit of its transaction."""
+        return self.write_as("server", job, *args, **named)
+
+    def write_as(self, by: str, job: Callable[Concatenate[Transaction, P], T], *args: P.args, **named: P.kwargs) -> T:
+        """Do the same in the name of a curator, which the audit log has."""
         with self._turn:
             if self._closed:
                 raise RefusedError(503)
@@ -407,7 +434,7 @@ class Store:
             batch = None
             try:
                 with self._writing() as connection:
-                    transaction = Transaction(connection, self.register)
+                    transaction = Transaction(connection, self.register, by)
                     result = job(transaction, *args, **named)
                     if transaction.written:
                         self._doubt = True
@@ -472,18 +499,4 @@ class Store:
 
     def _is_there(self, connection: sa.Connection, key: Key, mac: bytes) -> bool:
         found = Transaction(connection, self.register).row(*key)
-        return found is not None and self.register.sign(key[0], *found.values()) == mac
-
-
-def _take_lock(session: Any, _record: Any) -> None:
-    """Make a new session the one that writes to PostgreSQL; raise if another server has the lock."""
-    try:
-        (locked,) = session.execute("SELECT pg_try_advisory_lock(%s)", (_LOCK,)).fetchone()
-        session.execute("SET synchronous_commit TO on")  # what is acknowledged is on disk
-        session.commit()
-    except BaseException:  # whatever it is, a session that is not used must not keep the lock
-        session.close()
-        raise
-    if not locked:
-        session.close()
-        raise RefusedError(503, "another-server", "Another server serves this database; this one writes nothing.")
+        return found is not None and self.register.sign_row(key[0], found.values()) == mac

@@ -1,29 +1,25 @@
-"""Studies, which are public, and what people send to them, change and withdraw. A value becomes a sealed code at once.
+"""Studies, which are public, and what people send to them. What they say becomes a sealed row of codes at once.
 
-Claim: whatever number a person sends, the answer of the server, its status, its length, its log line and every row but
-the sealed one are the same.
+Claim: whatever a person says to the questions, the answer of the server, its status, its length, its log line and every
+row but the sealed one are the same, and so is the length of that one.
 
-Argument: the value goes into `_sealed` alone. There it becomes an integer code by the library's rule, for which every
-double is fine (outside the bounds counts as the nearer bound), and then bytes of one length. Nothing branches on it.
+Argument: what is said goes into `Question.code` alone. There it becomes one integer: a number by the library's rule,
+for which every double is fine (outside the bounds counts as the nearer bound), yes and no and a choice by its place,
+and whatever does not fit the question as not said. The integers of all questions, also of those that were left out,
+become bytes of one length. Nothing branches on them, and no rule of `NewAnswer` looks at them.
 
 Whose row a session may change is decided by the session's own MAC and by the register, not by what the database says.
-Withdrawing needs nothing of the row that is there: it is written anew, so it works also when somebody has changed it.
-
-A file is read by the library's own rule for delimited text: no value can raise or move another person's choice, and no
-message quotes one. The library reads from files only, so the body is put into one for that moment: an unnamed one in
-memory, which is gone when this process is, however it ends.
 """
 
 from __future__ import annotations
 
 import json
 import math
-import os
 import secrets
-from collections.abc import Iterable, Mapping
-from functools import lru_cache
-from pathlib import Path
-from typing import Annotated, Any, Literal
+from collections.abc import Iterable, Mapping, Sequence
+from fractions import Fraction
+from functools import cached_property, lru_cache
+from typing import Annotated, Any, Literal, Self
 
 import numpy as np
 import sqlalchemy as sa
@@ -36,25 +32,27 @@ from hetdp.errors import InputError
 from hetdp.ledger import UNLIMITED, Rule, budget_units
 from hetdp.ledger import level as ledger_level
 from hetdp.report import numbers
-from hetdp.sources import Source
+from hetdp.statistics.histogram import Shares
+from hetdp.statistics.mean import Mean
+from hetdp.statistics.proportion import Proportion
+from hetdp.statistics.statistic import Statistic
 
 from . import access, tables
 from .access import RefusedError
+from .fields import broken
 from .store import Transaction, new_version
 
 MOST_WAVES = 24
 # A free choice ends here; more protects nobody and `public` says so more honestly.
 LARGEST_CHOICE = 20.0
-
+UNSAID = 2**32 - 1  # the code of what was not said
+ONLY = "answer"  # the name of the one question of a study from before version 5
 _PLAIN = r"^[^\x00-\x1f\x7f-\x9f\u2028\u2029]*$"
-# How compressed and binary files begin: they could expand beyond the limit on a body.
-_COMPRESSED = (b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"PAR1", b"ARROW1", b"\xff\xff\xff\xff")
+_TEXT = r"^[^\x00-\x09\x0b-\x1f\x7f-\x9f\u2028\u2029]*$"  # of several lines
 _LATEST = 4_102_444_800  # the year 2100
 _MORE = "This choice allows more to be learnt than your choice before. Nothing was changed; confirm it if you mean it."
 # How long answers are kept after the last closing date if nothing else is said, in seconds.
 KEPT = 365 * 86_400
-# How many digits of the mark of a file begin the ids of its people.
-MARK = 16
 
 
 class Strict(BaseModel):
@@ -96,12 +94,102 @@ class Dated(Wave):
     first: int | None = None
 
 
-class NewStudy(Strict):
+class Question(Strict):
+    """One question: a number within bounds, yes or no, or one of several choices. Nobody has to answer it.
+
+    `share` is what it may use of what a person allows in a wave; if it is said of no question, all have the same.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    name: Annotated[str, Field(max_length=40, pattern=r"^[a-z][a-z0-9_-]*$")]
+    kind: Literal["number", "yes-no", "choice"] = "number"
+    text: Annotated[str, Field(min_length=1, max_length=300, pattern=_PLAIN)]
+    unit: Annotated[str, Field(max_length=30, pattern=_PLAIN)] = ""
+    bounds: Annotated[list[Annotated[float, Field(ge=-1e15, le=1e15)]], Field(min_length=2, max_length=2)] | None = None
+    choices: Annotated[
+        list[Annotated[str, Field(min_length=1, max_length=80, pattern=_PLAIN)]], Field(max_length=20)
+    ] = []
+    share: Annotated[float, Field(ge=0.001, le=1)] | None = None
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        if (self.bounds is not None) != (self.kind == "number"):
+            raise broken("bounds", "bounds", "a number needs bounds [least, most], and no other kind has them")
+        if (len(self.choices) < 2) == (self.kind == "choice") or (self.choices and self.kind != "choice"):
+            raise broken("choices", "choices", "a choice needs at least two, and no other kind has them")
+        try:
+            self.statistic.interval.ordinary()
+        except InputError as error:
+            where, why = ("bounds", str(error)) if self.bounds else ("choices", "two of them are the same")
+            raise broken(where, "range" if self.bounds else "twice", why) from None
+        return self
+
+    @property
+    def optional(self) -> bool:
+        """Whether it is kept apart, in private, who does not answer."""
+        return True
+
+    @cached_property
+    def statistic(self) -> Statistic:
+        """What is published of it, as the library has it."""
+        if self.bounds is not None:
+            return Mean(Interval(*self.bounds), missing="estimate")
+        return Shares(categories=list(self.choices)) if self.choices else Proportion(equals="yes", missing="estimate")
+
+    def code(self, said: Any) -> int:
+        """Return what a person says as an integer; whatever does not fit is not said, and nothing raises."""
+        if self.kind == "choice":
+            return self.choices.index(said) if isinstance(said, str) and said in self.choices else UNSAID
+        if self.kind == "yes-no":
+            return int(not said) if isinstance(said, bool) else UNSAID
+        if isinstance(said, bool) or not isinstance(said, (int, float)):
+            return UNSAID
+        return self.codes(np.array([float(said)]))[0]
+
+    def codes(self, values: Any) -> list[int]:
+        """Return the codes of numbers; one that is none is not said."""
+        found = self.statistic.interval.codes(values, np.empty(len(values)), math.nan)
+        return np.where(np.isnan(found), UNSAID, found).astype(np.int64).tolist()  # type: ignore[no-any-return]
+
+
+class OnlyNumber(Question):
+    """The question of a study from before version 5: who says no number counts as the middle of the bounds."""
+
+    @property
+    def optional(self) -> bool:
+        """It was said to nobody that it is."""
+        return False
+
+    @cached_property
+    def statistic(self) -> Statistic:
+        """The mean of everybody."""
+        return Mean(Interval(*(self.bounds or (0.0, 1.0))), missing="midpoint")
+
+
+class About(Strict):
+    """Who asks: shown to everybody who answers, and stored with the study. The consent is the words beside its box."""
+
+    institute: Annotated[str, Field(max_length=200, pattern=_PLAIN)] = ""
+    contact: Annotated[str, Field(max_length=200, pattern=_PLAIN)] = ""
+    notice: Annotated[str, Field(max_length=4000, pattern=_TEXT)] = ""
+    consent: Annotated[str, Field(max_length=1000, pattern=_TEXT)] = ""
+
+
+class Kept(Strict):
+    """What a study has beyond its columns, as its last one holds it."""
+
+    questions: Annotated[list[Question], Field(min_length=1, max_length=12)]
+    each_wave: Literal["carry", "ask"] = "carry"
+    imports_count: bool = False
+    language: Literal["en", "de"] = "en"
+    about: About = About()
+
+
+class NewStudy(Kept):
     """What a curator decides before anybody answers."""
 
-    question: Annotated[str, Field(min_length=1, max_length=300, pattern=_PLAIN)]
-    unit: Annotated[str, Field(max_length=30, pattern=_PLAIN)] = ""
-    bounds: Annotated[list[Annotated[float, Field(ge=-1e15, le=1e15)]], Field(min_length=2, max_length=2)]
+    title: Annotated[str, Field(min_length=1, max_length=300, pattern=_PLAIN)]
     tiers: Annotated[list[Tier], Field(max_length=12)] = []
     free: FreeChoice | None = None
     opens: Annotated[int, Field(ge=0, le=_LATEST)]
@@ -111,20 +199,39 @@ class NewStudy(Strict):
     until: Annotated[int, Field(ge=0, le=2 * _LATEST)] | None = None
 
     @model_validator(mode="after")
-    def _consistent(self) -> NewStudy:
+    def _consistent(self) -> Self:
         closes = [self.opens, *(wave.closes for wave in self.waves)]
-        names, levels = {tier.name for tier in self.tiers}, {tier.level for tier in self.tiers}
-        rules = (
-            closes == sorted(set(closes)),
-            math.fsum(wave.share for wave in self.waves) <= 1,
-            bool(self.tiers) != bool(self.free),
-            len(names) == len(levels) == len(self.tiers),
-            self.free is None or self.free.least < self.free.most,
-            self.until is None or self.until > closes[-1],
-        )
-        if not all(rules):
-            raise ValueError  # which one it is, is not said: the answer is a fixed text
+        for i, wave in enumerate(self.waves):
+            if wave.closes <= closes[i]:
+                before = f"the one before, {access.date(closes[i])}" if i else f"the opening, {access.date(self.opens)}"
+                raise broken(f"waves.{i}.closes", "after", f"must be after {before}", after=closes[i])
+        _once("questions", "name", [question.name for question in self.questions])
+        _once("tiers", "name", [tier.name for tier in self.tiers])
+        _once("tiers", "epsilon", [tier.level for tier in self.tiers])
+        _within("waves", [wave.share for wave in self.waves])
+        shares = [question.share for question in self.questions]
+        if None in shares and any(shares):
+            why = "is missing; give one to every question or to none"
+            raise broken(f"questions.{shares.index(None)}.share", "shares-all", why)
+        _within("questions", [share or 0.0 for share in shares])
+        if bool(self.tiers) == bool(self.free):
+            raise broken("tiers", "tiers-or-free", "give either tiers or a free choice")
+        if self.free is not None and self.free.least >= self.free.most:
+            raise broken("free.most", "free", "must be above the least")
+        if self.until is not None and self.until <= closes[-1]:
+            why = f"must be after the last wave closes, {access.date(closes[-1])}"
+            raise broken("until", "after", why, after=closes[-1])
         return self
+
+
+def _once(field: str, what: str, said: Sequence[Any]) -> None:
+    if twice := next((i for i, one in enumerate(said) if one in said[:i]), 0):
+        raise broken(f"{field}.{twice}.{what}", "twice", "is the same as one before")
+
+
+def _within(field: str, shares: Sequence[float]) -> None:
+    if sum(map(exact, shares)) > 1:
+        raise broken(f"{field}.{len(shares) - 1}.share", "shares", "all shares together must be at most 1")
 
 
 class Study(BaseModel):
@@ -133,9 +240,9 @@ class Study(BaseModel):
     model_config = ConfigDict(frozen=True)  # what else its row holds is left out
 
     id: str
-    question: str
-    unit: str
-    bounds: tuple[float, float]
+    title: str
+    questions: tuple[Question, ...]
+    old: bool = False  # from before version 5
     tiers: tuple[Tier, ...]
     free: FreeChoice | None
     opens: int
@@ -143,6 +250,10 @@ class Study(BaseModel):
     fewest: int
     changeable: bool
     until: int  # then everything that people sent is deleted, published or not
+    each_wave: str
+    imports_count: bool
+    language: str
+    about: About
     wave: int
     status: str
 
@@ -151,12 +262,14 @@ class Study(BaseModel):
         """Return the study of a row."""
         choices, waves = json.loads(row["choices"]), json.loads(row["waves"])
         until = {"until": waves[-1]["closes"] + KEPT}  # of a study that was made before there were such dates
-        return cls.model_validate({**row, **until, **choices, "bounds": (row["lo"], row["hi"]), "waves": waves})
-
-    @property
-    def interval(self) -> Interval:
-        """The smallest and the largest answer."""
-        return Interval(*self.bounds)
+        said = {**row, **until, **choices, "title": row["question"], "waves": waves, "old": row.get("more") is None}
+        if row.get("more") is None:
+            asked = {"name": ONLY, "text": row["question"], "unit": row["unit"], "bounds": [row["lo"], row["hi"]]}
+            # Everybody was told that all who are there count.
+            kept = dict(Kept(questions=[OnlyNumber(**asked, share=1.0)], imports_count=True))
+        else:
+            kept = dict(Kept.model_validate_json(row["more"]))
+        return cls.model_validate({**said, **kept})
 
     @property
     def current(self) -> Dated:
@@ -188,23 +301,33 @@ class Study(BaseModel):
         names = {tier.level: tier.name for tier in self.tiers}
         return {"tier": names.get(level), "epsilon": jsonable(level)}
 
-    def shared(self, level: float) -> float:
-        """Return the ε with which somebody enters the current wave: its share of theirs, rounded as in the ledger."""
-        return ledger_level(most(level, self.current.share))
+    def allowed(self, question: Question, level: float, used: int = 0) -> int:
+        """Return what the current wave may use of somebody for a question, in the ledger's units, always rounded down.
 
-    def names(self, levels: Iterable[float]) -> dict[float, str]:
-        """Return names for the levels of the current wave: of tiers, or of free choices."""
+        It is the question's share of what the wave may use. So all questions together stay within that.
+        """
+        units = most(level, self.current.share, used)
+        return units if units == UNLIMITED else math.floor(units * exact(question.share or 0))
+
+    def names(self, question: Question, levels: Iterable[float]) -> dict[float, str]:
+        """Return names for the levels of a question in the current wave: of tiers, or of free choices."""
         named = [(tier.level, tier.name) for tier in self.tiers] or [(level, f"ε = {level:g}") for level in levels]
-        return joined_names((self.shared(level), name) for level, name in named)
+        return joined_names((ledger_level(self.allowed(question, level)), name) for level, name in named)
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything public about the study, as JSON has it."""
         return {
-            **self.model_dump(mode="json", exclude={"status"}),
+            **self.model_dump(mode="json", exclude={"status", "old"}),
+            "questions": [{**one.model_dump(mode="json"), "optional": one.optional} for one in self.questions],
             "closes": self.current.closes,
             "wave": min(self.wave, len(self.waves) - 1),
             "phase": self.phase(),
         }
+
+
+def exact(share: float) -> Fraction:
+    """Return a share as the decimal number that was written."""
+    return Fraction(repr(share))
 
 
 def rounded_down(epsilon: float) -> float:
@@ -243,23 +366,33 @@ def new_id() -> str:
     return secrets.token_hex(8)
 
 
+def is_imported(person: str) -> bool:
+    """Say whether a person came from a file: their id begins with the mark of it, so it is longer."""
+    return len(person) > 16
+
+
 def create(transaction: Transaction, new: NewStudy) -> Study:
     """Store a new study and return it."""
-    interval, until = Interval(*new.bounds).ordinary(), new.until or new.waves[-1].closes + KEPT
+    until, each = new.until or new.waves[-1].closes + KEPT, math.floor(1e9 / len(new.questions)) / 1e9
+    asked = [one if one.share else one.model_copy(update={"share": each}) for one in new.questions]
+    kept = new.model_copy(update={"questions": asked}).model_dump_json(include=set(Kept.model_fields))
     row: dict[str, Any] = {
-        **new.model_dump(include={"question", "unit", "opens", "fewest", "changeable"}),
+        **new.model_dump(include={"opens", "fewest", "changeable"}),
         "id": new_id(),
-        "lo": interval.lo,
-        "hi": interval.hi,
+        "question": new.title,
+        "unit": "",
+        "lo": 0.0,
+        "hi": 0.0,
         "choices": json.dumps({**new.model_dump(include={"tiers", "free"}), "until": until}),
         "waves": waves_text(new.waves),
         "wave": 0,
         "status": "open",
         "created": int(access.now()),
         "version": new_version(),
+        "more": kept,
     }
     transaction.insert("study", [row])
-    transaction.note("study created", row["id"], tiers=len(new.tiers), waves=len(new.waves))
+    transaction.note("study created", row["id"], questions=len(asked), tiers=len(new.tiers), waves=len(new.waves))
     return get(transaction, row["id"])
 
 
@@ -291,38 +424,19 @@ def move(transaction: Transaction, study: str, **changes: Any) -> None:
     transaction.change("study", {**before, **changes, "version": new_version()})
 
 
-def every(transaction: Transaction) -> list[Study]:
-    """Return all studies that were not deleted, the newest first, as the database has them: to be shown."""
-    about = tables.studies.c
-    query = sa.select(tables.studies).where(about.status != "deleted").order_by(about.created.desc(), about.id)
-    return [Study.of(dict(row._mapping)) for row in transaction.execute(query)]
+def joined(transaction: Transaction, study: Study) -> dict[float, int]:
+    """Return {ε: people} of a study: who has answered, or after the last publication who had.
 
-
-def joined(transaction: Transaction, study: str) -> dict[float, int]:
-    """Return {ε: people} of a study; a choice stays when the answer is deleted after the last publication."""
-    level = tables.people.c.epsilon
-    mine = (tables.people.c.study == study) & level.is_not(None)
-    query = sa.select(level, sa.func.count().label("people")).where(mine).group_by(level).order_by(level)
-    return {row.epsilon: row.people for row in transaction.execute(query)}
-
-
-def invite(transaction: Transaction, study: str, count: int) -> list[str]:
-    """Make invitations and return their tokens, which are stored nowhere."""
-    if get(transaction, study).status in {"published", "deleted"}:
-        raise RefusedError(409, "closed", "This study is closed.")
-    tokens = [access.new_token() for _ in range(count)]
-    hashes = [access.digest("invitation", token) for token in tokens]
-    fresh = ({"id": new_id(), "study": study, "version": new_version()} for _ in tokens)
-    transaction.insert("person", [{**row, "invitation": hashed} for row, hashed in zip(fresh, hashes, strict=True)])
-    transaction.note("invitations made", study, count=count)
-    return tokens
-
-
-def events(transaction: Transaction, study: str, most: int = 200) -> list[dict[str, Any]]:
-    """Return the public events of a study, the newest first."""
-    table = tables.audit
-    query = sa.select(table).where(table.c.study == study).order_by(table.c.number.desc()).limit(most)
-    return [{"at": row.at, "event": row.event, **json.loads(row.detail)} for row in transaction.execute(query)]
+    Where people are asked again in each wave, those count who have answered in this one.
+    """
+    about = tables.people.c
+    mine = (about.study == study.id) & about.epsilon.is_not(None)
+    if study.each_wave == "ask" and study.status != "published":
+        mine &= about.answer.is_not(None)
+    query = sa.select(about.epsilon, sa.func.count().label("people")).where(mine)
+    return {
+        row.epsilon: row.people for row in transaction.execute(query.group_by(about.epsilon).order_by(about.epsilon))
+    }
 
 
 # ---------------------------------------------------------------------------------------------------------
@@ -330,64 +444,38 @@ def events(transaction: Transaction, study: str, most: int = 200) -> list[dict[s
 
 
 class NewAnswer(Strict):
-    """A value and a privacy choice: a tier by name, or an ε where the study leaves it free.
+    """What a person says to each question, by its name, and a privacy choice: a tier, or an ε where it is free.
 
-    A change with a larger ε than before is refused unless `allow_more` says that this is meant.
+    A question that is left out, null, or answered by what does not fit it, counts as not said, without a word. A change
+    with a larger ε than before is refused unless `allow_more` says that this is meant.
     """
 
-    value: float
+    answers: dict[str, Any]
     tier: Annotated[str, Field(max_length=40)] | None = None
     epsilon: Annotated[float, Field(ge=0, le=1e6)] | None = None
+    consent: bool = False
     allow_more: bool = False
 
 
-def enter(transaction: Transaction, token: str) -> str:
-    """Return a new session of the person whose invitation or link this is; every other token is refused alike."""
-    table, found = tables.people, None
-    for kind, column in (("invitation", table.c.invitation), ("again", table.c.again)):
-        hashed = access.digest(kind, token)
-        row = transaction.execute(sa.select(table).where(column == hashed)).first()
-        if row is not None and access.same(row._mapping[kind], hashed):
-            found = dict(row._mapping)  # no early end: every token costs two lookups
-    if found is None:
-        raise RefusedError(403, "invitation", "This link is not valid, or it was used already.")
-    person = transaction.believed("person", found)["id"]
-    return access.open_session(transaction.register, access.PARTICIPANT, person)
-
-
-def seen(transaction: Transaction, token: str, *, changed: bool) -> tuple[Study, dict[str, Any]]:
-    """Return a person's study and what they chose, not what they answered.
-
-    With `changed`, if the study or their row was changed from outside: nothing can be sent, but it can be withdrawn.
-    """
-    person, _, study_id = _who(transaction, token)
-    about = {"person": person, "changed": changed}
-    if changed:
-        return shown(transaction, study_id), {**about, "joined": True, "choice": None, "may_send": False}
-    study = get(transaction, study_id)
-    row = transaction.believed("person", transaction.row("person", person))
-    joined = row["epsilon"] is not None
-    chosen = study.choice(row["epsilon"]) if joined else None
-    may = study.phase() == "open" and (study.changeable or not joined)
-    return study, {**about, "joined": joined, "choice": chosen, "may_send": may}
-
-
 def send(transaction: Transaction, vault: access.Vault, token: str, new: NewAnswer) -> dict[str, Any]:
-    """Store or change a person's answer and return the receipt."""
-    person, session, study_id = _who(transaction, token)
+    """Store or change what a person says and return the receipt."""
+    person, session, study_id = who(transaction, token)
     study = get(transaction, study_id)
     row = transaction.believed("person", transaction.row("person", person))
-    answered = row["epsilon"] is not None
+    chosen, answered = row["epsilon"] is not None, row["answer"] is not None
     if study.phase() != "open" or transaction.register.opened(study.id, study.wave):
         raise RefusedError(409, "closed", "This study does not take answers now.")
     if answered and not study.changeable:
         raise RefusedError(409, "final", "In this study an answer cannot be changed; it can be withdrawn.")
+    if study.about.consent and not new.consent:
+        raise RefusedError(422, "consent", "Nothing was sent: agree to the words beside the box first.", "consent")
     level = study.level(new.tier, new.epsilon)
-    if answered and level > row["epsilon"] and not new.allow_more:
+    if chosen and level > row["epsilon"] and not new.allow_more:
         raise RefusedError(409, "more", _MORE)
-    now = {**row, **_sealed(_codes([new.value], study), {person: level}, study, vault)[0]}
+    codes = [question.code(new.answers.get(question.name)) for question in study.questions]
+    now = {**row, **sealed(codes, person, level, study, vault)}
     again = None
-    if not answered:
+    if not chosen:
         again = access.new_token()
         now |= {"invitation": None, "again": access.digest("again", again)}
         transaction.register.end_sessions(person, but=session)  # the first answer uses the invitation up
@@ -396,27 +484,7 @@ def send(transaction: Transaction, vault: access.Vault, token: str, new: NewAnsw
     return {"received": True, "first": not answered, "again": again, **study.choice(level)}
 
 
-def withdraw(transaction: Transaction, token: str) -> dict[str, Any]:
-    """Delete a person's answer, until answers are read; they may send another one until closing."""
-    person, _, study = _who(transaction, token)
-    row = transaction.row("person", person)
-    believed = row if row is not None and transaction.vouches("person", row) else {}
-    if believed and believed["epsilon"] is None:
-        return {"withdrawn": True}
-    published = believed and believed["answer"] is None
-    if published or _being_read(transaction, study):
-        raise RefusedError(409, "closed", "Answers are closed: they are being published, or were.")
-    gone = dict.fromkeys(tables.people.c.keys()) | {name: believed.get(name) for name in ("invitation", "again")}
-    gone |= {"id": person, "study": study, "version": new_version()}
-    if row is None:  # somebody has removed it; it comes back empty
-        transaction.insert("person", [gone])
-    else:
-        transaction.change("person", gone)
-    transaction.scrub = True
-    return {"withdrawn": True}
-
-
-def _who(transaction: Transaction, token: str) -> tuple[str, int, str]:
+def who(transaction: Transaction, token: str) -> tuple[str, int, str]:
     """Return the person and the number of a session, and the person's study as the register has it; or raise."""
     session = access.session(transaction.register, access.PARTICIPANT, token)
     known = None if session is None else transaction.register.known("person", session[0])
@@ -425,72 +493,7 @@ def _who(transaction: Transaction, token: str) -> tuple[str, int, str]:
     return *session, known[0]
 
 
-def _being_read(transaction: Transaction, study: str) -> bool:
-    """Say whether answers are being published, or were; of a study that was changed from outside the register knows."""
-    try:
-        found = get(transaction, study)
-    except RefusedError:
-        return transaction.register.opened(study)
-    return found.status in {"publishing", "published"} or transaction.register.opened(study, found.wave)
-
-
-def _codes(values: Any, study: Study) -> list[int]:
-    found: list[int] = study.interval.codes(np.asarray(values), np.empty(len(values))).astype(np.int64).tolist()
-    return found
-
-
-def _sealed(codes: list[int], people: Mapping[str, float], study: Study, vault: access.Vault) -> list[dict[str, Any]]:
-    """Return rows of {person: ε}, with their codes sealed; that of somebody never used is not kept at all."""
-    rows = []
-    for code, (person, level) in zip(codes, people.items(), strict=True):
-        answer = vault.seal(code if level > 0 else 0, person, study.id, level)
-        rows.append({"id": person, "study": study.id, "epsilon": level, "answer": answer, "version": new_version()})
-    return rows
-
-
-# ---------------------------------------------------------------------------------------------------------
-# People from a file
-
-
-def read_rows(body: bytes, study: Study, vault: access.Vault) -> tuple[str, list[dict[str, Any]]]:
-    """Return the mark of a CSV file and its people, their answers sealed as if they had sent them.
-
-    The mark is a keyed hash of all levels and codes in order of size: whoever has the database but no key learns that
-    two files are the same, and nothing else. Ids begin with half of it; by that the people of a file are found again.
-    """
-    if body.startswith(_COMPRESSED):
-        raise RefusedError(415)
-    with os.fdopen(os.memfd_create("rows"), "wb") as file:
-        file.write(body)
-        file.flush()
-        path = Path(f"/proc/self/fd/{file.fileno()}")
-        column = "epsilon" if study.free else "tier"
-        tiers = {tier.name: tier.epsilon for tier in study.tiers} or None
-        try:
-            batches = list(Source.of(path, value="value", epsilon=column, tiers=tiers).batches())
-        except InputError as error:
-            raise RefusedError(422, "rows", str(error).replace(str(path), "the file")) from None
-    levels = [level for batch in batches for level in batch.epsilon.tolist()]
-    if study.free:
-        levels = [study.level(None, level) for level in levels]
-    codes = [code for batch in batches for code in _codes(batch.values, study)]
-    content = sorted((level, code if level else 0) for level, code in zip(levels, codes, strict=True))
-    mark = vault.mark(f"{study.id} {content}")
-    people = {mark[:MARK] + new_id(): level for level in levels}
-    return mark, _sealed(codes, people, study, vault)
-
-
-def add_rows(transaction: Transaction, study: str, mark: str, people: list[dict[str, Any]]) -> dict[str, int]:
-    """Add people from a file; if the same content came before and was not deleted, they are there already."""
-    before = transaction.row("import", mark)
-    if before is not None or transaction.register.known("import", mark) is not None:
-        known = transaction.believed("import", before)  # taken out of the database, its people would come a second time
-        if known["people"]:
-            return {"people": known["people"]}
-    if get(transaction, study).phase() != "open":
-        raise RefusedError(409, "closed", "This study does not take answers now.")
-    transaction.insert("person", people)
-    row = {"id": mark, "study": study, "people": len(people)}
-    transaction.insert("import", [row]) if before is None else transaction.change("import", row)
-    transaction.note("rows imported", study, count=len(people))
-    return {"people": len(people)}
+def sealed(codes: Sequence[int], person: str, level: float, study: Study, vault: access.Vault) -> dict[str, Any]:
+    """Return the row of a person with their codes sealed; those of somebody who is never used are not kept at all."""
+    said = vault.seal(codes if level > 0 else [UNSAID] * len(codes), person, study.id, level)
+    return {"id": person, "study": study.id, "epsilon": level, "answer": said, "version": new_version()}

@@ -6,32 +6,46 @@ import os
 import secrets
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
 
 from hetdp.errors import InputError
 from hetdp.files import sqlite_engine
+from hetdp.ledger import Ledger
 
 if TYPE_CHECKING:
-    from .store import Transaction
+    from .settings import Settings
+    from .store import Store, Transaction
 
 # The version of the tables below.
-VERSION = "4"
+VERSION = "5"
+# The name of the first curator.
+FIRST = "curator"
+_LOCK = 0x686574_6470  # a number of our own among PostgreSQL's advisory locks
 # Seconds to wait for another connection.
 PATIENCE = 10
 
 schema = sa.MetaData()
 
-# Single facts: version of the schema, hash of the curator's key, fingerprint of the vault.
+# Single facts: version of the schema, fingerprint of the vault, that the ledger was made.
 facts = sa.Table("server_facts", schema, sa.Column("name", sa.Text, primary_key=True), sa.Column("text", sa.Text))
 
+curators = sa.Table(
+    "server_curators",
+    schema,
+    sa.Column("name", sa.Text, primary_key=True),
+    sa.Column("key", sa.Text, nullable=False),  # hash
+    sa.Column("created", sa.BigInteger, nullable=False),
+)
+
+# A column that comes later stands at the end, null in the rows that were there: their MACs stay (`Register.sign_row`).
 studies = sa.Table(
     "server_studies",
     schema,
     sa.Column("id", sa.Text, primary_key=True),
-    sa.Column("question", sa.Text, nullable=False),
-    sa.Column("unit", sa.Text, nullable=False),
+    sa.Column("question", sa.Text, nullable=False),  # the title
+    sa.Column("unit", sa.Text, nullable=False),  # of the one number that was asked for before version 5, with its ends
     sa.Column("lo", sa.Double, nullable=False),
     sa.Column("hi", sa.Double, nullable=False),
     sa.Column("choices", sa.Text, nullable=False),  # JSON: tiers or the range of a free choice; until when answers stay
@@ -43,6 +57,9 @@ studies = sa.Table(
     sa.Column("status", sa.Text, nullable=False),  # open, publishing, stopped (it failed), published, deleted
     sa.Column("created", sa.BigInteger, nullable=False),
     sa.Column("version", sa.Text),  # random, anew whenever the row is written: see `store.Register`
+    sa.Column(
+        "more", sa.Text
+    ),  # JSON: the questions and all else; null: a study from before version 5, with one number
 )
 
 people = sa.Table(
@@ -53,8 +70,10 @@ people = sa.Table(
     sa.Column("invitation", sa.Text, unique=True),  # hash; null once the answer is there
     sa.Column("again", sa.Text, unique=True),  # hash of the link by which the person comes back
     sa.Column("epsilon", sa.Double),
-    sa.Column("answer", sa.LargeBinary),  # the sealed grid code; null before and after
+    sa.Column("answer", sa.LargeBinary),  # what was said to all questions, sealed; null before and after
     sa.Column("version", sa.Text),  # random, anew whenever the row is written: see `store.Register`
+    sa.Column("number", sa.Integer),  # the public number of the invitation; null: from a file, or from before version 5
+    sa.Column("gone", sa.Text),  # revoked (an invitation), erased (all about the person); null: neither
     sa.Index("server_people_choices", "study", "epsilon"),  # by which people are counted
 )
 
@@ -70,7 +89,7 @@ results = sa.Table(
 imports = sa.Table(
     "server_imports",
     schema,
-    sa.Column("key", sa.Text, key="id", primary_key=True),  # the mark of its content, keyed: see `studies.read_rows`
+    sa.Column("key", sa.Text, key="id", primary_key=True),  # the mark of its content, keyed: see `people.read_rows`
     sa.Column("study", sa.Text, nullable=False),
     sa.Column("people", sa.Integer, nullable=False),  # 0 once it is deleted
 )
@@ -123,6 +142,22 @@ def connect(url: str, **pool: int) -> sa.Engine:
     return sa.create_engine(address, hide_parameters=True, pool_pre_ping=True, **pool)
 
 
+def take_lock(session: Any, _record: Any) -> None:
+    """Make a new session the one that writes to PostgreSQL; raise if another server has the lock."""
+    from .access import RefusedError  # which asks these tables, so it can be imported only after them
+
+    try:
+        (locked,) = session.execute("SELECT pg_try_advisory_lock(%s)", (_LOCK,)).fetchone()
+        session.execute("SET synchronous_commit TO on")  # what is acknowledged is on disk
+        session.commit()
+    except BaseException:  # whatever it is, a session that is not used must not keep the lock
+        session.close()
+        raise
+    if not locked:
+        session.close()
+        raise RefusedError(503, "another-server", "Another server serves this database; this one writes nothing.")
+
+
 def private(name: str | Path) -> None:
     """Make an SQLite file readable by its owner only, with its log and index; later ones get the mode of the file."""
     for path in (Path(f"{name}{end}") for end in ("", "-wal", "-shm")):
@@ -164,8 +199,17 @@ def prepare(transaction: Transaction, fingerprint: str, *, trusted: bool) -> Non
             file.exec_driver_sql("DELETE FROM vouched")
             for kind, table in VOUCHED.items():
                 for row in transaction.execute(sa.select(table)):
-                    told = (kind, row[0], row[0] if kind == "study" else row.study, register.sign(kind, *row))
+                    told = (kind, row[0], row[0] if kind == "study" else row.study, register.sign_row(kind, row))
                     file.exec_driver_sql("INSERT INTO vouched (kind, id, study, mac) VALUES (?, ?, ?, ?)", told)
+
+
+def widen(connection: sa.Connection) -> None:
+    """Give old tables the columns that came at their end, all null, before any row is read by the tables above."""
+    there = sa.inspect(connection)
+    for table, column in ((studies, "more"), (people, "number"), (people, "gone")):
+        kind = table.c[column].type.compile(connection.dialect)
+        if there.has_table(table.name) and column not in {one["name"] for one in there.get_columns(table.name)}:
+            connection.exec_driver_sql(f"ALTER TABLE {table.name} ADD COLUMN {column} {kind}")
 
 
 def _upgraded(transaction: Transaction) -> bool:
@@ -173,14 +217,42 @@ def _upgraded(transaction: Transaction) -> bool:
     found = transaction.fact("version")
     if found is None and transaction.execute(sa.select(facts)).first() is None:
         found = VERSION
-    if found not in {"2", "3", VERSION}:
+    if found not in {"2", "3", "4", VERSION}:
         raise InputError(f"this hetdp does not know version {found} of the database; update hetdp. Nothing was changed")
     if found == "2":
         for table in (studies, people):
             transaction.connection.exec_driver_sql(f"ALTER TABLE {table.name} ADD COLUMN version TEXT")
             for row in transaction.execute(sa.select(table.c.id)).scalars().all():
                 transaction.execute(sa.update(table).where(table.c.id == row).values(version=secrets.token_hex(16)))
-    if found != VERSION:  # sessions had a table of their own; those that were open end
+    if found in {"2", "3"}:  # sessions had a table of their own; those that were open end
         transaction.connection.exec_driver_sql("DROP TABLE IF EXISTS server_sessions")
+    if found != VERSION:
+        if key := transaction.fact("curator"):  # there was one, without a name
+            transaction.execute(sa.insert(curators).values(name=FIRST, key=key, created=0))
+        transaction.execute(sa.delete(facts).where(facts.c.name == "curator"))
     transaction.set_fact("version", VERSION)
     return found == "2"
+
+
+def open_ledger(settings: Settings, database: Store) -> Ledger:
+    """Return the ledger of this server; it is made once, and never again if it is missing later."""
+    made = database.read(lambda transaction: transaction.fact("ledger")) is not None
+    where, head, expected = settings.ledger, settings.ledger_head, settings.expect_head
+    if settings.sqlite_file is None:
+        there = sa.inspect(database.engine).has_table("hetdp_ledger")
+    else:
+        there = Path(where).exists()
+        private(where)
+        private(head)
+    if made and not there:
+        raise InputError("the ledger of this server is missing: without it budgets could be overspent; bring it back")
+    if made and not head.exists() and expected is None:
+        # The ledger itself asks for its head only once something is charged; an old copy may be older than that.
+        raise InputError(
+            f"{head} is missing, so an old copy of the ledger could not be noticed; bring it back, or give the head "
+            "that you wrote down: --expect-head NUMBER:HASH"
+        )
+    opened = Ledger(where, expect_head=expected, head_file=head) if there else Ledger.create(where, head_file=head)
+    if not made:
+        database.write(lambda transaction: transaction.set_fact("ledger", "made"))
+    return opened

@@ -1,29 +1,37 @@
-import { busy, call } from "./api.js";
+// A participant's way: privacy first, then the questions, then a look at what is sent, then the receipt.
+import { busy, call, complain, word } from "./api.js";
+import { parse, written } from "./numbers.js";
+import { localTimes } from "./page.js";
 
 const form = document.getElementById("answer");
-const value = document.getElementById("value");
 const stop = document.getElementById("stop");
 const cards = [...document.querySelectorAll(".choice")];
+const study = form && JSON.parse(document.getElementById("study").textContent);
+const field = (id) => document.getElementById(id);
+const questions = study?.questions.map((question) => ({ ...question, id: `q-${question.name}`, box: form.querySelector(`fieldset[data-question="${question.name}"]`) })) ?? [];
+
+// ---------------------------------------------------------------------------------------------------------
+// The privacy choice
 
 // Nothing is chosen until the person chooses: a slider has a place from the start, which counts only once it was touched.
 function chosen() {
   if (stop) return stop.classList.contains("unset") ? undefined : cards[Number(stop.value)];
   return form.querySelector('input[name="choice"]:checked')?.closest(".choice");
 }
+const chooser = () => stop ?? form.querySelector('input[name="choice"]');
+const choiceError = (text) => complain(stop ?? field("choices"), field("choice-error"), text);
 
 // A slider shows one card at a time. To allow more than before has to be confirmed, each time anew.
 function show() {
-  const card = chosen(), more = document.getElementById("more");
-  more.hidden = card?.dataset.more === undefined;
-  document.getElementById("allow-more").checked = false;
-  if (card) complain("");
+  const card = chosen();
+  field("more").hidden = card?.dataset.more === undefined;
+  field("allow-more").checked = false;
+  if (card) choiceError("");
   if (!stop || !card) return;
   cards.forEach((other) => { other.hidden = other !== card; });
-  document.getElementById("stop-name").textContent = card.dataset.name;
-  const limit = card.querySelector(".choice-limit").textContent, meaning = card.querySelector(".choice-meaning").textContent;
-  stop.setAttribute("aria-valuetext", `${card.dataset.name}. ${limit} ${meaning}`);
+  field("stop-name").textContent = card.dataset.shown;
+  stop.setAttribute("aria-valuetext", [".choice-meaning", ".choice-limit"].reduce((text, part) => `${text}. ${card.querySelector(part).textContent}`, card.dataset.shown));
 }
-
 function touched() {
   stop.classList.remove("unset");
   show();
@@ -38,72 +46,151 @@ if (form) {
   form.querySelectorAll('input[name="choice"]').forEach((radio) => radio.addEventListener("change", show));
   show();
 }
-
-// An error stands beside its field, belongs to it, and is announced.
-function complain(text) {
-  document.getElementById("choice-error").textContent = text;
-  (stop ?? document.getElementById("choices")).setAttribute("aria-invalid", String(Boolean(text)));
+function choiceWrong() {
+  const card = chosen(), unsure = card?.dataset.more !== undefined && !field("allow-more").checked;
+  choiceError(!card ? word("script.answer.choose") : unsure ? word("script.answer.confirm") : "");
+  return !card ? chooser() : unsure ? field("allow-more") : null;
 }
 
-// The value is checked here, where only its owner sees the verdict; the server takes every number without a word.
-function problem() {
-  const [lower, upper] = [Number(form.dataset.lower), Number(form.dataset.upper)];
-  const number = value.valueAsNumber;
-  if (Number.isNaN(number)) return "Enter a number.";
-  return number < lower || number > upper ? `Enter a number from ${lower.toLocaleString()} to ${upper.toLocaleString()}.` : "";
+// ---------------------------------------------------------------------------------------------------------
+// The questions. Values are checked here, where only their owner sees the verdict; the server takes everything without a word.
+
+// What a question holds: {value, shown}, or {wrong, where} for an error beside the field.
+function read(question) {
+  if (question.kind !== "number") {
+    const radio = question.box.querySelector("input:checked");
+    if (!radio) return { wrong: word("script.answer.pick"), where: question.box.querySelector("input") };
+    if (radio.value === "none") return { value: null, shown: radio.dataset.shown };
+    const i = Number(radio.value);
+    return { value: question.kind === "yes-no" ? i === 0 : question.choices[i], shown: radio.dataset.shown };
+  }
+  const input = field(question.id), none = field(`${question.id}-none`)?.checked;
+  const { number, problem, larger, smaller } = parse(input.value);
+  if (none && problem === "none") return { value: null, shown: word("script.answer.not-said") };
+  if (none) return { wrong: word("script.answer.both"), where: input };
+  if (problem) return { wrong: word(`script.answer.${problem}`, { typed: input.value.trim(), larger, smaller }), where: input };
+  const decimal = word("script.answer.decimal"), [low, high] = question.bounds;
+  if (number < low || number > high) return { wrong: word("script.answer.outside", { low: written(low, decimal), high: written(high, decimal) }), where: input };
+  return { value: number, shown: `${written(number, decimal)} ${question.unit}`.trim() };
 }
+function questionsWrong() {
+  let first = null;
+  for (const question of questions) {
+    const { wrong, where } = read(question);
+    complain(question.kind === "number" ? field(question.id) : question.box, field(`${question.id}-error`), wrong ?? "");
+    if (wrong) first ??= where;
+  }
+  return first;
+}
+// Who says that they prefer not to say has said nothing, and the other way round.
+questions.filter((question) => question.kind === "number" && question.optional).forEach((question) => {
+  const input = field(question.id), none = field(`${question.id}-none`);
+  none.addEventListener("change", () => { if (none.checked) input.value = ""; });
+  input.addEventListener("input", () => { if (input.value) none.checked = false; });
+});
+
+// ---------------------------------------------------------------------------------------------------------
+// The steps
+
+const STEPS = { privacy: () => null, questions: choiceWrong, check: () => choiceWrong() ?? questionsWrong() };
+
+function reveal(name) {
+  form.querySelectorAll(".step").forEach((step) => { step.hidden = step.dataset.step !== name; });
+  return form.querySelector(`[data-step="${name}"]`);
+}
+function go(name) {
+  const wrong = STEPS[name]();
+  if (wrong) {
+    reveal(wrong.closest(".step").dataset.step);
+    wrong.focus();
+    return;
+  }
+  if (name === "check") {
+    questions.forEach((question) => { form.querySelector(`dd[data-of="${question.name}"]`).textContent = read(question).shown; });
+    field("sent-choice").textContent = chosen().dataset.shown;
+  }
+  reveal(name).querySelector("h2").focus();
+  scrollTo(0, form.offsetTop - 20);
+}
+form?.addEventListener("click", (event) => { if (event.target.dataset.go) go(event.target.dataset.go); });
+// Enter in a field goes on, as the button below it does.
+form?.addEventListener("keydown", (event) => {
+  const next = event.target.closest(".step")?.querySelector(".button");
+  if (event.key !== "Enter" || !event.target.matches("input") || next?.type !== "button") return;
+  event.preventDefault();
+  next.click();
+});
 
 form?.addEventListener("submit", (event) => {
   event.preventDefault();
-  const wrong = problem(), card = chosen();
-  document.getElementById("value-error").textContent = wrong;
-  value.setAttribute("aria-invalid", String(Boolean(wrong)));
-  if (!card) complain("Choose how private your answer should stay. Nothing is chosen for you.");
-  if (wrong) { value.focus(); return; }
-  if (!card) { (stop ?? form.querySelector('input[name="choice"]')).focus(); return; }
-  busy(form, async () => {
-    const choice = stop ? { epsilon: Number(card.dataset.epsilon) } : { tier: card.dataset.name };
-    const more = document.getElementById("allow-more");
-    try {
-      await receipt(await call("PUT", "/api/answer", { value: value.valueAsNumber, ...choice, allow_more: more.checked }), card);
-    } catch (error) {
-      if (!["choice", "more"].includes(error.code)) throw error;
-      document.getElementById("more").hidden = error.code !== "more";
-      complain(error.message);
-      (error.code === "more" ? more : stop ?? form.querySelector('input[name="choice"]')).focus();
-    }
-  });
+  const consent = field("consent");
+  if (STEPS.check()) { go("check"); return; }
+  if (consent) {
+    complain(consent, field("consent-error"), consent.checked ? "" : word("script.answer.consent"));
+    if (!consent.checked) { consent.focus(); return; }
+  }
+  busy(form.querySelector('[data-step="check"]'), send);
 });
 
-async function receipt(said, card) {
-  value.value = "";
-  form.hidden = true;
-  document.getElementById("joined")?.remove();
-  const limit = card.querySelector(".choice-limit").textContent;
-  const now = await call("GET", "/api/answer").catch(() => null); // what was spent is the ledger's word, as of now
-  document.getElementById("receipt-choice").textContent = said.tier ? `${said.tier} (ε = ${said.epsilon})` : `ε = ${said.epsilon}`;
-  document.getElementById("receipt-limit").textContent = now?.choices.find((choice) => choice.own)?.limit ?? limit;
-  document.getElementById("receipt-spent").textContent = now?.balance.sentence ?? "Not known now. Open your link to see it.";
-  document.getElementById("receipt-time").textContent = new Date().toLocaleString();
-  if (said.come_back) {
-    document.getElementById("link").value = said.come_back;
-    document.getElementById("come-back").hidden = false;
+async function send() {
+  const card = chosen();
+  const choice = stop ? { epsilon: Number(card.dataset.epsilon) } : { tier: card.dataset.name };
+  const answers = Object.fromEntries(questions.map((question) => [question.name, read(question).value]));
+  const agreed = field("consent") ? { consent: true } : {};
+  try {
+    await receipt(await call("PUT", "/api/answer", { answers, ...choice, ...agreed, allow_more: field("allow-more").checked }), card);
+  } catch (error) {
+    if (!["choice", "more"].includes(error.code)) throw error;
+    reveal("privacy");
+    field("more").hidden = error.code !== "more";
+    choiceError(error.message);
+    (error.code === "more" ? field("allow-more") : chooser()).focus();
   }
-  const shown = document.getElementById("receipt");
-  shown.hidden = false;
-  shown.focus();
 }
 
-document.getElementById("copy")?.addEventListener("click", async (event) => {
-  const link = document.getElementById("link");
-  link.select();
-  try { await navigator.clipboard.writeText(link.value); event.target.textContent = "Copied"; } catch { /* it is selected */ }
+async function receipt(said, card) {
+  form.reset(); // no value stays on the page
+  form.hidden = true;
+  form.querySelectorAll("#sent dd").forEach((shown) => { shown.textContent = ""; });
+  field("joined")?.remove();
+  field("receipt-choice").textContent = card.dataset.shown;
+  field("receipt-limit").textContent = card.querySelector(".choice-limit").textContent;
+  field("receipt-time").innerHTML = `<time datetime="${new Date().toISOString()}"></time>`;
+  localTimes(field("receipt"));
+  if (said.come_back) {
+    field("link").value = said.come_back;
+    field("come-back").hidden = false;
+  }
+  field("receipt").hidden = false;
+  field("receipt").focus();
+  // What was spent is the ledger's word, as of now: the server words it on this very page.
+  const now = await fetch(location.href, { credentials: "same-origin" }).then((page) => page.text()).catch(() => "");
+  const spent = new DOMParser().parseFromString(now, "text/html").getElementById("spent");
+  field("receipt-spent").textContent = spent?.textContent ?? word("script.answer.unknown");
+}
+
+// ---------------------------------------------------------------------------------------------------------
+// Afterwards
+
+field("copy")?.addEventListener("click", async (event) => {
+  field("link").select();
+  try { await navigator.clipboard.writeText(field("link").value); event.target.textContent = word("script.answer.copied"); } catch { /* it is selected */ }
 });
 
-document.getElementById("withdraw")?.addEventListener("click", (event) => {
-  busy(event.target.closest("section"), async (say) => {
-    await call("DELETE", "/api/answer");
-    say("Your answer was deleted.");
-    setTimeout(() => location.reload(), 1200);
+// Deleting asks once more, in the button itself.
+function leave(id, path, done) {
+  field(id)?.addEventListener("click", (event) => {
+    if (!event.target.dataset.sure) {
+      event.target.dataset.sure = "yes";
+      event.target.textContent = word("script.answer.sure");
+      return;
+    }
+    busy(event.target.closest("section"), async (say) => {
+      await call("DELETE", path);
+      say(word(done));
+      setTimeout(() => location.reload(), 1500);
+    });
   });
-});
+}
+leave("withdraw", "/api/answer", "script.answer.withdrawn");
+leave("everything", "/api/answer?everything=true", "script.answer.erased");

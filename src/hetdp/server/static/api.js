@@ -1,6 +1,19 @@
+// The words of a script come from its page, in the page's language; it has none of its own.
+const words = JSON.parse(document.getElementById("words").textContent);
+export const language = document.documentElement.lang;
+export function word(key, facts = {}) {
+  return words[key].replace(/\{(\w+)\}/g, (_, name) => facts[name]);
+}
+export function counted(key, n, facts = {}) {
+  return word(`${key}.${n === 1 ? "one" : "other"}`, { n: whole(n), ...facts });
+}
+
+// Every address of this site goes through here: the site may lie under a path of its own.
+export const at = (path) => `${document.documentElement.dataset.root}${path}`;
+
 // Ask the API. Changes carry the CSRF token of the page; an error is the server's sentence.
 export async function call(method, path, body, headers = {}) {
-  const options = { method, headers: { Accept: "application/json", ...headers }, credentials: "same-origin" };
+  const options = { method, headers: { Accept: "application/json", "Accept-Language": language, ...headers }, credentials: "same-origin" };
   const csrf = document.querySelector('meta[name="csrf"]').content;
   if (method !== "GET") options.headers["X-CSRF-Token"] = csrf;
   if (body !== undefined) {
@@ -9,15 +22,15 @@ export async function call(method, path, body, headers = {}) {
   }
   let response;
   try {
-    response = await fetch(path, options);
+    response = await fetch(at(path), options);
   } catch {
-    throw new Error("The server cannot be reached. It is not known whether this was done: look again before you repeat it.");
+    throw new Error(word("script.api.unreachable"));
   }
   const text = await response.text();
   if (!response.ok) {
-    let said = { message: "Something went wrong." };
+    let said = { message: word("script.api.wrong") };
     try { said = JSON.parse(text).error; } catch { /* not JSON: keep the general sentence */ }
-    throw Object.assign(new Error(said.message), { code: said.code });
+    throw Object.assign(new Error(words[`error.${said.code}`] ?? said.message), { code: said.code, field: said.field, facts: said.facts });
   }
   return JSON.parse(text);
 }
@@ -43,9 +56,16 @@ export function say(status, text, bad = false) {
   status.classList.toggle("bad", bad);
 }
 
-// A number for reading, with about three digits.
+// An error stands beside its field, belongs to it, and is announced (its paragraph is an alert).
+export function complain(field, problem, text) {
+  problem.textContent = text;
+  field.setAttribute("aria-invalid", String(Boolean(text)));
+}
+
+// Numbers for reading: a whole one, and one with about three digits.
+export const whole = (n) => n.toLocaleString(language);
 export function short(x) {
   if (x === null || x === undefined) return "–";
   if (x === "inf") return "∞";
-  return Number(x).toLocaleString(undefined, { maximumSignificantDigits: 3 });
+  return Number(x).toLocaleString(language, { maximumSignificantDigits: 3 });
 }

@@ -1,10 +1,10 @@
-import { short } from "./api.js";
+import { language, short, word } from "./api.js";
 
 // A chart of lines over logarithmic axes, drawn as SVG. Colours are classes of the style sheet, so both schemes work.
 // The legend shows the value of each line at the marked place, or where the pointer is.
 const EDGE = { left: 62, right: 20, top: 10, bottom: 48 };
 const STEPS = [[1], [1, 3], [1, 2, 5], [1, 1.5, 2, 3, 5, 7], [1, 1.2, 1.4, 1.6, 1.8, 2, 2.5, 3, 3.5, 4, 5, 6, 7, 8, 9]];
-const compact = new Intl.NumberFormat(undefined, { notation: "compact", maximumSignificantDigits: 3 });
+const compact = new Intl.NumberFormat(language, { notation: "compact", maximumSignificantDigits: 3 });
 export const brief = (x) => (x < 10_000 ? short(x) : compact.format(x));
 
 function node(name, attributes = {}, text = "") {
@@ -99,8 +99,8 @@ export function draw(where, about) {
   }
   const within = (at) => Math.min(x1, Math.max(x0, at));
   point(within(mark));
-  svg.querySelector("desc").textContent = `${y.label} over ${x.label}, from ${x.show(x0)} to ${x.show(x1)}, both on logarithmic axes. ` +
-    `At ${place.textContent} ${lines.map((line, i) => `${line.name} ${shown[i].textContent}`).join(", ")}.`;
+  const values = lines.map((line, i) => `${line.name} ${shown[i].textContent}`).join(", ");
+  svg.querySelector("desc").textContent = word("script.chart.described", { y: y.label, x: x.label, low: x.show(x0), high: x.show(x1), place: place.textContent, values });
   svg.addEventListener("pointermove", (event) => {
     const box = svg.getBoundingClientRect();
     const at = ((event.clientX - box.left) / box.width * width - EDGE.left) / (width - EDGE.left - EDGE.right);

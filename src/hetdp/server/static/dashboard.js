@@ -1,23 +1,24 @@
-import { busy, call, short } from "./api.js";
+import { at, busy, call, counted, short, word } from "./api.js";
 import { localTimes } from "./page.js";
 
 const live = document.getElementById("live");
 const study = live.dataset.study;
 const PAUSE = 2000;
+let working = false; // a form is being sent: the page must not be loaded anew under it
 
 // The part that changes is the same template, rendered again by the server.
 async function refresh() {
-  const response = await fetch(`/curator/studies/${study}/live`, { credentials: "same-origin" });
+  const response = await fetch(at(`/curator/studies/${study}/live`), { credentials: "same-origin" });
   if (!response.ok || response.redirected) return;
   const html = await response.text();
-  if (html.trim() === refresh.last) return;
+  if (working || html.trim() === refresh.last) return;
   refresh.last = html.trim();
   live.innerHTML = html;
   if (live.querySelector("[data-phase]").dataset.phase !== live.dataset.phase) location.reload(); // other forms fit now
   localTimes(live);
-  document.getElementById("heard").textContent = `${document.getElementById("n").textContent} people have joined.`;
+  document.getElementById("heard").textContent = word("script.dashboard.joined", { n: document.getElementById("n").textContent });
 }
-if (live.dataset.phase !== "published") {
+if (!["published", "deleted"].includes(live.dataset.phase)) {
   setInterval(() => { if (!document.hidden) refresh().catch(() => {}); }, PAUSE);
 }
 
@@ -25,35 +26,51 @@ function on(id, action) {
   const form = document.getElementById(id);
   form?.addEventListener("submit", (event) => {
     event.preventDefault();
-    busy(form, (say) => action(say, form));
+    working = true;
+    busy(form, (say) => action(say, form)).finally(() => { working = false; });
   });
 }
 
-on("what-if", async (say, form) => {
-  const at = document.getElementById("at");
-  const query = new URLSearchParams({ people: document.getElementById("more").value, [at.dataset.key]: at.value });
+on("what-if", async () => {
+  const choice = document.getElementById("at");
+  const query = new URLSearchParams({ people: document.getElementById("more").value, [choice.dataset.key]: choice.value });
   const { now, then } = await call("GET", `/api/studies/${study}/what-if?${query}`);
-  const unit = form.querySelector(".status").dataset.unit;
-  const error = (figures) => (figures && !figures.abstains ? `± ${short(figures.worst_case_error)} ${unit}` : "half the range");
-  say(`The worst-case error would go from ${error(now)} to ${error(then)}, the saturation level from ` +
-      `${short(now?.threshold)} to ${short(then.threshold)}.`);
+  const questions = JSON.parse(document.getElementById("questions").textContent);
+  const error = (question, one) => {
+    if (!one || one.error === null || one.abstains) return word("script.dashboard.unusable");
+    const size = question.kind === "number" ? `± ${short(one.error)} ${question.unit}`.trim() : word("script.dashboard.points", { n: short(100 * one.error) });
+    return one.uncertain ? word("script.dashboard.uncertain", { size }) : size;
+  };
+  document.getElementById("what-if-said").replaceChildren(...questions.map((question) => {
+    const [before, after] = [now, then].map((all) => error(question, all?.find((one) => one.question === question.name)));
+    const line = document.createElement("li");
+    line.textContent = word("script.dashboard.what-if", { question: question.text, before, after });
+    return line;
+  }));
 });
 
+// The links are shown this once; so that they are not lost, the page is not loaded again by itself.
 on("invite", async (say) => {
   const count = Number(document.getElementById("count").value);
   const { links } = await call("POST", `/api/studies/${study}/invitations`, { count });
   document.getElementById("link-list").value = links.join("\n");
   document.getElementById("link-csv").href = URL.createObjectURL(new Blob([`invitation\n${links.join("\n")}\n`], { type: "text/csv" }));
   document.getElementById("links").hidden = false;
-  say(`${links.length} links were made.`);
+  say(counted("script.dashboard.links", links.length));
+  const counts = await call("GET", `/api/studies/${study}/invitations`);
+  for (const name of ["made", "used", "open", "revoked"]) document.getElementById(`invited-${name}`).textContent = short(counts[name]);
+});
+
+on("revoke", async () => {
+  await call("DELETE", `/api/studies/${study}/invitations`);
+  location.reload();
 });
 
 on("import", async (say) => {
   const input = document.getElementById("rows");
   const { people } = await call("POST", `/api/studies/${study}/rows`, input.files[0], { "Content-Type": "text/csv" });
   input.value = "";
-  say(`The ${people.toLocaleString()} people of this file are in.`);
-  await refresh();
+  say(counted("script.dashboard.imported", people));
 });
 
 document.getElementById("imports")?.addEventListener("click", (event) => {
@@ -62,6 +79,13 @@ document.getElementById("imports")?.addEventListener("click", (event) => {
     await call("DELETE", `/api/studies/${study}/rows/${file}`);
     location.reload();
   });
+});
+
+on("erase", async (say) => {
+  const input = document.getElementById("their-link");
+  await call("DELETE", `/api/studies/${study}/people`, { link: input.value.trim() });
+  input.value = "";
+  say(word("script.dashboard.erased"));
 });
 
 on("delete", async () => {
@@ -75,7 +99,7 @@ on("close", async (say, form) => {
 });
 
 on("publish", async (say, form) => {
-  say("Publishing…");
+  say(word("script.dashboard.publishing"));
   const { wave } = await call("POST", `/api/studies/${study}/publish`, { wave: Number(form.dataset.wave) });
-  location.assign(`/results/${study}?wave=${wave}`);
+  location.assign(at(`/results/${study}?wave=${wave}`));
 });

@@ -1,4 +1,4 @@
-import { call, say, short } from "./api.js";
+import { call, language, say, short, whole, word } from "./api.js";
 import { brief, draw } from "./chart.js";
 
 const START = JSON.parse(document.getElementById("mix").dataset.start);
@@ -22,10 +22,10 @@ function read(tier) {
 // The last tier is the open one; it takes whom the others leave.
 function label() {
   const all = [...tiers.children];
-  document.querySelector('output[for="n"]').textContent = people().toLocaleString();
+  document.querySelector('output[for="n"]').textContent = whole(people());
   all.forEach((tier, i) => {
     const last = i === all.length - 1;
-    tier.querySelector("legend").textContent = last ? "Open tier" : all.length === 2 ? "Strict tier" : `Tier ${i + 1}`;
+    tier.querySelector("legend").textContent = last ? word("script.explore.open") : all.length === 2 ? word("script.explore.strict") : word("script.explore.tier", { n: i + 1 });
     tier.querySelectorAll(".slider").forEach((slider) => { // a label that holds an output needs to say whose it is
       const input = slider.querySelector("input");
       input.id = `${input.className}-${i}`;
@@ -57,6 +57,9 @@ async function ask() {
   }
 }
 
+const figure = (x) => x.toLocaleString(language, { minimumSignificantDigits: 3, maximumSignificantDigits: 3, useGrouping: false });
+const percent = (share) => `± ${figure(100 * share)} %`;
+
 function show(data) {
   const asked = read(tiers.lastElementChild).epsilon;
   const open = data.tiers.find((tier) => tier.epsilon === asked) ?? data.tiers.at(-1);
@@ -64,14 +67,11 @@ function show(data) {
   const adpm = data.comparison.methods.find((entry) => entry.method === "adpm");
   const free = open.epsilon > 0 ? Math.max(0, 1 - open.spent / open.epsilon) : 0;
   field("t").textContent = data.abstains ? "–" : short(data.threshold);
-  field("free").textContent = data.abstains ? "all" : `${Math.floor(100 * free)} %`;
-  field("error").textContent = `± ${(100 * adpm.worst_case_error).toPrecision(3)} %`;
-  field("floor").textContent = `± ${(100 * Math.sqrt(data.comparison.certificate.lower)).toPrecision(3)} %`;
-  say(field("said"), data.abstains
-    ? "So few people, or so little ε, that the best answer is the midpoint: no data is used."
-    : most.spent < 0.999 * most.epsilon
-      ? `People who allow ε = ${short(most.epsilon)} spend ${short(most.spent)}. With ε = ${short(data.frontier)} for everybody above it, the squared error would grow by 1 %.`
-      : "Nobody is above the saturation level: everybody's ε is used in full.");
+  field("free").textContent = data.abstains ? word("script.explore.all") : `${Math.floor(100 * free)} %`;
+  field("error").textContent = percent(adpm.worst_case_error);
+  field("floor").textContent = percent(Math.sqrt(data.comparison.certificate.lower));
+  const facts = { epsilon: short(most.epsilon), spent: short(most.spent), cap: short(data.frontier) };
+  say(field("said"), word(data.abstains ? "script.explore.midpoint" : most.spent < 0.999 * most.epsilon ? "script.explore.spends" : "script.explore.in-full", facts));
   document.body.dataset.threshold = data.threshold ?? "";
   charts(data, open);
   table(data.comparison.methods);
@@ -82,7 +82,7 @@ function table(methods) {
   field("table").replaceChildren(...methods.map((entry) => {
     const row = document.createElement("tr");
     const cells = entry.refusal ? [entry.label, "–", "–", "–"]
-      : [entry.label, `${(100 * entry.worst_case_error).toPrecision(3)} %`, (entry.worst_case_error / best).toFixed(2), short(entry.spent.most)];
+      : [entry.label, `${figure(100 * entry.worst_case_error)} %`, (entry.worst_case_error / best).toLocaleString(language, { minimumFractionDigits: 2, maximumFractionDigits: 2 }), short(entry.spent.most)];
     cells.forEach((text, i) => {
       const cell = document.createElement(i ? "td" : "th");
       if (i) cell.className = "num"; else cell.scope = "row";
@@ -105,15 +105,15 @@ function lines(curves) {
 
 function charts(data, open) {
   const { epsilon, spent, methods } = data.over_epsilon;
-  const allowed = { at: epsilon, label: "ε that the open tier allows", short: "ε =", show: short };
-  const people = { at: data.over_n.n, label: "people", short: "People", show: (n) => brief(Math.round(n)) };
-  const error = { label: "worst-case error, % of the range", unit: " %", show: brief };
+  const allowed = { at: epsilon, label: word("script.explore.allows"), short: "ε =", show: short };
+  const people = { at: data.over_n.n, label: word("script.explore.people"), short: word("script.explore.people-short"), show: (n) => brief(Math.round(n)) };
+  const error = { label: word("script.explore.error"), unit: " %", show: brief };
   draw(field("over-epsilon"), {
-    title: "What the open tier spends as it allows more", x: allowed, y: { label: "ε of one person", unit: "", show: short }, mark: open.epsilon, area: true,
-    lines: [{ name: "spent", values: spent, look: "adpm" }, { name: "allowed; what lies between is free", values: epsilon, look: "allowed" }],
+    title: word("script.explore.over-epsilon"), x: allowed, y: { label: word("script.explore.one-person"), unit: "", show: short }, mark: open.epsilon, area: true,
+    lines: [{ name: word("script.explore.spent"), values: spent, look: "adpm" }, { name: word("script.explore.allowed"), values: epsilon, look: "allowed" }],
   });
-  draw(field("methods"), { title: "The error of every method as the open tier allows more", x: allowed, y: error, mark: open.epsilon, lines: lines(methods) });
-  draw(field("over-n"), { title: "The error of every method over the number of people", x: people, y: error, mark: data.n, lines: lines(data.over_n.methods) });
+  draw(field("methods"), { title: word("script.explore.methods"), x: allowed, y: error, mark: open.epsilon, lines: lines(methods) });
+  draw(field("over-n"), { title: word("script.explore.over-n"), x: people, y: error, mark: data.n, lines: lines(data.over_n.methods) });
 }
 
 function reset() {

@@ -1,6 +1,14 @@
-// Every page: times in the reader's own zone.
+// Every page: times in the reader's own zone, and another language by a cookie that holds nothing but its code.
+import { at, language } from "./api.js";
+
 export function localTimes(root = document) {
-  const form = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "short" });
+  const form = new Intl.DateTimeFormat(language === "en" ? "en-GB" : language, { dateStyle: "medium", timeStyle: "short" });
   root.querySelectorAll("time").forEach((time) => { time.textContent = form.format(new Date(time.dateTime)); });
 }
 localTimes();
+
+document.querySelectorAll("[data-language]").forEach((button) => button.addEventListener("click", () => {
+  const safe = location.protocol === "https:" ? "; secure" : "";
+  document.cookie = `hetdp_language=${button.dataset.language}; path=${at("/")}; max-age=31536000; samesite=strict${safe}`;
+  location.reload();
+}));

@@ -1,0 +1,62 @@
+"""Which field of a request is wrong, and the public rule that it breaks. What was sent is never repeated."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from pydantic_core import PydanticCustomError
+
+# What is wrong, by pydantic's name for it. The limits are public.
+_RULES = {
+    "missing": "is missing",
+    "greater_than": "must be above {gt:g}",
+    "greater_than_equal": "must be at least {ge:g}",
+    "less_than": "must be below {lt:g}",
+    "less_than_equal": "must be at most {le:g}",
+    "string_too_short": "must not be empty",
+    "string_too_long": "must have at most {max_length} characters",
+    "string_pattern_mismatch": "has a character that is not allowed here",
+    "too_short": "needs at least {min_length}",
+    "too_long": "must have at most {max_length}",
+    "literal_error": "must be {expected}",
+    "int_type": "must be a whole number",
+    "float_type": "must be a number",
+    "string_type": "must be text",
+    "bool_type": "must be true or false",
+    "list_type": "must be a list",
+    "extra_forbidden": "has a field that is unknown",
+}
+_LIMITS = ("gt", "ge", "lt", "le", "min_length", "max_length", "expected")
+
+
+def broken(field: str, rule: str, sentence: str, **limits: Any) -> PydanticCustomError:
+    """Return the error of a rule that concerns several fields, at the one where it is to be mended."""
+    return PydanticCustomError("rule", "{sentence}", {"field": field, "rule": rule, "sentence": sentence, **limits})
+
+
+def unfit(errors: Sequence[Any]) -> tuple[str, str, dict[str, Any]]:
+    """Return the path of the first field that is wrong, as `waves.1.closes`, what is wrong, and rule and limits.
+
+    A name that no model has may be anything, also an answer, so it is not repeated.
+
+    >>> unfit([{"loc": ("body", "waves", 1, "share"), "type": "less_than_equal", "ctx": {"le": 1.0}}])
+    ('waves.1.share', 'must be at most 1', {'rule': 'less_than_equal', 'le': 1.0})
+    >>> unfit([{"loc": ("body", "waves", 1, "secret"), "type": "extra_forbidden"}])
+    ('waves.1', 'has a field that is unknown', {'rule': 'extra_forbidden'})
+    """
+    first: Any = next(iter(errors), {"loc": (), "type": ""})
+    kind, about = first["type"], dict(first.get("ctx") or {})
+    path = [str(part) for part in first["loc"][1:]]
+    if kind == "extra_forbidden":
+        path.pop()
+    if kind == "rule":
+        path, kind = [*path, about.pop("field")], about.pop("rule")
+        return ".".join(path), about.pop("sentence"), {"rule": kind, **about}
+    limits = {name: about[name] for name in _LIMITS if name in about}
+    known = kind in _RULES
+    return (
+        ".".join(path),
+        _RULES.get(kind, "does not fit").format(**about),
+        {"rule": kind if known else "unfit", **limits},
+    )

@@ -1,0 +1,310 @@
+"""The pages for people: each shows what the API answers, in the words of one language. No page shows an answer."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+from fastapi import APIRouter, FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from starlette.exceptions import HTTPException
+from starlette.responses import JSONResponse, RedirectResponse, Response
+from starlette.staticfiles import StaticFiles
+
+from hetdp.core.domain import epsilon_of
+from hetdp.errors import InputError
+
+from . import access, app, dashboard, texts
+from .access import RefusedError
+from .app import CURATOR, Curator, Participant, WaveNumber
+from .texts import Texts
+
+pages = APIRouter(include_in_schema=False)
+_FOLDER = Path(__file__).parent
+_TEMPLATES = Environment(loader=FileSystemLoader(_FOLDER / "templates"), autoescape=True, undefined=StrictUndefined)
+_TEMPLATES.filters["float"] = epsilon_of
+
+
+def add(server: FastAPI) -> None:
+    """Add the pages, their scripts and styles, and the wording of errors to the server."""
+    server.include_router(pages)
+    server.mount("/static", StaticFiles(directory=_FOLDER / "static"))
+    for kind in (HTTPException, RequestValidationError, InputError):
+        server.add_exception_handler(kind, _refused)
+
+
+async def _refused(request: Request, error: Exception) -> Response:
+    """Return an error: JSON for a program, a page for a person; a curator who must sign in is redirected."""
+    refusal, path = RefusedError.of(error), request.url.path
+    status, body = refusal.status_code, refusal.body(request.state.request_id)
+    body["error"]["message"] = _worded(texts.chosen(request), body["error"])
+    if path.startswith(("/api/", "/openapi")) or request.method not in {"GET", "HEAD"}:
+        return JSONResponse(body, status)
+    if status == 401 and path.startswith("/curator"):
+        return RedirectResponse(f"{_root(request)}/sign-in", 303)
+    invited = path == "/answer" and status == 401
+    return _page(request, "error.html", status, error=body["error"], invited=invited)
+
+
+def _worded(t: Texts, error: dict[str, Any]) -> str:
+    """Return the sentence of an error: of the rule that a field breaks, of its code, or as the API says it."""
+    message, facts = error["message"], error.get("facts", {})
+    if t.language == texts.USUAL or error["code"] == "rows":  # the API's own sentence says more, such as the line
+        return str(message)
+    if "rule" in facts:
+        return t.said(f"rule.{facts['rule']}", message, **facts)
+    return t.said(f"error.{error['code']}", message, **facts)
+
+
+def _root(request: Request) -> str:
+    """Return the path under which this site lies, without a slash at its end."""
+    return str(getattr(request.app.state.settings, "root", ""))
+
+
+def _page(
+    request: Request,
+    template: str,
+    status: int = 200,
+    session: str = access.CURATOR,
+    t: Texts | None = None,
+    scripts: tuple[str, ...] = (),
+    **data: Any,
+) -> Response:
+    """Return a page; it carries the CSRF token of the session it was made for, and the words of its scripts."""
+    settings = request.app.state.settings
+    token = request.cookies.get(access.cookie_name(session, settings), "")
+    about = {
+        "t": t or texts.chosen(request),
+        "languages": texts.languages(),
+        "root": _root(request),
+        "csrf": access.csrf_of(token) if token else "",
+        "signed_in": access.cookie_name(access.CURATOR, settings) in request.cookies,
+        "scripts": [f"script.{name}." for name in scripts],
+    }
+    return Response(_TEMPLATES.get_template(template).render(**about, **data), status, media_type="text/html")
+
+
+@pages.get("/")
+def home_page(request: Request) -> Response:
+    """Say what this is, and list what was published."""
+    return _page(request, "home.html", results=app.result_list(request))
+
+
+@pages.get("/explore")
+def explore_page(request: Request) -> Response:
+    """Show the interactive page of the paper."""
+    return _page(request, "explore.html", scripts=("explore", "chart"), start=dashboard.START)
+
+
+# ---------------------------------------------------------------------------------------------------------
+# The participant
+
+
+@pages.get("/join")
+def join_page(request: Request) -> Response:
+    """Take the token behind the # and exchange it for a session; it never was in an address that is sent."""
+    return _page(request, "join.html", session=access.PARTICIPANT, scripts=("join",))
+
+
+@pages.get("/answer")
+def answer_page(request: Request, token: Participant) -> Response:
+    """Let one person choose how private their answers stay, then ask, then show what is sent."""
+    mine = app.my_study(request, token)
+    study = mine["study"]
+    t = texts.chosen(request, study["language"])
+    asked = {question["name"]: question["text"] for question in study["questions"]}
+    mine["split"] = [{**part, "text": asked[part["question"]]} for part in mine["split"]]
+    chosen = mine["choice"]
+    shown = "" if chosen is None else chosen["tier"] or f"ε = {t.epsilon(chosen['epsilon'])}"
+    data = {
+        "mine": mine,
+        "offers": [_offer(t, study, choice) for choice in mine["choices"]],
+        "balance": _balance(t, mine["balance"]),
+        "own_choice": shown,
+        "may_answer_again": mine["may_send"],
+    }
+    return _page(request, "answer.html", session=access.PARTICIPANT, t=t, scripts=("answer",), **data)
+
+
+def _offer(t: Texts, study: dict[str, Any], choice: dict[str, Any]) -> dict[str, Any]:
+    """Return a privacy choice in words. All numbers are upper limits, rounded up.
+
+    `right` is how often of 100 times somebody could guess something about this person's answers who knows everything
+    else and would be right half of the time without them.
+    """
+    right = 100 if choice["meaning"]["code"] == "meaning.certain" else math.ceil(100 * choice["sure"] - 1e-9)
+    name = f"ε = {t.epsilon(choice['epsilon'])}" if study["free"] else choice["name"]
+    limit = t(choice["limit"]["code"], **_written(t, choice["limit"]["facts"]))
+    meaning = "privacy.with" if 50 < right < 100 else "privacy.with-all" if right == 100 else "privacy.with-none"
+    exact = t(choice["meaning"]["code"], **_written(t, choice["meaning"]["facts"]))
+    head = name if study["free"] else f"{name}, ε = {t.epsilon(choice['epsilon'])}"
+    return {
+        **choice,
+        "shown": name,
+        "right": right,
+        "meaning": t(meaning, n=right),
+        "limit": limit,
+        "exact": f"{head}: {exact}",
+    }
+
+
+def _written(t: Texts, facts: dict[str, Any]) -> dict[str, str]:
+    """Return the numbers of a limit as they are printed: rounded up, so that what is printed holds."""
+    ways: dict[str, Any] = {"waves": t.whole, "percent": t.plain, "factor": t.written}
+    return {name: ways.get(name, t.spent)(fact) for name, fact in facts.items()}
+
+
+def _balance(t: Texts, balance: dict[str, Any]) -> str:
+    """Return what was spent of a person, and what is left at most, by the ledger."""
+    spent, left = balance["spent"], balance["left"]
+    if spent is None:
+        return t("balance.unknown")
+    used = t("balance.spent", spent=t.spent(spent)) if spent else t("balance.nothing")
+    if left is None:
+        return used
+    rest = (
+        t("balance.unlimited")
+        if left == "inf"
+        else t("balance.left", left=t.spent(left))
+        if left
+        else t("balance.none")
+    )
+    return f"{used} {rest}"
+
+
+# ---------------------------------------------------------------------------------------------------------
+# The curator
+
+
+@pages.get("/sign-in")
+def sign_in_page(request: Request) -> Response:
+    """Ask for a curator's key."""
+    return _page(request, "sign_in.html")
+
+
+@pages.get("/curator", dependencies=[CURATOR])
+def curator_page(request: Request) -> Response:
+    """List the studies."""
+    return _page(request, "curator.html", scripts=("curator",), studies=app.study_list(request))
+
+
+@pages.get("/curator/curators")
+def curators_page(request: Request, by: Curator) -> Response:
+    """List the curators, with forms to add and to remove one."""
+    return _page(request, "curators.html", scripts=("curators",), curators=app.curators(request, by))
+
+
+@pages.get("/curator/new", dependencies=[CURATOR])
+def new_page(request: Request) -> Response:
+    """Show the form for a new study."""
+    return _page(request, "new.html", scripts=("new",))
+
+
+@pages.get("/curator/studies/{study}", dependencies=[CURATOR])
+def study_page(request: Request, study: str) -> Response:
+    """Show a study as people join."""
+    t, live = texts.chosen(request), app.live(request, study)
+    about = live["study"]
+    data = {
+        "study": about,
+        "live": live,
+        "predicted": _predicted(t, live),
+        "notice_days": request.app.state.settings.notice_days,
+        "imports": app.imported(request, study),
+        "invitations": app.invitations(request, study),
+        "columns": [question["name"] for question in about["questions"]] + ["epsilon" if about["free"] else "tier"],
+        "events": [_event(t, event) for event in app.events(request, study)],
+    }
+    return _page(request, "study.html", t=t, scripts=("dashboard",), **data)
+
+
+@pages.get("/curator/studies/{study}/live", dependencies=[CURATOR])
+def live_page(request: Request, study: str) -> Response:
+    """Return the part of that page that changes."""
+    t, live = texts.chosen(request), app.live(request, study)
+    return _page(request, "live.html", t=t, live=live, predicted=_predicted(t, live))
+
+
+def _predicted(t: Texts, live: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return for each question how far off its result could be if it was published now, and if that is of use."""
+    asked = {question["name"]: question for question in live["study"]["questions"]}
+    rows = []
+    for one in live["questions"]:
+        question, error = asked[one["question"]], one["error"]
+        if error is None or one["abstains"]:
+            shown, verdict = "–", t("live.unusable")
+        else:
+            unit, size = (question["unit"], error) if question["kind"] == "number" else (t("live.points"), 100 * error)
+            shown = f"± {t.number(size, size, 'up')} {unit}".strip()
+            verdict = t("live.uncertain") if one["uncertain"] else t("live.usable")
+        rows.append({"text": question["text"], "error": shown, "verdict": verdict, "uncertain": one["uncertain"]})
+    return rows
+
+
+def _event(t: Texts, event: dict[str, Any]) -> dict[str, Any]:
+    """Return an event of the log in words, with whatever facts it has."""
+    ways: dict[str, Any] = {"was": t.when, "now": t.when, "count": t.whole, "n": t.whole}
+    shown = {name: ways[name](x) if name in ways and isinstance(x, int) else x for name, x in event.items()}
+    key = "event." + event["event"].replace(" ", "-")
+    text = t(key, **shown) if key in t.catalogue else event["event"]
+    return {"at": event["at"], "by": event.get("by"), "text": text}
+
+
+# ---------------------------------------------------------------------------------------------------------
+# Results
+
+
+@pages.get("/results/{study}")
+def result_page(request: Request, study: str, wave: WaveNumber = None) -> Response:
+    """Show what was published: every question with its picture, and all publications over time."""
+    found = app.result(request, study, wave)
+    t = texts.chosen(request, found["study"]["language"])
+    every = [found if w == found["wave"] else app.result(request, study, w) for w in found["waves"]]
+    shown = [_shown(t, one, i, every) for i, one in enumerate(found["results"])]
+    return _page(request, "result.html", t=t, **{**found, "results": shown, "people": found["results"][0]["n"]})
+
+
+def _shown(t: Texts, one: dict[str, Any], i: int, every: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return what was published of a question in words, with the same of all publications."""
+    said = one["answered"]
+    shares = {} if said is None else {name: _percent(t, said, name) for name in ("estimate", "low", "high")}
+    over = [
+        {"wave": w["wave"], "published": w["published"], "figures": _figures(t, w["results"][i])}
+        for w in every
+        if not w["results"][i].get("abstains")
+    ]
+    return {
+        **one,
+        "name": one["question"],
+        "abstains": one.get("abstains", False),
+        "figures": _figures(t, one),
+        "said": shares and t("result.answered", **shares),
+        "over": over,
+        "level": t.percent(one["level"]),
+    }
+
+
+def _percent(t: Texts, figure: dict[str, float], name: str) -> str:
+    """Return a share in per cent, with the digits that its interval supports; ends are rounded outwards."""
+    width = 100 * (figure["high"] - figure["low"]) / 2
+    way = {"low": "down", "high": "up"}.get(name, "nearest")
+    return t.number(100 * figure[name], width, way)
+
+
+def _figures(t: Texts, one: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the numbers of a question as they are printed: with the digits that their intervals support."""
+    rows = []
+    for figure in one["figures"]:
+        if one["kind"] == "number":
+            width = (figure["high"] - figure["low"]) / 2
+            shown, low, high = (
+                t.number(figure[name], width, way)
+                for name, way in (("estimate", "nearest"), ("low", "down"), ("high", "up"))
+            )
+        else:
+            shown, low, high = (_percent(t, figure, name) for name in ("estimate", "low", "high"))
+        name = {"number": "", "yes-no": t("answer.yes")}.get(one["kind"], figure["label"])
+        rows.append({**figure, "name": name, "shown": shown, "from": low, "to": high})
+    return rows

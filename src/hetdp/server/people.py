@@ -1,0 +1,360 @@
+"""Who comes and goes: curators and their keys, invitations, links, people from a file; and everything that is erased.
+
+What is erased. A row stays, empty: a random id, for which the register vouches. What was published stays, as do the
+charges in the ledger: deleting an answer does not take back what a published number told about it. Withdrawing needs
+nothing of the row that is there: it is written anew, so it works also when somebody has changed it.
+
+A file is read by the library's own rule for delimited text: no value can raise or move another person's choice, and no
+message quotes one. The library reads from files only, so the body is put into one for that moment: an unnamed one in
+memory, which is gone when this process is, however it ends.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import sqlalchemy as sa
+
+from hetdp.core.cells import Words
+from hetdp.core.domain import GRID
+from hetdp.errors import InputError
+from hetdp.sources import Source
+
+from . import access, publish, studies, tables
+from .access import RefusedError
+from .store import Transaction, new_version
+from .studies import UNSAID, Question, Study, new_id
+
+# How compressed and binary files begin: they could expand beyond the limit on a body.
+_COMPRESSED = (b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"PAR1", b"ARROW1", b"\xff\xff\xff\xff")
+# How many digits of the mark of a file begin the ids of its people.
+MARK = 16
+# How yes and no are written in a file; true is 1 and false is 0.
+_YES_NO = Words.of({"yes": 1, "no": 0, "1": 1, "0": 0})
+STAYS = "What was published stays, and so does what it cost your budget: that cannot be taken back."
+
+
+# ---------------------------------------------------------------------------------------------------------
+# Curators, and what they see of all studies
+
+
+def new_key(transaction: Transaction, name: str = tables.FIRST) -> str:
+    """Make or replace a curator's key and end the sessions of this curator; return it, which is stored nowhere."""
+    key, table = access.new_token(), tables.curators
+    transaction.execute(sa.delete(table).where(table.c.name == name))
+    row = {"name": name, "key": access.digest("curator", key), "created": int(access.now())}
+    transaction.execute(sa.insert(table).values(row))
+    transaction.register.end_sessions(f"curator:{name}")
+    transaction.note("curator key made", name=name)
+    return key
+
+
+def curators(transaction: Transaction) -> list[str]:
+    """Return the names of all curators."""
+    return list(transaction.execute(sa.select(tables.curators.c.name).order_by(tables.curators.c.name)).scalars())
+
+
+def add_curator(transaction: Transaction, name: str) -> str:
+    """Make a further curator and return the key."""
+    if name in curators(transaction):
+        raise RefusedError(409, "curator-exists", "There is a curator of this name.", "name")
+    return new_key(transaction, name)
+
+
+def remove_curator(transaction: Transaction, name: str) -> dict[str, bool]:
+    """Remove a curator, whose key and sessions end; nobody removes themselves, so one is always left."""
+    if name not in curators(transaction):
+        raise RefusedError(404)
+    if name == transaction.by:
+        raise RefusedError(409, "yourself", "Nobody removes themselves; another curator can.")
+    transaction.execute(sa.delete(tables.curators).where(tables.curators.c.name == name))
+    transaction.register.end_sessions(f"curator:{name}")
+    transaction.note("curator removed", name=name)
+    return {"removed": True}
+
+
+def every(transaction: Transaction) -> list[Study]:
+    """Return all studies that were not deleted, the newest first, as the database has them: to be shown."""
+    about = tables.studies.c
+    query = sa.select(tables.studies).where(about.status != "deleted").order_by(about.created.desc(), about.id)
+    return [Study.of(dict(row._mapping)) for row in transaction.execute(query)]
+
+
+def events(transaction: Transaction, study: str, most: int = 200) -> list[dict[str, Any]]:
+    """Return the public events of a study, the newest first; those from before curators had names are by nobody."""
+    table = tables.audit
+    query = sa.select(table).where(table.c.study == study).order_by(table.c.number.desc()).limit(most)
+    rows = transaction.execute(query)
+    return [{"at": row.at, "event": row.event, "by": "", **json.loads(row.detail)} for row in rows]
+
+
+# ---------------------------------------------------------------------------------------------------------
+# Invitations and links
+
+
+def invite(transaction: Transaction, study: str, count: int) -> dict[str, Any]:
+    """Make invitations and return their tokens, which are stored nowhere, and the number of the first."""
+    if studies.get(transaction, study).status in {"published", "deleted"}:
+        raise RefusedError(409, "closed", "This study is closed.")
+    about, tokens = tables.people.c, [access.new_token() for _ in range(count)]
+    last = transaction.execute(sa.select(sa.func.max(about.number)).where(about.study == study)).scalar() or 0
+    rows = [
+        {"id": new_id(), "study": study, "invitation": access.digest("invitation", token), "version": new_version()}
+        for token in tokens
+    ]
+    transaction.insert("person", [{**row, "number": last + i} for i, row in enumerate(rows, 1)])
+    transaction.note("invitations made", study, count=count, first=last + 1)
+    return {"tokens": tokens, "first": last + 1}
+
+
+def invitations(transaction: Transaction, study: str) -> dict[str, int]:
+    """Return how many invitations of a study were made, used by a first answer, are open, and were revoked."""
+    studies.shown(transaction, study)
+    about = tables.people.c
+    mine = (about.study == study) & (sa.func.length(about.id) <= MARK)
+    counts = [sa.func.count(), sa.func.count(about.invitation), sa.func.count().filter(about.gone == "revoked")]
+    made, waiting, revoked = tuple(transaction.execute(sa.select(*counts).where(mine)).one())
+    return {"made": made, "used": made - waiting - revoked, "open": waiting, "revoked": revoked}
+
+
+def revoke(transaction: Transaction, study: str, number: int | None = None) -> dict[str, int]:
+    """Revoke all open invitations of a study, or the one of this number, with the sessions that they began."""
+    table = tables.people
+    studies.get(transaction, study)
+    mine = (table.c.study == study) & table.c.invitation.is_not(None)
+    mine &= True if number is None else table.c.number == number
+    rows = [row for row in transaction.execute(sa.select(table).where(mine)) if row.epsilon is None]
+    if number is not None and not rows:
+        raise RefusedError(404)
+    for row in rows:
+        transaction.believed("person", dict(row._mapping))
+        gone = {"invitation": None, "gone": "revoked", "version": new_version()}
+        transaction.change("person", {**row._mapping, **gone})
+    transaction.register.end_sessions(*(row.id for row in rows))
+    transaction.note("invitations revoked", study, count=len(rows))
+    return {"revoked": len(rows)}
+
+
+def _by_link(transaction: Transaction, token: str) -> dict[str, Any] | None:
+    """Return the row of the person whose invitation or link to come back this is."""
+    table, found = tables.people, None
+    for kind, column in (("invitation", table.c.invitation), ("again", table.c.again)):
+        hashed = access.digest(kind, token)
+        row = transaction.execute(sa.select(table).where(column == hashed)).first()
+        if row is not None and access.same(row._mapping[kind], hashed):
+            found = dict(row._mapping)  # no early end: every token costs two lookups
+    return found
+
+
+def enter(transaction: Transaction, token: str) -> str:
+    """Return a new session of the person whose invitation or link this is; every other token is refused alike."""
+    found = _by_link(transaction, token)
+    if found is None:
+        raise RefusedError(403, "invitation", "This link is not valid, or it was used already.")
+    person = transaction.believed("person", found)["id"]
+    return access.open_session(transaction.register, access.PARTICIPANT, person)
+
+
+def seen(transaction: Transaction, token: str, *, changed: bool) -> tuple[Study, dict[str, Any]]:
+    """Return a person's study and what they chose, not what they answered.
+
+    With `changed`, if the study or their row was changed from outside: nothing can be sent, but it can be withdrawn.
+    """
+    person, _, study_id = studies.who(transaction, token)
+    about = {"person": person, "changed": changed}
+    if changed:
+        more = {"joined": True, "choice": None, "may_send": False, "answered_this_wave": True}
+        return studies.shown(transaction, study_id), {**about, **more}
+    study = studies.get(transaction, study_id)
+    row = transaction.believed("person", transaction.row("person", person))
+    joined, answered = row["epsilon"] is not None, row["answer"] is not None
+    chosen = study.choice(row["epsilon"]) if joined else None
+    may = study.phase() == "open" and (study.changeable or not answered)
+    return study, {**about, "joined": joined, "choice": chosen, "may_send": may, "answered_this_wave": answered}
+
+
+# ---------------------------------------------------------------------------------------------------------
+# What people erase
+
+
+def withdraw(transaction: Transaction, token: str, *, everything: bool = False) -> dict[str, Any]:
+    """Delete a person's answer and choice, until answers are read; they may send another one until closing.
+
+    With `everything` their link goes too, and their sessions: nobody can answer in their place any more. That is also
+    possible after the publication, when their answer is gone already.
+    """
+    person, _, study = studies.who(transaction, token)
+    return _erased(transaction, person, study, everything=everything)
+
+
+def erase_by_link(transaction: Transaction, study: str, link: str) -> dict[str, Any]:
+    """Delete all about the person whose invitation or link to come back this is: they handed it over for that."""
+    studies.shown(transaction, study)
+    row = _by_link(transaction, link.rpartition("#")[2].strip())
+    known = None if row is None else transaction.register.known("person", row["id"])
+    if row is None or known is None or known[0] != study:
+        raise RefusedError(404, "link", "No person of this study has this link.", "link")
+    done = _erased(transaction, row["id"], study, everything=True)
+    transaction.note("a person's data erased", study)
+    return done
+
+
+def _erased(transaction: Transaction, person: str, study: str, *, everything: bool) -> dict[str, Any]:
+    row = transaction.row("person", person)
+    believed = row if row is not None and transaction.vouches("person", row) else {}
+    done = {"withdrawn": True, "erased": everything, "stays": STAYS}
+    if believed and believed["epsilon"] is None and not everything:
+        return done
+    if _being_read(transaction, study, answered=not believed or believed["answer"] is not None, everything=everything):
+        raise RefusedError(409, "closed", "Answers are closed: they are being published, or were.")
+    kept = ("number",) if everything else ("invitation", "again", "number", "gone")
+    gone = dict.fromkeys(tables.people.c.keys()) | {name: believed.get(name) for name in kept}
+    gone |= {"id": person, "study": study, "version": new_version()}
+    if everything:
+        gone["gone"] = "erased"
+        transaction.register.end_sessions(person)
+    if row is None:  # somebody has removed it; it comes back empty
+        transaction.insert("person", [gone])
+    else:
+        transaction.change("person", gone)
+    transaction.scrub = True
+    return done
+
+
+def _being_read(transaction: Transaction, study: str, *, answered: bool, everything: bool) -> bool:
+    """Say whether a person's answer is being published, or was, so that it is too late to withdraw it.
+
+    Of a study that was changed from outside the register knows. What is left after the last publication, a choice and a
+    link, can go at any time.
+    """
+    try:
+        found = studies.get(transaction, study)
+    except RefusedError:
+        return transaction.register.opened(study) or not (answered or everything)
+    if found.status == "published":
+        return not everything
+    return found.status == "publishing" or transaction.register.opened(study, found.wave)
+
+
+# ---------------------------------------------------------------------------------------------------------
+# People from a file
+
+
+def read_rows(body: bytes, study: Study, vault: access.Vault) -> tuple[str, list[dict[str, Any]]]:
+    """Return the mark of a CSV file and its people, their answers sealed as if they had sent them.
+
+    A column is called like its question; the only one of a study may be called `value`. The mark is a keyed hash of all
+    levels and codes in order of size: whoever has the database but no key learns that two files are the same, and
+    nothing else. Ids begin with half of it; by that the people of a file are found again.
+    """
+    if body.startswith(_COMPRESSED):
+        raise RefusedError(415)
+    names = [question.name for question in study.questions]
+    header = re.split(rb"[\r\n]", body.removeprefix(b"\xef\xbb\xbf"), maxsplit=1)[0]
+    if len(names) == 1 and names[0].encode() not in re.findall(rb"[^,;\t\"|]+", header):
+        names = ["value"]
+    column = "epsilon" if study.free else "tier"
+    tiers = {tier.name: tier.epsilon for tier in study.tiers} or None
+    reads = tuple(_reading(question) for question in study.questions)
+    with os.fdopen(os.memfd_create("rows"), "wb") as file:
+        file.write(body)
+        file.flush()
+        path = Path(f"/proc/self/fd/{file.fileno()}")
+        try:
+            batches = list(Source.of(path, value=tuple(names), reads=reads, epsilon=column, tiers=tiers).batches())
+        except InputError as error:
+            raise RefusedError(422, "rows", str(error).replace(str(path), "the file")) from None
+    levels = [level for batch in batches for level in batch.epsilon.tolist()]
+    if study.free:
+        levels = [study.level(None, level) for level in levels]
+    asked = enumerate(study.questions)
+    columns = [[code for batch in batches for code in _codes(question, batch.columns[i])] for i, question in asked]
+    said = list(zip(*columns, strict=True))
+    mark = vault.mark(f"{study.id} {_content(study, levels, said)}")
+    people = zip(levels, said, strict=True)
+    return mark, [studies.sealed(codes, mark[:MARK] + new_id(), level, study, vault) for level, codes in people]
+
+
+def _reading(question: Question) -> Any:
+    sorting = question.statistic.sorting
+    return {"number": None, "yes-no": _YES_NO, "choice": sorting}[question.kind]
+
+
+def _codes(question: Question, column: Any) -> list[int]:
+    """Return the codes of a column of a file."""
+    values = np.asarray(column)
+    if question.kind == "number":
+        return question.codes(values)
+    cells = values if question.kind == "choice" else np.where(np.isnan(values), 2, 1 - values)
+    most = len(question.choices) or 2
+    return np.where(cells < most, cells, UNSAID).astype(np.int64).tolist()  # type: ignore[no-any-return]
+
+
+def _content(study: Study, levels: list[float], said: list[tuple[int, ...]]) -> list[Any]:
+    """Return what a file says, in order of size; of a study from before version 5 as it was then."""
+    if study.old:
+        codes = [GRID // 2 if code == UNSAID else code for (code,) in said]
+        return sorted((level, code if level else 0) for level, code in zip(levels, codes, strict=True))
+    return sorted((level, codes if level else ()) for level, codes in zip(levels, said, strict=True))
+
+
+def add_rows(transaction: Transaction, study: str, mark: str, people: list[dict[str, Any]]) -> dict[str, int]:
+    """Add people from a file; if the same content came before and was not deleted, they are there already."""
+    before = transaction.row("import", mark)
+    if before is not None or transaction.register.known("import", mark) is not None:
+        known = transaction.believed("import", before)  # taken out of the database, its people would come a second time
+        if known["people"]:
+            return {"people": known["people"]}
+    if studies.get(transaction, study).phase() != "open":
+        raise RefusedError(409, "closed", "This study does not take answers now.")
+    transaction.insert("person", people)
+    row = {"id": mark, "study": study, "people": len(people)}
+    transaction.insert("import", [row]) if before is None else transaction.change("import", row)
+    transaction.note("rows imported", study, count=len(people), file=mark[:MARK])
+    return {"people": len(people)}
+
+
+def imports(transaction: Transaction, study: str) -> list[dict[str, Any]]:
+    """Return the files that were imported into a study and not deleted: how each is named here, and its people."""
+    table = tables.imports
+    rows = transaction.execute(sa.select(table).where((table.c.study == study) & (table.c.people > 0)))
+    return [{"file": row.id[:MARK], "people": row.people} for row in rows]
+
+
+def from_files(transaction: Transaction, study: str) -> int:
+    """Return how many people of a study come from files."""
+    return sum(file["people"] for file in imports(transaction, study))
+
+
+def delete_import(transaction: Transaction, study_id: str, file: str) -> dict[str, bool]:
+    """Delete the people of a file, until the wave closes."""
+    table, study = tables.imports, studies.get(transaction, study_id)
+    mine = (table.c.study == study_id) & table.c.id.startswith(file, autoescape=True)
+    row = transaction.row("import", transaction.execute(sa.select(table.c.id).where(mine)).scalar() or "")
+    if row is None or len(file) != MARK:
+        raise RefusedError(404)
+    if study.phase() != "open":
+        raise RefusedError(409, "closed", "A file can be deleted until the wave closes, not after. The study can be.")
+    publish.emptied(transaction, study_id, transaction.believed("import", row)["id"][:MARK])
+    transaction.note("import deleted", study_id, count=row["people"])
+    return {"deleted": True}
+
+
+def delete_study(transaction: Transaction, study_id: str) -> dict[str, bool]:
+    """Delete all that people sent to a study, with its links; also of one that was changed from outside."""
+    row = transaction.row("study", study_id)
+    if row is None:
+        raise RefusedError(404)
+    known = transaction.vouches("study", row)
+    reading = known and row["status"] == "publishing"
+    if reading or transaction.register.opened(study_id, row["wave"] if known else 0):
+        raise RefusedError(409, "publishing", "This study is being published now; delete it when that is done.")
+    transaction.change("study", {**row, "status": "deleted", "version": new_version()})
+    publish.emptied(transaction, study_id)
+    transaction.note("study deleted", study_id)
+    return {"deleted": True}

@@ -1,0 +1,124 @@
+"""The words on the pages: one catalogue a language in `texts/`, all with the same keys. Another language is one file.
+
+A text may have places for facts, `{people}`. A fact is escaped unless it is HTML that this module made itself, such as
+a time. A key that ends in `.one` is for exactly one of something, its partner `.other` for every other number.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from markupsafe import Markup, escape
+from starlette.requests import Request
+
+from hetdp.core.domain import epsilon_of
+from hetdp.report import numbers
+
+from .studies import rounded_down
+
+FOLDER = Path(__file__).parent / "texts"
+# Set by a script when somebody chooses a language; it holds nothing else.
+COOKIE = "hetdp_language"
+USUAL = "en"
+
+
+@dataclass(frozen=True)
+class Texts:
+    """The words of one language, and how it writes numbers and dates."""
+
+    language: str
+    catalogue: Mapping[str, str]
+
+    def __call__(self, key: str, **facts: Any) -> Markup:
+        """Return a text with its facts, as HTML."""
+        return Markup(escape(self.catalogue[key])).format(**facts)  # noqa: S704  it is escaped just before
+
+    def count(self, key: str, n: int, **facts: Any) -> Markup:
+        """Return a text about n of something."""
+        return self(f"{key}.one" if n == 1 else f"{key}.other", n=self.whole(n), **facts)
+
+    def said(self, code: str, otherwise: str, **facts: Any) -> str:
+        """Return the text for a code of the API as plain text, or what the API said itself if there is none."""
+        template = self.catalogue.get(code)
+        try:
+            return otherwise if template is None else template.format(**facts)
+        except (KeyError, IndexError):  # a fact is missing
+            return otherwise
+
+    def words(self, *prefixes: str) -> dict[str, str]:
+        """Return the texts whose keys begin so: for a script, which has no words of its own."""
+        return {key: text for key, text in self.catalogue.items() if key.startswith(prefixes)}
+
+    # -----------------------------------------------------------------------------------------------------
+    # Numbers and dates
+
+    def written(self, text: str) -> str:
+        """Return a number that the library printed, with this language's decimal and thousands separators.
+
+        >>> Texts("de", {"format.decimal": ",", "format.thousands": "."}).written("1,234.5")
+        '1.234,5'
+        """
+        marks = {".": self.catalogue["format.decimal"], ",": self.catalogue["format.thousands"]}
+        return "".join(marks.get(character, character) for character in text)
+
+    def whole(self, n: int) -> str:
+        """Return a whole number."""
+        return self.written(f"{n:,}")
+
+    def plain(self, x: float) -> str:
+        """Return a number that somebody wrote, such as a bound."""
+        return self.written(f"{x:,.10g}")
+
+    def number(self, x: float, error: float, way: str = "nearest") -> str:
+        """Return a number with the digits that its error deserves."""
+        return self.written(numbers.number(x, error, way))
+
+    def percent(self, share: float) -> str:
+        """Return a share that is a limit as a percentage, rounded up to two decimals.
+
+        >>> Texts("de", {"format.decimal": ",", "format.thousands": "."}).percent(1 / 3)
+        '33,34'
+        """
+        return self.written(f"{math.ceil(10_000 * share - 1e-9) / 100:g}")
+
+    def epsilon(self, x: Any) -> str:
+        """Return an ε for reading."""
+        return self.written(numbers.epsilon(epsilon_of(x)))
+
+    def spent(self, x: Any) -> str:
+        """Return an ε that is a limit, rounded up so that what is printed holds."""
+        return self.written(numbers.spent_epsilon(epsilon_of(x)))
+
+    def left(self, x: Any) -> str:
+        """Return an ε that is left at least, rounded down."""
+        left = epsilon_of(x)
+        return self.epsilon(left) if left in (0, math.inf) else self.epsilon(rounded_down(left))
+
+    def when(self, seconds: int) -> Markup:
+        """Return a time that a script turns into the reader's own; without it, it is UTC."""
+        at = datetime.fromtimestamp(seconds, UTC)
+        month = self.catalogue["format.months"].split()[at.month - 1]
+        text = self.catalogue["format.date"].format(day=at.day, month=month, year=at.year, time=at.strftime("%H:%M"))
+        return Markup('<time datetime="{}">{}</time>').format(at.isoformat(), text)
+
+
+@cache
+def languages() -> dict[str, Texts]:
+    """Return all languages there are, by their code."""
+    found = {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in sorted(FOLDER.glob("*.json"))}
+    return {code: Texts(code, catalogue) for code, catalogue in found.items()}
+
+
+def chosen(request: Request, study: str | None = None) -> Texts:
+    """Return the language for a request: what the reader chose, or the study's, or what the browser asks for."""
+    known = languages()
+    asked = [part.partition(";")[0].strip().lower() for part in request.headers.get("accept-language", "").split(",")]
+    wanted = [request.cookies.get(COOKIE), study, *(code.partition("-")[0] for code in asked), USUAL]
+    return next(known[code] for code in wanted if code in known)

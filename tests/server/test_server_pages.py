@@ -1,0 +1,217 @@
+"""What the pages say, without a browser: promises in both languages, errors by their codes, results of no use."""
+
+from __future__ import annotations
+
+import re
+import time
+
+import pytest
+
+from serving import DAY, NUMBER, THREE, later, saying, served, settings_for
+
+pytestmark = pytest.mark.slow
+ABOUT = {
+    "institute": "Institute <i>",
+    "contact": "a@example.org",
+    "notice": "https://example.org/p",
+    "consent": "I agree.",
+}
+TIERS = [
+    {"name": "none", "epsilon": 0, "sentence": ""},
+    {"name": "strict", "epsilon": 0.1, "sentence": ""},
+    {"name": "public", "epsilon": "inf", "sentence": ""},
+]
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    with served(settings_for(tmp_path_factory.mktemp("pages"))) as running:
+        yield running
+
+
+def words(response):
+    """The text of a page, without its tags and scripts."""
+    assert response.status_code == 200, response.text
+    html = re.sub(r"<(script|template|head)\b.*?</\1>", " ", response.text, flags=re.DOTALL)
+    return re.sub(r"\s+", " ", re.sub(r"<[^>]*>", "", html).replace("&lt;", "<").replace("&gt;", ">"))
+
+
+def page_of(site, study, language="en"):
+    person = site.enter(site.invite(study, 1)[0])
+    person.cookies.set("hetdp_language", language)
+    return words(person.get("/answer"))
+
+
+def test_everything_that_is_promised_stands_on_the_page_before_anything_is_answered(site):
+    waves = [{"closes": int(time.time()) + 100 * DAY * (i + 1), "share": 0.5} for i in range(2)]
+    study = site.study(questions=THREE, tiers=TIERS, waves=waves, fewest=1234, imports_count=False, about=ABOUT)
+    english, german = page_of(site, study), page_of(site, study, "de")
+    for said in (
+        "A survey by Institute <i>. Contact: a@example.org",
+        "even all other people’s answers",
+        "Without your answers: 50 of 100",
+        "With your answers: at most 53 of 100",
+        "50 of 100, as without you: your answers are not used.",
+        "With your answers: up to 100 of 100",
+        "Never more than ε = 0.1 in all 2 publications together, and at most 0.05 in one.",
+        "Nothing, ever: ε = 0.",
+        "No limit: you ask for no protection.",
+        "“Are you tired?”: at most 33.34 % of each publication’s part",
+        "Whoever controls this server could read them",
+        "with at most 50 % of what you allow",
+        "It can be published from 1,234 people on. Some of them may be made up.",
+        "People who were added from a file do not count towards this number.",
+        "You can withdraw them until they are read, also after closing.",
+        "at the first look after",
+        "under a random number",
+        "Each invitation counts as a person of its own",
+        "I agree.",
+        "https://example.org/p",
+    ):
+        assert said in english
+    for said in (
+        "Eine Umfrage von Institute <i>. Kontakt: a@example.org",
+        "Ohne Ihre Antworten: 50 von 100",
+        "Mit Ihren Antworten: höchstens 53 von 100",
+        "Nie mehr als ε = 0,1 in allen 2 Veröffentlichungen zusammen und höchstens 0,05 in einer.",
+        "„Are you tired?“: höchstens 33,34 % des Anteils jeder Veröffentlichung",
+        "Wer diesen Server kontrolliert, könnte sie lesen",
+        "Veröffentlicht werden kann ab 1.234 Personen.",
+        "Zurückziehen können Sie sie, bis sie gelesen werden",
+    ):
+        assert said in german
+
+
+def test_what_a_choice_lets_somebody_guess_is_rounded_up(site):
+    tiers = [{"name": f"t{i}", "epsilon": level, "sentence": ""} for i, level in enumerate([1e-6, 0.05, 7.0, 7.5])]
+    page = page_of(site, site.study(tiers=tiers))
+    found = re.findall(r"With your answers: (?:at most|up to) (\d+) of 100", page)
+    assert found == ["51", "52", "100", "100"]  # never 50 for an ε above 0
+
+
+def test_where_people_are_asked_again_the_page_says_so_and_elsewhere_it_does_not(site):
+    waves = [{"closes": int(time.time()) + 100 * DAY * (i + 1), "share": 0.5} for i in range(2)]
+    ask, carry = (page_of(site, site.study(waves=waves, each_wave=each)) for each in ("ask", "carry"))
+    assert "After each publication your answers are deleted." in ask
+    assert "Your answers stay for later publications" not in ask
+    assert "Your answers stay for later publications" in carry
+    assert "After each publication" not in carry
+
+
+def test_on_return_the_page_does_not_say_that_nothing_is_chosen_and_shows_no_value(site):
+    study = site.study(tiers=TIERS)
+    assert "Nothing is chosen for you." in page_of(site, study)
+    person = site.enter(site.invite(study, 1)[0])
+    person.put("/api/answer", json=saying(3.318281828, tier="strict"))
+    page = words(person.get("/answer"))
+    assert "Nothing is chosen for you." not in page
+    assert "Your choice until now is selected." in page
+    assert "318281828" not in person.get("/answer").text
+
+
+def test_a_date_that_is_brought_forward_stands_on_the_page_with_the_one_before(site):
+    study = site.study(waves=[{"closes": int(time.time()) + 100 * DAY}])
+    (person,) = site.join(study, [(1, "open")])
+    assert "sooner than was said" not in words(person.get("/answer"))
+    assert site.curator.post(f"/api/studies/{study}/close", json={"wave": 0}).status_code == 200
+    assert "This publication closes sooner than was said" in words(person.get("/answer"))
+    log = words(site.curator.get(f"/curator/studies/{study}", headers={"Accept-Language": "de"}))
+    assert "Schlusstermin vorverlegt" in log
+    assert "von curator" in log
+
+
+# ---------------------------------------------------------------------------------------------------------
+# Errors
+
+
+def test_an_error_is_worded_in_the_language_of_the_page_and_for_programs_in_english(site):
+    study = site.study(fewest=5, waves=[{"closes": int(time.time()) + DAY}])
+    with later(2 * DAY):
+        plain = site.publish_now(study).json()["error"]
+        german = {"Accept-Language": "de-DE"}
+        said = site.curator.post(f"/api/studies/{study}/publish", json={"wave": 0}, headers=german).json()["error"]
+    assert plain["code"] == said["code"] == "too-few"
+    assert said["message"] == "Zu wenige Personen: 0 zählen, und diese Studie veröffentlicht ab 5."
+    assert "5" in plain["message"]
+    assert "people" in plain["message"]
+    missing = site.client(Accept_Language="de").get("/nowhere")
+    assert "Hier ist nichts." in missing.text
+    assert '<html lang="de"' in missing.text
+
+
+def test_a_wrong_field_is_named_and_its_rule_is_worded_in_german(site):
+    now = int(time.time())
+    new = {"title": "x", "questions": [NUMBER], "tiers": TIERS, "opens": now}
+    waves = [{"closes": now + DAY, "share": 0.5}, {"closes": now, "share": 0.5}]
+    said = site.curator.post("/api/studies", json={**new, "waves": waves}, headers={"Accept-Language": "de"})
+    assert (said.status_code, said.json()["error"]["field"]) == (422, "waves.1.closes")
+    assert said.json()["error"]["message"] == "Muss nach dem Termin davor liegen."
+    said = site.curator.post(
+        "/api/studies", json={**new, "waves": waves[:1], "fewest": 0}, headers={"Accept-Language": "de"}
+    )
+    assert said.json()["error"]["field"] == "fewest"
+    assert said.json()["error"]["message"].startswith("Muss mindestens 1")
+
+
+# ---------------------------------------------------------------------------------------------------------
+# Results
+
+
+def result_of(site, answers, language="en", **changes):
+    study = site.study(questions=THREE, **changes)
+    site.join(study, answers)
+    assert site.publish(study).status_code == 200
+    return study, words(site.client(Accept_Language=language).get(f"/results/{study}"))
+
+
+def test_a_result_that_is_of_no_use_says_so(site):
+    said = {"hours": 3, "tired": True, "way": "by bus"}
+    _, page = result_of(site, [(said, "strict")] * 3)
+    assert "Too uncertain to use" in page or "Nothing can be said" in page
+
+
+def test_a_result_without_noise_does_not_claim_any(site):
+    said = {"hours": 3, "tired": True, "way": "by bus"}
+    _, page = result_of(site, [(said, "public")] * 3)
+    assert "holds no noise" in page
+    assert "Each number holds random noise" not in page
+
+
+def test_a_result_shows_every_question_with_its_picture_and_files(site):
+    study = site.study(questions=THREE, language="de")
+    line = "{},{},{},open\n"
+    rows = [
+        line.format(4 + i % 3, "yes" if i % 4 else "no", ["on foot", "by bike", "by bus"][i % 3]) for i in range(3000)
+    ]
+    assert site.rows(study, "hours,tired,way,tier\n" + "".join(rows)).status_code == 201
+    assert site.publish(study).status_code == 200
+    html = site.client().get(f"/results/{study}").text  # in the study's language
+    page = words(site.client().get(f"/results/{study}"))
+    assert "Es beruht auf 3.000 Personen." in page
+    assert "wenn niemandes Stufe von den Antworten abhängt" in page
+    assert "Der Balken ist der Anteil unter denen, die antworten." in page
+    assert "Die Anteile beziehen sich auf alle" in page
+    assert (html.count('class="interval"'), html.count('class="bar"')) == (1, 4)
+    assert "style=" not in html
+    estimate = re.search(r'class="estimate"><strong>([\d,]+)<', html)
+    found = site.client().get(f"/api/results/{study}").json()["results"][0]["estimate"]
+    assert float(estimate.group(1).replace(",", ".")) == pytest.approx(found, abs=0.1)
+    for file in re.findall(r'href="(/api/results/[^"]+)"', html):
+        assert site.client().get(file).status_code == 200
+
+
+def test_a_site_under_a_path_has_it_in_every_address(site, monkeypatch):
+    from hetdp.server import pages
+
+    study = site.study(questions=THREE)
+    (person,) = site.join(study, [({"hours": 3}, "open")])
+    monkeypatch.setattr(pages, "_root", lambda _: "/survey")
+    curator = site.curator
+    html = [site.client().get(path).text for path in ("/", "/sign-in", "/join", "/explore", "/nowhere")]
+    html += [person.get("/answer").text]
+    html += [curator.get(f"/curator{path}").text for path in ("", "/new", "/curators", f"/studies/{study}")]
+    for page in html:
+        assert 'data-root="/survey"' in page
+        addresses = re.findall(r'\b(?:href|src|action)="(/[^"]*)"', page)
+        assert addresses
+        assert [one for one in addresses if not one.startswith("/survey/")] == []
