@@ -377,6 +377,18 @@ def saturated(levels: Levels, variance: float) -> Shape:
     return Shape(capped(levels.epsilon, t), threshold=t)
 
 
+def evenly(levels: Levels, variance: float) -> Shape:  # noqa: ARG001  the weights do not depend on the variance
+    """Return equal weights, so that the smallest ε decides about the noise; people with ε = 0 are left out."""
+    used = levels.epsilon > 0
+    smallest = float(levels.epsilon[used].min()) if used.any() else np.inf
+    return Shape(used.astype(np.float64), threshold=smallest)
+
+
+def proportionally(levels: Levels, variance: float) -> Shape:  # noqa: ARG001  the weights do not depend on the variance
+    """Return weights proportional to ε. With public people it becomes the plain mean of the public rows."""
+    return Shape(capped(levels.epsilon, np.inf), threshold=np.inf)
+
+
 class Drifting(Protocol):
     """A rule that also takes how far the means of two levels may differ, and whether exactly these people count."""
 

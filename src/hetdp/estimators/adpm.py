@@ -1,7 +1,8 @@
 """ADPM, Algorithm 1 of Chaudhuri and Courtade: the best unbiased affine estimator with Laplace noise.
 
 Its weights are min(ε, t). The paper compares it with the two ends of this family: UNI, where t is the smallest ε and
-everybody counts alike, and PropDPM, where t is infinite and nobody is capped.
+everybody counts alike, and PropDPM, where t is infinite and nobody is capped. Every statistic can take these three, so
+their rules stand beside the levels (`core.levels`); here are their names, and the cap of ADPM under drift.
 """
 
 from __future__ import annotations
@@ -11,24 +12,12 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from hetdp.core.levels import Levels, Method, Shape, capped, saturated, shift
+from hetdp.core.levels import Levels, Method, Shape, capped, evenly, proportionally, saturated, shift
 
 
 def _drifting(levels: Levels, variance: float, drift: float, *, people: bool) -> Shape:
     t = drift_cap(levels, variance, drift, people=people)
     return Shape(capped(levels.epsilon, t), threshold=t)
-
-
-def _uniform(levels: Levels, variance: float) -> Shape:  # noqa: ARG001  the weights do not depend on the variance
-    """Return equal weights, so that the smallest ε decides about the noise; people with ε = 0 are left out."""
-    used = levels.epsilon > 0
-    smallest = float(levels.epsilon[used].min()) if used.any() else np.inf
-    return Shape(used.astype(np.float64), threshold=smallest)
-
-
-def _proportional(levels: Levels, variance: float) -> Shape:  # noqa: ARG001  the weights do not depend on the variance
-    """Return weights proportional to ε. With public people it becomes the plain mean of the public rows."""
-    return Shape(capped(levels.epsilon, np.inf), threshold=np.inf)
 
 
 # The cap under drift ------------------------------------------------------------------------------------------------
@@ -172,11 +161,11 @@ PROPORTIONAL = Method(
     name="proportional",
     title="PropDPM: weights proportional to ε",
     citation="Chaudhuri and Courtade, Mean Estimation Under Heterogeneous Privacy, ISIT 2023, Section IV-A",
-    shape=_proportional,
+    shape=proportionally,
 )
 UNIFORM = Method(
     name="uniform",
     title="UNI: everybody at the smallest ε",
     citation="Chaudhuri and Courtade, Mean Estimation Under Heterogeneous Privacy, ISIT 2023, Section IV-A",
-    shape=_uniform,
+    shape=evenly,
 )

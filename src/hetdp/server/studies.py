@@ -33,8 +33,7 @@ from hetdp.ledger import UNLIMITED, Rule, budget_units
 from hetdp.ledger import level as ledger_level
 from hetdp.report import numbers
 from hetdp.statistics.histogram import Shares
-from hetdp.statistics.mean import Mean
-from hetdp.statistics.proportion import Proportion
+from hetdp.statistics.mean import Mean, Proportion
 from hetdp.statistics.statistic import Statistic
 
 from . import access, tables
