@@ -19,6 +19,7 @@ import secrets
 from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
 from functools import cached_property, lru_cache
+from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 import numpy as np
@@ -47,6 +48,8 @@ MOST_WAVES = 24
 LARGEST_CHOICE = 20.0
 UNSAID = 2**32 - 1  # the code of what was not said
 ONLY = "answer"  # the name of the one question of a study from before version 5
+# The languages of the pages: one catalogue each.
+_LANGUAGES = "|".join(sorted(path.stem for path in (Path(__file__).parent / "texts").glob("*.json")))
 _PLAIN = r"^[^\x00-\x1f\x7f-\x9f\u2028\u2029]*$"
 _TEXT = r"^[^\x00-\x09\x0b-\x1f\x7f-\x9f\u2028\u2029]*$"  # of several lines
 _LATEST = 4_102_444_800  # the year 2100
@@ -182,7 +185,7 @@ class Kept(Strict):
     questions: Annotated[list[Question], Field(min_length=1, max_length=12)]
     each_wave: Literal["carry", "ask"] = "carry"
     imports_count: bool = False
-    language: Literal["en", "de"] = "en"
+    language: Annotated[str, Field(pattern=f"^({_LANGUAGES})$")] = "en"
     about: About = About()
 
 
