@@ -19,7 +19,6 @@ import secrets
 from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
 from functools import cached_property, lru_cache
-from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 import numpy as np
@@ -40,7 +39,7 @@ from hetdp.statistics.statistic import Statistic
 
 from . import access, tables
 from .access import RefusedError
-from .fields import broken
+from .fields import LANGUAGES, broken
 from .store import Transaction, new_version
 
 MOST_WAVES = 24
@@ -48,8 +47,6 @@ MOST_WAVES = 24
 LARGEST_CHOICE = 20.0
 UNSAID = 2**32 - 1  # the code of what was not said
 ONLY = "answer"  # the name of the one question of a study from before version 5
-# The languages of the pages: one catalogue each.
-_LANGUAGES = "|".join(sorted(path.stem for path in (Path(__file__).parent / "texts").glob("*.json")))
 _PLAIN = r"^[^\x00-\x1f\x7f-\x9f\u2028\u2029]*$"
 _TEXT = r"^[^\x00-\x09\x0b-\x1f\x7f-\x9f\u2028\u2029]*$"  # of several lines
 _LATEST = 4_102_444_800  # the year 2100
@@ -185,7 +182,7 @@ class Kept(Strict):
     questions: Annotated[list[Question], Field(min_length=1, max_length=12)]
     each_wave: Literal["carry", "ask"] = "carry"
     imports_count: bool = False
-    language: Annotated[str, Field(pattern=f"^({_LANGUAGES})$")] = "en"
+    language: Annotated[str, Field(pattern=f"^({LANGUAGES})$")] = "en"
     about: About = About()
 
 
