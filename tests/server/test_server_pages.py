@@ -120,6 +120,28 @@ def test_a_date_that_is_brought_forward_stands_on_the_page_with_the_one_before(s
     assert "von curator" in log
 
 
+def test_who_withdrew_after_a_publication_still_sees_what_was_used(site):
+    waves = [{"closes": int(time.time()) + DAY * (i + 1), "share": 0.5} for i in range(2)]
+    study = site.study(waves=waves)
+    people = site.join(study, [(1, "open")] * 40)
+    assert site.publish(study).status_code == 200
+    assert people[0].delete("/api/answer").status_code == 200
+    page = words(people[0].get("/answer"))
+    assert "You took part before." in page
+    assert re.search(r"ε = [\d.]+ was used\.", page)
+    assert "Delete everything of mine" in page
+    assert "Withdraw my answers" not in page
+
+
+def test_without_the_ledger_the_dashboard_does_not_say_that_nothing_was_used(site, monkeypatch):
+    study = site.study()
+    site.join(study, [(1, "open")])
+    assert "The ledger cannot be read now." not in words(site.curator.get(f"/curator/studies/{study}"))
+    monkeypatch.setattr(site.app.state.publisher, "balances", lambda _: None)
+    page = words(site.curator.get(f"/curator/studies/{study}"))
+    assert "The ledger cannot be read now." in page
+
+
 # ---------------------------------------------------------------------------------------------------------
 # Errors
 

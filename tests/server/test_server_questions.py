@@ -121,8 +121,9 @@ def test_what_is_allowed_for_all_questions_of_all_waves_together_is_never_more_t
     budget, total = math.floor(studies.exact(level) * 10**9), spent
     for share in shares[0]:
         wave = SimpleNamespace(current=SimpleNamespace(share=share))
-        for one in shares[1]:
-            total += studies.Study.allowed(wave, SimpleNamespace(share=one), level, total)
+        each = [studies.Study.allowed(wave, SimpleNamespace(share=one), level, total) for one in shares[1]]
+        assert sum(each) <= studies.most(level, share, total)
+        total += sum(each)
     assert total <= max(budget, spent)
 
 
@@ -178,6 +179,23 @@ def test_what_all_questions_together_spend_is_compared_before_anything_is_opened
     monkeypatch.setattr(ledger_charge.books, "charges", lambda plan: np.zeros(len(plan.levels), np.int64))
     monkeypatch.setattr(ledger_charge, "_covered", lambda *_: None)
     opened = []
+    monkeypatch.setattr(Vault, "open", lambda *sealed: opened.append(sealed))
+    assert error(site.publish(study))["code"] == "ledger"
+    assert opened == []
+
+
+def test_a_question_uses_no_more_than_its_share_even_if_the_wave_would_allow_it(site, monkeypatch):
+    """A person is told how ε is split; a charge that gives all of it to one question is not carried out."""
+    study = site.study(questions=THREE)
+    site.rows(study, "hours,tired,way,tier\n" + "5,yes,by bus,strict\n" * 300)
+    real, opened = publish._request, []
+
+    def one_sided(study, release, question, allowed):
+        most = studies.most(0.1, 1.0) if question.name == "hours" else 0
+        asked = real(study, release, question, dict.fromkeys(allowed, most))
+        return replace(asked, rule=publish.Rule.given(share=1.0))
+
+    monkeypatch.setattr(publish, "_request", one_sided)
     monkeypatch.setattr(Vault, "open", lambda *sealed: opened.append(sealed))
     assert error(site.publish(study))["code"] == "ledger"
     assert opened == []

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from pydantic_core import PydanticCustomError
 
+# The languages of the pages, as a pattern: one catalogue each.
+LANGUAGES = "|".join(sorted(path.stem for path in (Path(__file__).parent / "texts").glob("*.json")))
 # What is wrong, by pydantic's name for it. The limits are public.
 _RULES = {
     "missing": "is missing",

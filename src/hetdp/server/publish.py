@@ -179,8 +179,9 @@ class Publisher:
         """Return the facts of releases that the ledger has charged and stored; the same ones if it has already."""
         share, wave, register = study.current.share, study.wave, self.database.register
         used, (drawn_for, drawn) = register.used(study.id, wave), register.numbers(study.id, wave)
-        allowed = [_allowed(study, question, answered, used) for question in study.questions]
-        whole = {row.id: studies.most(row.epsilon, share, used[row.id]) for row in answered}
+        pairs = {row.id: (row.epsilon, used[row.id]) for row in answered}
+        allowed = [_allowed(study, question, pairs) for question in study.questions]
+        whole = {person: studies.most(level, share, before) for person, (level, before) in pairs.items()}
         self.ledger.enroll({row.id: row.epsilon for row in answered})
         names = (_wave_id(study.id, wave, attempt) for attempt in range(1000))
         for name in names if drawn_for is None else [drawn_for]:
@@ -194,10 +195,10 @@ class Publisher:
         raise InputError("no charge of this wave fits the people who are in it now")
 
 
-def _allowed(study: Study, question: Question, answered: list[Any], used: Mapping[str, int]) -> dict[str, int]:
-    """Return {person: units}: what each allows for a question in this wave."""
-    alike = {pair: study.allowed(question, *pair) for pair in {(row.epsilon, used[row.id]) for row in answered}}
-    return {row.id: alike[row.epsilon, used[row.id]] for row in answered}
+def _allowed(study: Study, question: Question, people: Mapping[str, tuple[float, int]]) -> dict[str, int]:
+    """Return {person: units}, what each allows for a question in this wave, from their ε and what was used before."""
+    alike = {pair: study.allowed(question, *pair) for pair in set(people.values())}
+    return {person: alike[pair] for person, pair in people.items()}
 
 
 def _request(study: Study, release: str, question: Question, allowed: Mapping[str, int]) -> Request:
@@ -385,8 +386,9 @@ def _store(
         gone = {"answer": None, "version": new_version()}
         mine = (people.c.study == study.id) & people.c.answer.is_not(None)
         transaction.execute(sa.update(people).where(mine).values(gone))
+        columns = people.c.keys()
         for answer in answered:
-            transaction.wrote("person", {**answer._mapping, **gone})
+            transaction.wrote("person", {**dict(zip(columns, answer, strict=True)), **gone})
     transaction.note("published", study.id, wave=wave, n=body["n"])
     return stored(transaction, study.id, wave)
 

@@ -111,13 +111,13 @@ class Register:
     def sign_row(self, kind: str, cells: Iterable[Any]) -> bytes:
         """Return the MAC of a row, its cells in the order of the columns.
 
-        Nulls at the end are left out, so that a column which a later version adds leaves old rows as they are. Two
-        rows of a table still have the same MAC only if all their cells are the same.
+        Nulls at the end are left out, so that a column which a later version adds leaves old rows as they are. Rows
+        of a table still have the same MAC only if all their cells are the same.
         """
-        found = list(cells)
-        while found and found[-1] is None:
-            found.pop()
-        return self.sign(kind, *found)
+        found = (kind, *cells)
+        while found[-1] is None:
+            found = found[:-1]
+        return self.sign(*found)
 
     def known(self, kind: str, row: str) -> tuple[str, bytes] | None:
         """Return the study and the MAC of a row as this server wrote it last, if there is such a row."""
@@ -178,10 +178,9 @@ class Register:
     def end_sessions(self, *people: str, but: int | None = None) -> None:
         """Begin a new epoch of people: all their sessions end but the one of this number."""
         query = "INSERT INTO epochs VALUES (?, ?) ON CONFLICT (person) DO UPDATE SET epoch = excluded.epoch"
-        rows = []
-        for person in people:
-            kept = secrets.randbits(62) if but is None else but  # a number that is no session's keeps none
-            rows += [(person, secrets.randbits(62)), (f"{person} kept", kept)]
+        rows = [(person, secrets.randbits(62)) for person in people]
+        # A number that is no session's keeps none.
+        rows += [(f"{person} kept", secrets.randbits(62) if but is None else but) for person in people]
         if rows:
             self._write(query, rows)
 
@@ -220,8 +219,7 @@ class Register:
         for release, text in self._rows(query, study, wave):
             if not text.startswith("{"):  # one number, as before version 5
                 return release, {release: [float.fromhex(text)]}
-            drawn = {name: [float.fromhex(number) for number in some] for name, some in json.loads(text).items()}
-            return release, drawn
+            return release, {name: [*map(float.fromhex, some)] for name, some in json.loads(text).items()}
         return None, None
 
     def keep(self, study: str, wave: int, release: str, numbers: Mapping[str, Sequence[float]]) -> None:

@@ -38,7 +38,7 @@ from hetdp.statistics.statistic import Statistic
 
 from . import access, tables
 from .access import RefusedError
-from .fields import broken
+from .fields import LANGUAGES, broken
 from .store import Transaction, new_version
 
 MOST_WAVES = 24
@@ -181,7 +181,7 @@ class Kept(Strict):
     questions: Annotated[list[Question], Field(min_length=1, max_length=12)]
     each_wave: Literal["carry", "ask"] = "carry"
     imports_count: bool = False
-    language: Literal["en", "de"] = "en"
+    language: Annotated[str, Field(pattern=f"^({LANGUAGES})$")] = "en"
     about: About = About()
 
 
