@@ -112,7 +112,7 @@ def mean(  # noqa: PLR0913  every form of a mean
         Columns that are declared public.
     groups
         The groups, when some may be empty; any other group in the data is an error. Of several columns a group is a
-        tuple: [("north", "f"), ("north", "m")].
+        tuple: [("north", "f"), ("north", "m")]. A sum or a count needs no release for an empty group and refuses it.
 
     Examples
     --------

@@ -26,10 +26,10 @@ ASKED = {
     "histogram": (hetdp.ask.histogram(categories=["a", "b"]), "a share among the strictest people differed"),
     "median": (hetdp.ask.median(bounds=(0, 1)), "below a value differed from that of the most open by 10 percentage"),
     "mode": (hetdp.ask.mode(categories=["a", "b"]), "a share among the strictest people differed"),
-    "variance": (hetdp.ask.variance(bounds=(0, 1)), "by 10% of the range, the estimate would be off by up to"),
+    "variance": (hetdp.ask.variance(bounds=(0, 1)), "by 10% of the range, the mean would be off by up to"),
     "mean of those who answered": (
         hetdp.ask.mean(bounds=(0, 1), missing="estimate"),
-        "divided by the share of the people who are behind a mean",
+        "divided by the share of people who answered",
     ),
 }
 

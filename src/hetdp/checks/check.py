@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import textwrap
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -40,8 +41,10 @@ class Check:
     places
         The first few places of each kind: lines of a text file, rows of a Parquet file, indices of an array.
     means
-        The exact mean of the values at each ε, without noise. If these differ much then ε depends on the value:
-        the estimate is biased and the choice of ε itself tells something.
+        The exact mean of the values that can be read at each ε, without noise; NaN if there is none. If these differ
+        much then ε depends on the value: the estimate is biased and the choice of ε itself tells something.
+    readable
+        The share of people at each ε whose value can be read. If these differ much then ε depends on who answers.
     """
 
     n: int
@@ -49,6 +52,7 @@ class Check:
     places: Mapping[str, tuple[int, ...]]
     place: str
     means: Mapping[float, float]
+    readable: Mapping[float, float]
 
     @property
     def advice(self) -> str:
@@ -78,16 +82,23 @@ class Check:
             lines.append(f"{count:>10,} {meaning}{where}")
         lines += ["", *textwrap.wrap(self.advice, 100), ""]
         if len(self.means) <= 12:
-            lines += ["mean by ε, without noise (if these differ much, ε depends on the value, which it must not):"]
-            lines += [f"{level:>10.4g}  {mean:,.6g}" for level, mean in self.means.items()]
+            lines += ["mean by ε of the values that can be read, without noise, and the share of people who have one"]
+            lines += ["(if these differ much, ε depends on the value or on who answers, which it must not):"]
+            for level, mean in self.means.items():
+                shown = "–" if math.isnan(mean) else f"{mean:,.6g}"
+                lines.append(f"{level:>10.4g}  {shown}   {self.readable[level]:.1%}")
         else:
             lines += ["means by ε are shown for at most twelve levels"]
         return "\n".join(lines)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the check as plain data."""
-        means = [{"epsilon": f"{level!r}", "mean": mean} for level, mean in self.means.items()]
+        means = [
+            {"epsilon": f"{level!r}", "mean": None if math.isnan(mean) else mean, "readable": self.readable[level]}
+            for level, mean in self.means.items()
+        ]
         facts = {**asdict(self), "means": means, "advice": self.advice}
+        del facts["readable"]  # it stands beside each mean
         return {"PRIVATE": "for the owner of the data only; do not publish", **facts}
 
     __str__ = __repr__ = report  # it must not be seen without its first line
@@ -125,9 +136,10 @@ def check(  # noqa: PLR0913  mirrors the columns of a table
     the midpoint. Outside the bounds: 1; if such values are codes for missing answers, list all others
     (values=).
     <BLANKLINE>
-    mean by ε, without noise (if these differ much, ε depends on the value, which it must not):
-           0.5  5
-             1  2
+    mean by ε of the values that can be read, without noise, and the share of people who have one
+    (if these differ much, ε depends on the value or on who answers, which it must not):
+           0.5  5   100.0%
+             1  1   33.3%
     """
     form = Form(delimiter, decimal, thousands)
     asked = Mean(Interval.of(bounds), value=value, missing="midpoint", values=values)
@@ -138,25 +150,28 @@ def of_source(people: Source, interval: Interval) -> Check:
     """Return the check of a source."""
     counts = dict.fromkeys(KINDS, 0)
     places: dict[str, list[int]] = {kind: [] for kind in KINDS}
-    tables: list[Table] = []
+    everybody: list[Table] = []
+    tables: list[Table] = []  # of those whose value can be read
     place = "index"
     for batch in people.batches(owner=True):
         place = batch.place
-        tables.append(tabulate(batch.epsilon, batch.values, interval))
+        everybody.append(tabulate(batch.epsilon, batch.values, interval))
+        there = ~np.isnan(_numbers(batch))
+        if there.any():
+            tables.append(tabulate(batch.epsilon[there], np.asarray(batch.values)[there], interval))
         for kind, mask in _kinds(batch, interval).items():
             counts[kind] += int(np.count_nonzero(mask))
             found = np.flatnonzero(mask)[: _SHOWN - len(places[kind])]
             places[kind] += (batch.places[found] if batch.places is not None else found).tolist()
-    if not tables:
+    if not everybody:
         raise InputError("there is nobody here (n = 0)")
-    table = merge(tables)
+    table = merge(everybody)
     first = {kind: tuple(sorted(found)) for kind, found in places.items()}
-    return Check(table.n, counts, first, place, _means(table, interval))
+    return Check(table.n, counts, first, place, *_means(table, merge(tables) if tables else None, interval))
 
 
 def _kinds(batch: Batch, interval: Interval) -> dict[str, NDArray[np.bool_]]:
-    with np.errstate(over="ignore"):
-        values = np.asarray(batch.values).astype(np.float64)
+    values = _numbers(batch)
     nan, none = np.isnan(values), np.zeros(values.shape, dtype=bool)
     missing = none if batch.missing is None else batch.missing
     return {
@@ -168,7 +183,24 @@ def _kinds(batch: Batch, interval: Interval) -> dict[str, NDArray[np.bool_]]:
     }
 
 
-def _means(table: Table, interval: Interval) -> dict[float, float]:
-    used = table.epsilon > 0
-    mean = interval.lo + interval.width * (table.total[used, 0] / (table.count[used] * GRID))
-    return dict(zip(table.epsilon[used].tolist(), mean.tolist(), strict=True))
+def _numbers(batch: Batch) -> NDArray[np.float64]:
+    with np.errstate(over="ignore"):
+        return np.asarray(batch.values).astype(np.float64)
+
+
+def _means(
+    everybody: Table, readable: Table | None, interval: Interval
+) -> tuple[dict[float, float], dict[float, float]]:
+    """Return the mean of the values that can be read at each ε above 0, and the share of people who have one."""
+    used = everybody.epsilon > 0
+    means, shares = dict.fromkeys(everybody.epsilon[used].tolist(), math.nan), {}
+    there = {}
+    if readable is not None:
+        levels = everybody.like(readable.epsilon)  # all people may have too many levels, and those who answered not
+        found = Table.single(levels, readable.count, readable.total[:, 0], rounded=everybody.rounded)
+        mean = interval.lo + interval.width * (found.total[:, 0] / (found.count * GRID))
+        means |= {e: m for e, m in zip(found.epsilon.tolist(), mean.tolist(), strict=True) if e in means}
+        there = dict(zip(found.epsilon.tolist(), found.count.tolist(), strict=True))
+    for epsilon, count in zip(everybody.epsilon[used].tolist(), everybody.count[used].tolist(), strict=True):
+        shares[epsilon] = there.get(epsilon, 0) / count
+    return means, shares

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from statistics import NormalDist
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from hetdp.errors import InputError
 from hetdp.estimators import Method, Shape
 from hetdp.estimators.minimax import Clamp
-from hetdp.privacy.exact import Line
+from hetdp.privacy.exact import Box, Choice, Line
 
 from .domain import GRID, Interval
 from .intervals import hoeffding, symmetric_radius
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 
 IntervalKind = Literal["guaranteed", "normal"]
+Target = Literal["population", "people"]
+Unit = Literal["values", "range", "people", "rank"]
 
 
 @dataclass(frozen=True)
@@ -273,6 +275,8 @@ def smallest_cap(plan: Plan, rule: Method, tolerance: float) -> float:
         return objective(capped, shape, bound, noise_at_1, drift, people=people)
 
     goal = error(math.inf) * (1 + tolerance)
+    if not goal:  # the number of exactly these people, all public: any cap would bring an error where there is none
+        return math.inf
     if rule.abstains and goal >= plan.statistic.idle:  # the answer without data is as good
         return 0.0
     if rule.shape(levels, wanted).apart:  # a cap at a level merges groups: the error jumps there
@@ -392,6 +396,45 @@ def shaped(rule: Method, levels: Levels, variance: float, drift: float, *, peopl
     if rule.plain is not None and (drift > 0 or people or share != 1):
         return rule.plain(levels, variance)
     return rule.shape(levels, variance)
+
+
+def error_unit(statistic: Statistic) -> Unit:
+    """Return the unit of a statistic's error: of one number, also of those who answered, that of the values."""
+    shape = statistic.geometry
+    if isinstance(shape, Line) or (statistic.keeps_missing and hasattr(statistic, "error_answered")):
+        return "values"
+    if isinstance(shape, Box):
+        return "range"
+    return "rank" if isinstance(shape, Choice) and statistic.missed == "in rank" else "people"
+
+
+def unit_width(plan: Plan) -> float:
+    """Return how wide the range of the result is in that unit."""
+    answered = not isinstance(plan.statistic.geometry, Line) and error_unit(plan.statistic) == "values"
+    return plan.interval.width if answered else plan.span.width
+
+
+def aimed_at(statistic: Statistic, drift: Any, target: Any) -> Target:
+    """Return whose number is estimated; raise unless drift and target are what they can be for this statistic."""
+    if isinstance(drift, bool) or not isinstance(drift, numbers.Real) or not 0 <= float(drift) <= 1:
+        raise InputError(
+            f"drift must be a number from 0 to 1 (got {drift!r}): how far the means of two levels of ε may differ, as "
+            "a share of the range"
+        )
+    if target not in (None, *get_args(Target)):
+        raise InputError(f"target is 'population' or 'people' (got {target!r})")
+    one = isinstance(statistic.geometry, Line)
+    if target == "people" and statistic.keeps_missing:
+        raise InputError(
+            "those who answered have no target 'people': who they are stays private; leave out target=, or say "
+            "missing='drop' if who answered is public"
+        )
+    if (drift and not statistic.takes_drift) or (target == "people" and not (one or statistic.whole)):
+        what = "a drift" if drift and not statistic.takes_drift else "the target 'people'"
+        raise InputError(f"{what} is for means, sums, proportions and counts, not for a {statistic.name}; leave it out")
+    if statistic.whole and target == "population":
+        raise InputError(f"a {statistic.name} is of exactly these people; leave out target='population'")
+    return "people" if statistic.whole or target == "people" else "population"
 
 
 def unit_cost(statistic: Statistic) -> int:

@@ -3,7 +3,7 @@
 Cells are public and never come from the data. Claim: every cell of a table, whatever it holds, falls into exactly one
 of them, which depends on that cell alone, and nothing raises. What is missing, unknown or unreadable falls into the
 last one. Texts are compared exactly, letter by letter, and numbers as doubles, in every engine alike; in a column of
-shorter floats as such floats, as the rest of Python has it.
+shorter floats, and of objects that are such floats, as the rest of Python has it.
 """
 
 from __future__ import annotations
@@ -164,25 +164,42 @@ class Categories:
                 "a category is a text with an exponent or more digits than a double has, and the column holds numbers; "
                 "cast it to text, or write the category without an exponent"
             )
-        short: Any = _SHORT.get(kind.lower())
-        if short is None:
-            return self
-        with np.errstate(all="ignore"):
-            numbers = tuple(float(short(number)) for number in self.numbers)
+        numbers = self._shortened(kind)
         known = [number for number in numbers if not math.isnan(number)]
         if len(set(known)) < len(known):
             raise InputError(f"two categories are the same number in a column of type {kind}; cast it to 64 bits first")
-        return replace(self, numbers=numbers)
+        return self if numbers == self.numbers else replace(self, numbers=numbers)
+
+    def _shortened(self, kind: str) -> tuple[float, ...]:
+        """Return the categories as numbers of a type; they are rounded if it is one of short floats."""
+        short: Any = _SHORT.get(kind.lower())
+        if short is None:
+            return self.numbers
+        with np.errstate(all="ignore"):
+            return tuple(float(short(number)) for number in self.numbers)
+
+    @cached_property
+    def _by_short(self) -> dict[type, dict[float, int]]:
+        """The places by number, for cells that are short floats themselves; two that are the same there are none."""
+        found: dict[type, dict[float, int]] = {}
+        for kind in (np.float16, np.float32):
+            numbers = self._shortened(kind.__name__)
+            found[kind] = {x: i for i, x in enumerate(numbers) if not math.isnan(x) and numbers.count(x) == 1}
+        return found
 
     def index(self, cell: Any) -> int:
-        """Return the place of one cell of a list. Of an object of a foreign class no more is asked than for a value."""
+        """Return the place of one cell of a list. Of an object of a foreign class no more is asked than for a value.
+
+        An object that is a short float is compared as one, as in a column of such floats. Nothing raises: of which type
+        a cell of a list is belongs to its value.
+        """
         kind, place, number = type(cell), None, value_of(cell)
         if issubclass(kind, str):
             place = self._by_text.get(str.__str__(cell)) if self.textual else None
             place = self.written._by_number.get(number) if place is None else place
             missing = is_missing(cell, self.absent) or str.__contains__(cell, UNREADABLE)
         else:
-            place, missing = self._by_number.get(number), math.isnan(number)
+            place, missing = self._by_short.get(kind, self._by_number).get(number), math.isnan(number)
             if self.textual and kind in _EXACT and WHOLE <= abs(number) < _LONGEST:
                 place = self._by_text.get(str(cell))
         return len(self.names) + (self.apart and missing) if place is None else place

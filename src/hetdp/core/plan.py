@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import math
-import numbers
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,16 +28,20 @@ from hetdp.privacy.exact import (
 )
 from hetdp.statistics import Statistic
 from hetdp.statistics.bounds import share_left
-from hetdp.statistics.mean import Mean, learned, with_squares
+from hetdp.statistics.mean import Mean, learned, ratio_interval, with_squares
 from hetdp.statistics.statistic import UNIT
 
 from .accuracy import (
     Errors,
     IntervalKind,
+    Target,
+    Unit,
     affine_errors,
+    aimed_at,
     check_clamp,
     check_level,
     clamped_sum,
+    error_unit,
     midpoint,
     radius,
     shape_bound,
@@ -46,6 +49,7 @@ from .accuracy import (
     smallest_cap,
     unit_cost,
     unit_variance,
+    unit_width,
 )
 from .domain import Interval
 from .intervals import predicted_half_width
@@ -54,7 +58,6 @@ from .levels import Levels, epsilon_array, shift
 if TYPE_CHECKING:
     from hetdp.report.facts import Facts
 
-Target = Literal["population", "people"]
 FAMILY = ("adpm", "uniform", "proportional", "threshold")
 """The methods that any statistic can have: one noise for all people, and nothing is drawn to the middle."""
 
@@ -256,23 +259,31 @@ class Plan:
         return midpoint(self.statistic.idle) if self.abstains else affine_errors(self)
 
     @property
+    def error_unit(self) -> Unit:
+        """The unit of errors and of `noise_scale`: "values", or a share of the "range", of "people", in "rank".
+
+        One number is in units of the values. Of several numbers the error is that of all together, in shares.
+        """
+        return error_unit(self.statistic)
+
+    @property
     def noise_scale(self) -> float:
-        """The scale of the noise in units of the values (of several: the root of their squares)."""
-        return math.hypot(*self.errors.scales) * self.span.width
+        """The scale of the noise (of several: the root of their squares), in `error_unit`."""
+        return math.hypot(*self.errors.scales) * unit_width(self)
 
     @property
     def worst_case_mse(self) -> float:
-        """The mean squared error for the worst distribution on the interval, in squared units of the values.
+        """The mean squared error for the worst distribution on the interval, in squares of `error_unit`.
 
-        Of several numbers it is that of all together; shares and ranks are their own units.
+        Of those who answered it is about that if everybody does; `Ratio.error_answered` has it for fewer.
         Rounding values to the grid can add a bias of (hi − lo)/2²¹, which is left out: it matters beyond 10¹⁰ people.
         """
-        return self.errors.worst(self.variance_bound) * self.span.width * self.span.width
+        return self.statistic.worst_square(self) * unit_width(self) * unit_width(self)
 
     @property
     def worst_case_error(self) -> float:
-        """The root of `worst_case_mse`, in units of the values; it is finite also where the square is not."""
-        return math.sqrt(self.errors.worst(self.variance_bound)) * self.span.width
+        """The root of `worst_case_mse`, in `error_unit`; it is finite also where the square is not."""
+        return math.sqrt(self.statistic.worst_square(self)) * unit_width(self)
 
     @property
     def error_each(self) -> float:
@@ -293,8 +304,8 @@ class Plan:
         return found * self.span.width * self.span.width
 
     def error_at(self, drift: float) -> float:
-        """Return the worst-case error if the means of two levels may differ by this share of the range, in units."""
-        return math.sqrt(self.errors.drifting(drift).worst(self.variance_bound)) * self.span.width
+        """Return the worst-case error if the means of two levels may differ by this share of the range."""
+        return replace(self, drift=drift).worst_case_error
 
     def radius(self, level: float = 0.95, kind: IntervalKind = "guaranteed", *, together: int = 1) -> float:
         """Return r: the unclamped estimate is within r of μ with probability at least `level`, in units of the values.
@@ -305,9 +316,10 @@ class Plan:
         return radius(self, level, kind, together)
 
     def width(self, level: float = 0.95, variance: float | None = None) -> float:
-        """Return half the width of the guaranteed interval at the mean where it is widest, in units of the values.
+        """Return half the width of the guaranteed interval at the mean where it is widest, in `error_unit`.
 
-        Known before any value is read. The interval of a release is as wide or, near an end of the range, narrower.
+        Known before any value is read. The interval of a release is as wide or, near an end of the range, narrower; of
+        those who answered it is that if everybody does, and wider if not.
 
         Parameters
         ----------
@@ -318,8 +330,12 @@ class Plan:
         """
         check_level(level)
         stated = self if variance is None else replace(self, variance_bound=unit_variance(variance, self.interval))
-        one = isinstance(self.statistic.geometry, Line)
-        return predicted_half_width(stated, level) * self.span.width if one else self.radius(level)
+        if isinstance(self.statistic.geometry, Line):
+            return predicted_half_width(stated, level) * self.span.width
+        if self.error_unit == "values":
+            low, high = ratio_interval(self, 0.5, 0.5, level)
+            return (high - low) / 2
+        return self.radius(level)
 
     def frontier(self, tolerance: float = 0.01) -> float:
         """Return the smallest cap τ: giving everybody min(ε, τ) keeps the worst-case MSE within (1 + tolerance) times.
@@ -440,29 +456,6 @@ def plan(
         return drawn
     nothing = np.zeros(len(levels), np.int64)
     return Plan(rule.name, levels, statistic, nothing, (), shape.threshold, abstains=True, **how)
-
-
-def aimed_at(statistic: Statistic, drift: Any, target: Any) -> Target:
-    """Return whose number is estimated; raise unless drift and target are what they can be for this statistic."""
-    if isinstance(drift, bool) or not isinstance(drift, numbers.Real) or not 0 <= float(drift) <= 1:
-        raise InputError(
-            f"drift must be a number from 0 to 1 (got {drift!r}): how far the means of two levels of ε may differ, as "
-            "a share of the range"
-        )
-    if target not in (None, *get_args(Target)):
-        raise InputError(f"target is 'population' or 'people' (got {target!r})")
-    one = isinstance(statistic.geometry, Line)
-    if target == "people" and statistic.keeps_missing:
-        raise InputError(
-            "those who answered have no target 'people': who they are stays private; leave out target=, or say "
-            "missing='drop' if who answered is public"
-        )
-    if (drift and not statistic.takes_drift) or (target == "people" and not (one or statistic.whole)):
-        what = "a drift" if drift and not statistic.takes_drift else "the target 'people'"
-        raise InputError(f"{what} is for means, sums, proportions and counts, not for a {statistic.name}; leave it out")
-    if statistic.whole and target == "population":
-        raise InputError(f"a {statistic.name} is of exactly these people; leave out target='population'")
-    return "people" if statistic.whole or target == "people" else "population"
 
 
 def drawn_plan(

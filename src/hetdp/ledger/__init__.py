@@ -25,16 +25,16 @@ from typing import Any
 
 import numpy as np
 
-from hetdp.core.accuracy import unit_variance
+from hetdp.core.accuracy import aimed_at, unit_variance
 from hetdp.core.cells import Categories, Edges
 from hetdp.core.domain import Interval, clean_ids, jsonable, plural
 from hetdp.core.levels import Levels
-from hetdp.core.plan import aimed_at, plan
+from hetdp.core.plan import plan
 from hetdp.errors import ChargedError, InputError, LedgerError, OtherRequestError
 from hetdp.estimators import METHODS
 from hetdp.privacy.release import unused
 from hetdp.report.about import Provenance
-from hetdp.sources import Form, declared_public
+from hetdp.sources import Form, declared_public, empty_total
 from hetdp.statistics import Statistic
 from hetdp.statistics.answer import Group, Groups, label
 from hetdp.statistics.bounds import for_ledger
@@ -235,7 +235,7 @@ class Ledger:
             is in one group and is charged once. All groups are charged before a value is read, each under its own id,
             as "2026-05/north".
         public_columns, groups
-            As for `hetdp.mean`. Nobody is charged for a group that is empty.
+            As for `hetdp.mean`. Nobody is charged for a group that is empty; a sum or a count of one is refused.
         form
             How a delimited file is written.
         dry_run
@@ -278,6 +278,7 @@ class Ledger:
             requests: dict[Group, Request] = {"": Request(name, people=limits, about=about, **ask)}
         else:
             columns, found = who.grouped(people, read, by, groups)
+            _refuse_empty_totals(statistic, found)
             about |= {"by": list(columns), "groups": [label(group) for group in found]}
             ids = dict(
                 zip(found, clean_ids((f"{name}/{label(group)}" for group in found), "release id of group"), strict=True)
@@ -399,6 +400,13 @@ def _refuse_other_bounds(statistic: Statistic) -> None:
             "a sum through a ledger adds up a person's rows, and private bounds are those of one row; give the public "
             "bounds of a person's total"
         )
+
+
+def _refuse_empty_totals(statistic: Statistic, found: Mapping[Group, Mapping[str, int]]) -> None:
+    """Raise for a sum or a count over nobody, before anything is planned or charged."""
+    empty = [group for group, people in found.items() if statistic.whole and not people]
+    if empty:
+        raise empty_total(statistic, empty[0])
 
 
 # --- What is handed out

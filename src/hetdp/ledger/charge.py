@@ -32,9 +32,10 @@ from typing import Any, Protocol
 import numpy as np
 from sqlalchemy import Connection
 
+from hetdp.core.accuracy import aimed_at
 from hetdp.core.domain import Interval, plural
 from hetdp.core.levels import WIDE, Levels
-from hetdp.core.plan import Plan, aimed_at, plan
+from hetdp.core.plan import Plan, plan
 from hetdp.errors import ChargedError, HetdpError, InputError, LedgerError, OtherRequestError, PrivacyError
 from hetdp.privacy.exact import NoiseTerm
 from hetdp.privacy.release import release, unused

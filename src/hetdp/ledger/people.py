@@ -29,7 +29,7 @@ from hetdp.core.domain import Interval, clean_ids, normal, plural
 from hetdp.core.levels import joined_names
 from hetdp.core.plan import Plan
 from hetdp.errors import InputError, LedgerError
-from hetdp.sources import Form, Source, group_of, natural
+from hetdp.sources import Form, Source, group_of, natural, tier_name
 from hetdp.statistics import Statistic
 from hetdp.statistics.answer import Group
 from hetdp.tally.tally import Table, Tally, coded, settled
@@ -194,10 +194,10 @@ def budgets_of(
         if len(ids) != len(cells):
             raise InputError(f"everybody needs one budget (got {len(ids)} ids and {len(cells)} budgets)")
         for who, cell in zip(ids, cells, strict=True) if tiers else ():
-            if cell not in tiers:
+            if tier_name(cell) not in tiers:
                 said = ", ".join(map(repr, tiers))
                 raise InputError(f"unknown tier {str(cell)[:64]!r} for {who[:64]!r}; the tiers are {said}")
-        cells = [tiers[cell] for cell in cells] if tiers else cells
+        cells = [tiers[str(tier_name(cell))] for cell in cells] if tiers else cells
     # Most people have one of a few budgets, and each is read once. Its type belongs to it: to a dict True is 1.
     some = {(type(cell), cell): who for who, cell in zip(ids, cells, strict=True)}
     units = {key: budget_units(key[1], f" for {who[:64]!r}") for key, who in some.items()}

@@ -29,6 +29,8 @@ class Provenance:
     ----------
     statistic, columns
         What was computed, of which private columns.
+    group
+        The public group of people, as one text, if it is about one of several.
     sources
         What the sources are called: the name of a file without its folder, or the kind of a source, as "a pandas
         frame". Never a path or a URL: they tell about the owner's machine, and a URL may hold a password.
@@ -43,6 +45,7 @@ class Provenance:
     columns: tuple[str, ...] = ()
     sources: tuple[str, ...] = ()
     released: str = ""
+    group: str = ""
     version: str = __version__
     schema: int = SCHEMA
 
@@ -68,10 +71,12 @@ class Provenance:
     def to_dict(self) -> dict[str, Any]:
         """Return the same as plain data; what is not known is null."""
         what = {"statistic": self.statistic or None, "columns": list(self.columns), "source": self.source or None}
+        what |= {"group": self.group} if self.group else {}
         return {**what, "released": self.released or None, "version": self.version, "schema": self.schema}
 
     def __str__(self) -> str:
         what = self.statistic.replace("_", " ") + (f" of {', '.join(self.columns)}" if self.columns else "")
+        what += f" in the group {self.group!r}" if self.group else ""
         what += f" from {self.source}" if self.sources else ""
         when = f"released {self.released}" if self.released else ""
         return "; ".join(part for part in (what, when, f"hetdp {self.version}, schema {self.schema}") if part)

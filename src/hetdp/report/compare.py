@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from hetdp.core.accuracy import least, objective, shaped
+from hetdp.core.accuracy import aimed_at, error_unit, least, objective, shaped
 from hetdp.core.domain import Interval, jsonable
 from hetdp.core.levels import MOST_PEOPLE, Levels
-from hetdp.core.plan import FAMILY, Plan, aimed_at, plan
+from hetdp.core.plan import FAMILY, Plan, plan
 from hetdp.errors import InputError
 from hetdp.estimators import METHODS
 from hetdp.privacy.exact import Box, Choice, Line
@@ -148,7 +148,7 @@ class Comparison:
         lines.append(("ε", "what people with weight spend"))
         lines += [("Refused", f"{entry.method} refuses: {entry.refusal}") for entry in self.entries if entry.refusal]
         none = "how far this is from the best possible is not known: there is no certificate for this statistic yet"
-        if self.drift or self.repaired:
+        if (self.drift or self.repaired) and self.entries[0].half_error is not None:
             none = "how far this is from the best possible is certified for the population without drift alone"
         last: Lines = [("Best", none)]
         if self.certificate is not None:
@@ -222,7 +222,7 @@ def compare(
         raise InputError("a comparison needs the public bounds of the values, (lo, hi), or a statistic")
     if statistic is not None and not isinstance(statistic.geometry, Line):
         aimed_at(statistic, drift, target)
-        return _family(levels, statistic)
+        return _family(levels, statistic, drift)
     asked = statistic or Mean(Interval.of(bounds))
     interval = asked.interval.ordinary()
     centre = interval.mid if variance is None else None
@@ -239,19 +239,21 @@ def compare(
     return Comparison(tuple(entries), known, at, data, drift, told, Provenance(asked.name))
 
 
-def _family(levels: Levels, statistic: Statistic) -> Comparison:
+def _family(levels: Levels, statistic: Statistic, drift: float) -> Comparison:
     """Return the plain alternatives for a statistic with several numbers, and that of splitting everybody's ε.
 
     Separate releases of d means have ε/d each. Of the shares of cells, a person who changes their cell changes two of
-    them, so separate shares have ε/2 each. A choice has no such alternative.
+    them, so separate shares have ε/2 each. A choice has no such alternative, and neither has a mean of those who
+    answered, whose error is in units of the values.
     """
     entries = []
     for name in FAMILY:
-        planned = plan(levels, statistic=statistic, method=name)
+        planned = plan(levels, statistic=statistic, method=name, drift=drift)
         error = planned.worst_case_error
-        entries.append(Entry(name, METHODS[name].label, planned, None, error, error))
+        at_drift = {d: planned.error_at(d) for d in DRIFTS} if statistic.takes_drift else {}
+        entries.append(Entry(name, METHODS[name].label, planned, None, error, error, at_drift))
     shape = statistic.geometry
-    if not isinstance(shape, Choice):
+    if not isinstance(shape, Choice) and error_unit(statistic) != "values":
         parts = shape.numbers if isinstance(shape, Box) else 2
         one = plan(levels, statistic=Mean((0, 1)), share=1 / parts)
         variance = statistic.variance / shape.numbers
@@ -259,7 +261,9 @@ def _family(levels: Levels, statistic: Statistic) -> Comparison:
         entries.append(Entry("splitting", "splitting", one, None, error, error))
     entries.sort(key=lambda entry: entry.worst_case_error)
     same = "the worst case as well: it is the same here"
-    return Comparison(tuple(entries), None, statistic.variance, same, about=Provenance(statistic.name))
+    told = {d: plan(levels, statistic=statistic, drift=d).worst_case_error for d in DRIFTS if d and entries[0].at_drift}
+    about = Provenance(statistic.name)
+    return Comparison(tuple(entries), None, statistic.variance, same, drift, told, about)
 
 
 def _entry(
@@ -383,6 +387,10 @@ def target(planned: Plan, error: float | None = None, *, width: float | None = N
 
 
 def _within_error(planned: Plan, goal: float) -> Callable[[Levels], bool]:
+    """Return whether levels reach a worst-case error; of those who answered, if everybody does."""
+    if not isinstance(planned.statistic.geometry, Line):
+        how: dict[str, Any] = {"statistic": planned.statistic, "method": planned.method, "drift": planned.drift}
+        return lambda levels: plan(levels, **how).worst_case_error <= goal
     square = (goal / planned.interval.width) ** 2
     rule, bound, drift = METHODS[planned.method], planned.variance_bound, planned.drift
     people = planned.target == "people"
@@ -398,7 +406,8 @@ def _within_width(planned: Plan, goal: float, level: float) -> Callable[[Levels]
     variance = planned.variance_bound * planned.interval.width * planned.interval.width
 
     def enough(levels: Levels) -> bool:
-        how: dict[str, Any] = {"variance": variance, "drift": planned.drift, "target": planned.target}
+        stated = {"variance": variance} if isinstance(planned.statistic.geometry, Line) else {}
+        how: dict[str, Any] = {**stated, "drift": planned.drift, "target": planned.target}
         return plan(levels, statistic=planned.statistic, method=planned.method, **how).width(level) <= goal
 
     return enough

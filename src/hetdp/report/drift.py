@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -10,9 +10,12 @@ from hetdp.core.levels import Levels
 from hetdp.core.plan import Plan, plan
 from hetdp.privacy.exact import Box, Choice, Line
 from hetdp.statistics.answer import label
-from hetdp.statistics.difference import needs_independence
+from hetdp.statistics.difference import counts_missing, needs_independence
+from hetdp.statistics.histogram import MeanByGroup
+from hetdp.statistics.mean import Ratio
 
 if TYPE_CHECKING:
+    from hetdp.statistics import Statistic
     from hetdp.statistics.answer import Combined, Groups
     from hetdp.statistics.difference import Difference
 
@@ -27,7 +30,7 @@ ENOUGH = 0.5
 INDEPENDENT = "ε is public and must not depend on the value."
 DRIFTING = (
     "ε is public, and what somebody's ε tells about their value is not protected. It was stated, not measured, that "
-    "the expected means at two levels of ε differ by at most {} of the range."
+    "the expected means at two levels of ε differ by at most {} of the range{}."
 )
 PUBLIC = " The number of people, the bounds, the weights and the noise scale are public too."
 THESE = {
@@ -37,7 +40,7 @@ THESE = {
 _DRAWN = ", whose values are taken to be independent"
 _STATE = "state by how much (drift=, --drift)"
 _GROUPS = "release by groups of a public column (by=, --by)"
-_ALIKE = "count everybody alike (method uniform)"
+_FINER = "release by smaller groups of public columns (by=, --by)"
 
 
 # Of one plan
@@ -47,11 +50,18 @@ def assumed(p: Plan) -> tuple[str, str]:
     """Return what is assumed about ε, and whose number is estimated."""
     from .numbers import percent
 
-    first = (DRIFTING.format(percent(p.drift)) if p.drift else INDEPENDENT) + PUBLIC
+    first = (DRIFTING.format(percent(p.drift), _whose_means(p.statistic)) if p.drift else INDEPENDENT) + PUBLIC
     if p.target == "population" or p.statistic.whole:
         return first, p.statistic.estimated
     _, _, rest = p.statistic.estimated.partition(". ")
     return first, f"{THESE.get(p.statistic.name, THESE['mean'])}{_DRAWN}. {rest}"
+
+
+def _whose_means(statistic: Statistic) -> str:
+    """Return in what means a stated drift is, where values may be missing."""
+    if statistic.keeps_missing:
+        return ", among those who answered"
+    return ", a missing value counting as it does here" if counts_missing(statistic) else ""
 
 
 def target_line(p: Plan) -> Lines:
@@ -61,76 +71,118 @@ def target_line(p: Plan) -> Lines:
     return [("Target", "the population from which these people are drawn, not these people themselves")]
 
 
-def drift_lines(p: Plan) -> Lines:
-    """Return how far the estimate would be off if ε goes with the value, and the warning if there is one."""
+def drift_lines(p: Plan, share: float | None = None) -> Lines:
+    """Return how far the estimate would be off if ε goes with the value, and the warning if there is one.
+
+    `share` is the released share of people behind the number, where it is of those who answered.
+    """
     if p.abstains:
         return []
-    return [("Drift", sentence(p)), *(("Warning", said) for said in warnings(p))]
+    return [("Drift", sentence(p, share)), *(("Warning", said) for said in warnings(p, share))]
 
 
-def sentence(p: Plan) -> str:
+def share_behind(answer: Any) -> float | None:
+    """Return the released share of people who are behind a number of those who answered; None of other answers."""
+    share = getattr(answer, "share", None)
+    return None if share is None else max(float(share), 0.05)
+
+
+def sentence(p: Plan, share: float | None = None) -> str:
     """Return what a difference between the strictest and the most open people would do, or does as it was stated."""
     if p.bias_share < 1e-9:
         return "everybody counts alike, so it does not matter whether ε goes with the value"
-    what, apart, off = _words(p, p.drift or EXAMPLE)
+    what, apart, off = _words(p, p.drift or EXAMPLE, share)
     if not p.drift:
         return f"if {what} differed from {apart}, {off}"
-    included = ", which the error includes" if isinstance(p.statistic.geometry, Line) else ""
+    included = ", which the error includes"  # whoever takes a drift has one number
     return f"it was stated that {what} may differ from {apart}; {off.replace(' would be', ' is then')}{included}"
 
 
-def _words(p: Plan, drift: float) -> tuple[str, str, str]:
-    """Return what differs, from what and by how much, and what that does."""
+def _words(p: Plan, drift: float, share: float | None) -> tuple[str, str, str]:
+    """Return what differs, from what and by how much, and what that does.
+
+    A number of those who answered is a ratio to their share r, and so is its bias: D·δ/r (docs/proofs/family.md). Where
+    r is released it is divided by r; elsewhere the sentence says that it has to be.
+    """
     from .numbers import number, people, percent
 
-    statistic, moved = p.statistic, drift * p.bias_share
+    statistic, moved, divided = p.statistic, drift * p.bias_share, ""
     shape = statistic.geometry
+    if share is not None:
+        moved, divided = min(moved / share, drift), f", since {share:.0%} answered"
+    else:
+        divided = divided_by(statistic)
     if isinstance(shape, Choice) and statistic.missed == "in rank":
         below = "the share of the strictest people below a value"
-        return below, f"that of the most open by {_points(drift)}", f"its rank would be off by up to {_points(moved)}"
+        off = f"its rank would be off by up to {_points(moved)}{divided}"
+        return below, f"that of the most open by {_points(drift)}", off
     if not statistic.sums:
         what, apart = "a share among the strictest people", f"that among the most open by {_points(drift)}"
         whole = f"the count would be off by up to {people(max(round(moved * p.n), 1))}"
-        return what, apart, whole if statistic.whole else f"it would be off by up to {_points(moved)}"
+        return what, apart, whole if statistic.whole else f"it would be off by up to {_points(moved)}{divided}"
     apart = "the most open people's by {}"
     if isinstance(shape, Box):
-        off = f"the estimate would be off by up to {percent(moved)} of it"
+        name = "a mean" if statistic.name == "means" else "the mean"
+        off = f"{name} would be off by up to {percent(moved)} of it{divided}"
+        off += "" if statistic.name == "means" else "; the variance changes with the mean of the squares too"
         return "the strictest people's mean", apart.format(f"{percent(drift)} of the range"), off
     width, whole_width = p.interval.width, p.interval.width * (p.n if statistic.whole else 1)
     size = f"{number(drift * width, drift * width)} ({percent(drift)} of the range)"
-    off = f"this estimate would be off by up to {number(moved * whole_width, moved * whole_width)}"
-    if not isinstance(shape, Line):
-        off += ", divided by the share of the people who are behind a mean"
+    off = f"this estimate would be off by up to {number(moved * whole_width, moved * whole_width)}{divided}"
     return "the strictest people's mean", apart.format(size), off
+
+
+def divided_by(statistic: Statistic) -> str:
+    """Return by what an error or a bias is divided that is known for shares of all people, and not for their ratio."""
+    if isinstance(statistic, MeanByGroup):
+        who = "are in the group" + (" and answered" if statistic.keeps_missing else "")
+    elif statistic.keeps_missing:
+        who = "answered the column" if statistic.name == "means" else "answered"
+    else:
+        return ""
+    return f", divided by the share of people who {who}"
 
 
 def _points(share: float) -> str:
     return f"{100 * share:.3g} percentage points"
 
 
-def warnings(p: Plan) -> tuple[str, ...]:
+def warnings(p: Plan, share: float | None = None) -> tuple[str, ...]:
     """Return a warning if a difference of a tenth of the range would alone bring half of the promised error."""
-    if _times(p) <= ENOUGH:
+    times = _times(p, share)
+    if times <= ENOUGH:
         return ()
     if not p.statistic.takes_drift:
-        return (_warning(p, f"{_GROUPS}, or {_ALIKE}"),)
+        return (_warning(times, " or ".join([_GROUPS, *_alike(p)])),)
     together = "add them up" if p.statistic.whole else "combine them with known shares (.combine)"
-    return (_warning(p, f"{_STATE}, or {_GROUPS} and {together}"),)
+    return (_warning(times, f"{_STATE}, or {_GROUPS} and {together}"),)
 
 
-def _warning(p: Plan, remedy: str) -> str:
+def _alike(p: Plan) -> list[str]:
+    """Return the advice to count everybody alike; none where some have ε = 0, who count for nothing in any method."""
+    return [] if p.levels.epsilon[0] == 0 and p.levels.count[0] else ["count everybody alike (method uniform)"]
+
+
+def _warning(times: float, remedy: str) -> str:
     return (
         "the promised error holds only if ε tells nothing about the value: a difference as under Drift would alone "
-        f"bring {_times(p):.1f} times that error. If people who choose a small ε may answer differently, {remedy}."
+        f"bring {times:.1f} times that error. If people who choose a small ε may answer differently, {remedy}."
     )
 
 
-def _times(p: Plan) -> float:
-    """Return the bias of a difference of a tenth of the range over the promised error; 0 if a drift was stated."""
+def _times(p: Plan, share: float | None = None) -> float:
+    """Return the bias of a difference of a tenth of the range over the promised error; 0 if a drift was stated.
+
+    Of those who answered both are those of the released share, or if everybody answers.
+    """
     if p.abstains or p.drift:
         return 0.0
-    several = not isinstance(p.statistic.geometry, Line | Choice)
-    promised = p.error_each if several else p.worst_case_error / p.span.width
+    if isinstance(p.statistic, Ratio) and p.statistic.keeps_missing:
+        part = share or 1.0
+        promised = p.statistic.error_answered(p, part) / p.interval.width * part
+    else:
+        several = not isinstance(p.statistic.geometry, Line | Choice)
+        promised = p.error_each if several else p.worst_case_error / p.span.width
     return EXAMPLE * p.bias_share / promised if promised else 0.0
 
 
@@ -141,13 +193,14 @@ def pooled(groups: Groups) -> Plan | None:
     """Return the plan of one release over the people of all groups; None if there is no such thing."""
     plans = [release.plan for release in groups.values()]
     first = plans[0]
-    if len(plans) < 2 or not isinstance(first.statistic.geometry, Line) or first.statistic.whole:
+    if len(plans) < 2 or first.error_unit != "values" or first.statistic.whole:
         return None
     epsilon, count = (np.concatenate([getattr(p.levels, name) for p in plans]) for name in ("epsilon", "count"))
     levels = Levels.from_arrays(epsilon, count, rounded=any(p.levels.rounded for p in plans))
-    variance = first.variance_bound * first.interval.width**2
-    how = {"variance": variance, "drift": first.drift}
-    return plan(levels, statistic=first.statistic, method=first.method, target=first.target, **how)
+    stated: dict[str, Any] = {"drift": first.drift}
+    if isinstance(first.statistic.geometry, Line):
+        stated["variance"] = first.variance_bound * first.interval.width**2
+    return plan(levels, statistic=first.statistic, method=first.method, target=first.target, **stated)
 
 
 def bounds_warnings(p: Plan) -> list[str]:
@@ -164,15 +217,14 @@ def group_warnings(groups: Groups) -> tuple[str, ...]:
     from .numbers import number, percent, shorten
 
     said = bounds_warnings(next(iter(groups.values())).plan)
-    own = {name: _times(release.plan) for name, release in groups.items()}
+    own = {name: _times(release.plan, share_behind(release)) for name, release in groups.items()}
     if max(own.values()) > ENOUGH:
         name = max(own, key=lambda group: own[group])
         more = sum(times > ENOUGH for times in own.values()) - 1
         others = f" and {more} more {'group' if more == 1 else 'groups'}" if more else ""
         worst = groups[name].plan
-        said.append(
-            f"in {shorten(label(name))!r}{others} {_warning(worst, _STATE if worst.statistic.takes_drift else _ALIKE)}"
-        )
+        remedy = _STATE if worst.statistic.takes_drift else "".join(_alike(worst)) or _FINER
+        said.append(f"in {shorten(label(name))!r}{others} {_warning(own[name], remedy)}")
     whole = pooled(groups)
     if whole is None or whole.abstains:
         return tuple(said)
@@ -181,9 +233,10 @@ def group_warnings(groups: Groups) -> tuple[str, ...]:
         for name, r in groups.items()
     }
     moved = sum(max(people - weight, 0.0) for weight, people in parts.values()) * whole.shrink
-    if EXAMPLE * moved > ENOUGH * whole.worst_case_error / whole.span.width:
+    width = whole.interval.width
+    if EXAMPLE * moved > ENOUGH * whole.worst_case_error / width:
         name = max(parts, key=lambda group: parts[group][1] - parts[group][0])
-        size, off = (number(x, x) for x in (EXAMPLE * whole.span.width, EXAMPLE * moved * whole.span.width))
+        size, off = (number(x, x) for x in (EXAMPLE * width, EXAMPLE * moved * width))
         said.append(
             f"the groups chose privacy differently. One {whole.statistic.name} over all people, without groups, would "
             f"count {shorten(label(name))!r} for {parts[name][0]:.1%}, and it has {parts[name][1]:.1%} of the people: "
@@ -197,12 +250,12 @@ def group_lines(groups: Groups) -> Lines:
     """Return how far the groups would be off, what would be wrong with one number over all, and how to combine them."""
     from .numbers import shorten
 
-    worst = max(groups, key=lambda name: groups[name].plan.bias_share)
+    worst = max(groups, key=lambda name: groups[name].plan.bias_share / (share_behind(groups[name]) or 1.0))
     first = groups[worst].plan
     where = f"in the group {shorten(label(worst))!r}, and less in the others: " if first.bias_share >= 1e-9 else ""
-    said = [] if first.abstains else [("Drift", f"{where}{sentence(first)}")]
+    said = [] if first.abstains else [("Drift", f"{where}{sentence(first, share_behind(groups[worst]))}")]
     said += [("Warning", words) for words in groups.warnings]
-    if len(groups) < 2 or not isinstance(first.statistic.geometry, Line) or first.statistic.whole:
+    if len(groups) < 2 or first.error_unit != "values" or first.statistic.whole:
         return said
     shares = ", ".join(f"{name!r}: …" for name in list(groups)[:2]) + (", …" if len(groups) > 2 else "")
     how = f"for one number about everybody, weight the groups by their known public shares: .combine({{{shares}}})"
@@ -233,11 +286,12 @@ def combined_parts(combined: Combined, level: float) -> Parts:
     size = f"root mean square ± {number(error, error)} ({percent(error / width)} of the range) in the worst case"
     said = dict.fromkeys(line for r in combined.groups.values() for line in (*r.plan.facts.assumptions, *r.notes))
     drift = first.drift or EXAMPLE
-    off = drift * width * sum(share * combined.groups[name].plan.bias_share for name, share in combined.shares.items())
+    off = drift * width * combined.drift_bias
     apart = f"by {number(drift * width, drift * width)} ({percent(drift)} of the range)"
     inside = f"if in every group the strictest people's mean differed from the most open people's {apart}, this "
     inside += f"estimate would be off by up to {number(off, off)}"
-    warned = [("Warning", words) for words in combined.groups.warnings]
+    inside += ", which the error includes" if first.drift else ""
+    warned = [("Warning", words) for words in combined.warnings]
     return [
         [*clipped(first), ("Estimate", estimate), ("", combined.meaning), ("Missing", str(first.statistic.counted))],
         Grid(("Group", "Share", "People", "Estimate", f"{level:.0%} interval", "Most spent"), rows),
@@ -254,9 +308,9 @@ def difference_lines(found: Difference, level: float) -> Lines:
     from .numbers import percent
 
     said, drift = list[tuple[str, str]](), found.explained_by(level)
-    for name, x in (("Later drift", found.later), ("Earlier drift", found.earlier)):
+    for name, x in zip(found.names, (found.later, found.earlier), strict=True):
         if hasattr(x, "plan") and not x.plan.abstains:
-            said.append((name, sentence(x.plan)))
+            said.append((f"{name[0].upper()}{name[1:]} drift", sentence(x.plan, share_behind(x))))
     if drift is not None and drift > 1:
         said.append(("Explained", "no difference between the means at two levels of ε could explain this"))
     elif drift:

@@ -16,6 +16,7 @@ from hetdp.estimators import METHODS
 from hetdp.privacy.exact import Line
 from hetdp.privacy.sampling import SamplingPlan
 from hetdp.report.about import SCHEMA, Provenance, __version__
+from hetdp.statistics.difference import condition
 from hetdp.statistics.mean import ANSWERED, Ratio
 from hetdp.theory.certificate import certificate
 
@@ -83,7 +84,10 @@ class Facts:
 
     @cached_property
     def even_spread_error(self) -> float:
-        """The predicted error when values are spread evenly over the interval (variance (hi − lo)²/12)."""
+        """The predicted error when values are spread evenly over the interval (variance (hi − lo)²/12).
+
+        Of several numbers it is the worst case.
+        """
         interval = self.plan.interval
         if not isinstance(self.plan.statistic.geometry, Line):
             return self.plan.worst_case_error
@@ -138,7 +142,7 @@ class Facts:
             if name != p.method:
                 planned = plan(p.levels, statistic=p.statistic, method=name, share=p.share, **stated)
                 other = planned.worst_case_error
-                times = other / p.worst_case_error if p.worst_case_error else math.inf
+                times = other / p.worst_case_error if p.worst_case_error else 1.0 if not other else math.inf
                 found[name] = {"worst_case_error": other, "times": times}
         return found
 
@@ -206,6 +210,7 @@ class Facts:
             "bias_share": p.bias_share,
             "abstains": p.abstains,
             "noiseless": p.noiseless,
+            "error_unit": p.error_unit,
             "noise_scale": p.noise_scale,
             "worst_case_mse": p.worst_case_mse,
             "worst_case_error": p.worst_case_error,
@@ -265,4 +270,6 @@ def release_facts(r: Answer, level: float) -> dict[str, Any]:
     """Return a release as plain data for JSON."""
     facts = r.plan.to_dict()
     notes, about = [*facts["assumptions"], *r.notes], r.provenance.to_dict()
-    return {**jsonable(r.facts(level)), **facts, "assumptions": notes, "provenance": about}
+    said = {"condition": condition(r.plan), "assumptions": notes}
+    said["warnings"] = [*drift.warnings(r.plan, drift.share_behind(r)), *drift.bounds_warnings(r.plan)]
+    return {**jsonable(r.facts(level)), **facts, **said, "provenance": about}

@@ -13,11 +13,11 @@ from hetdp.core.domain import plural
 from hetdp.estimators import METHODS
 from hetdp.privacy.exact import Choice, Line, Mass
 from hetdp.statistics.answer import ROWS, label
-from hetdp.statistics.difference import CONDITION, needs_independence
+from hetdp.statistics.difference import condition
 from hetdp.statistics.mean import LearnedMean
 
 from .about import Grid, Lines, Parts
-from .drift import bounds_warnings, drift_lines, group_lines, target_line
+from .drift import bounds_warnings, divided_by, drift_lines, group_lines, share_behind, target_line
 from .facts import Band
 from .numbers import between, epsilon, number, odds, people, percent, shorten, size, spent_epsilon
 
@@ -38,14 +38,17 @@ _PLAIN = {"uniform": "everybody at the smallest ε", "proportional": "weights pr
 # What is said
 
 
-def plan_lines(p: Plan) -> Lines:
-    """Return what a plan says besides its table, as pairs of heading and sentence."""
+def plan_lines(p: Plan, share: float | None = None) -> Lines:
+    """Return what a plan says besides its table, as pairs of heading and sentence; `share` as for `drift_lines`."""
     lines = [("Saturation", _saturation(p)), *_learning(p)]
     if p.abstains:
         half = f"at most ± {size(p.span.width / 2)}: half the range"
         return [*lines, ("Error", half if _is_one(p) else "nothing is known beyond what was known before")]
     others = (f"{_PLAIN[name]}: {fact['times']:.2f} × this error" for name, fact in p.facts.alternatives.items())
-    lines += [("Noise", _noise(p)), ("Error", _error(p)), *_bias(p), *_width(p), *drift_lines(p)]
+    if not p.worst_case_error:  # nothing to compare with, and nothing to give away
+        rounded = " but rounding: values are read to a millionth of the range" if p.statistic.sums else ""
+        return [*lines, ("Noise", _noise(p)), ("Error", f"none{rounded}; everybody's value is public"), *_width(p)]
+    lines += [("Noise", _noise(p)), ("Error", _error(p)), *_bias(p), *_width(p), *drift_lines(p, share)]
     lines.append(("Instead", "; ".join(others)))
     for heading, offer in zip(("Frontier", "", ""), p.facts.frontier, strict=True):
         promise = f"you could promise everyone ε = {epsilon(offer['cap'])} at most ({offer['people']:,} gain)"
@@ -127,13 +130,14 @@ def _error(p: Plan) -> str:
     """Errors are root mean squares. Under a stated bound on the variance the worst case is over fewer distributions."""
     width, worst = p.span.width, p.worst_case_error
     if isinstance(p.statistic.geometry, Choice):
-        return f"about ± {percent(worst)} of all people {p.statistic.missed}, root mean square, for any distribution"
+        most = f"about ± {percent(worst)} of all people {p.statistic.missed}{divided_by(p.statistic)}"
+        return f"{most}, root mean square, for any distribution"
     if p.facts.answered_errors is not None:
         parts = [f"± {number(e['error'], e['error'])} if {e['answered']:.0%} answer" for e in p.facts.answered_errors]
         return f"root mean square about {', '.join(parts)}, at worst"
     if not _is_one(p):
         each = f"root mean square ± {percent(p.error_each)} of {_whole(p)} at most for one number"
-        return f"{each}, ± {percent(worst)} for all together in the worst case"
+        return f"{each}, ± {percent(worst)} for all together in the worst case{divided_by(p.statistic)}"
     most = f"root mean square ± {size(worst)} ({percent(worst / width)} of {_whole(p)}) in the worst case"
     if not p.statistic.sums:
         return f"{most}, whatever the share is"
@@ -204,7 +208,8 @@ def _estimate(r: Any, level: float) -> Lines:
 
 def holds_for(p: Plan) -> str:
     """Return for what an interval holds; where levels weigh differently it needs that ε tells nothing."""
-    return "for any distribution" + (f" {CONDITION}" if needs_independence(p) else "")
+    needs = condition(p)
+    return "for any distribution" + (f" {needs}" if needs else "")
 
 
 def _uncertain(figure: Figure) -> str:
@@ -264,6 +269,7 @@ def _parts(  # everything that a report on one plan may have
     notes: Sequence[str] = (),
     *,
     chart: bool = False,
+    share: float | None = None,
 ) -> Parts:
     """Return a report: what is special about it, the tiers, the plan, what is assumed, where it comes from."""
     bands, certificate = p.facts.bands, p.facts.certificate
@@ -275,7 +281,8 @@ def _parts(  # everything that a report on one plan may have
         best = "how far this is from the best possible is not known: there is no certificate for this statistic yet"
     last = [("Best", certificate["sentence"] if certificate else best), about_line(about)]
     bars = [_chart(tiers)] if chart and not p.abstains else []
-    return [first, tiers, [*plan_lines(p), *more], *bars, [*assumed_lines([*p.facts.assumptions, *notes]), *last]]
+    said = assumed_lines([*p.facts.assumptions, *notes])
+    return [first, tiers, [*plan_lines(p, share), *more], *bars, [*said, *last]]
 
 
 def _chart(tiers: Grid) -> str:
@@ -307,7 +314,8 @@ def release_parts(r: Answer, level: float) -> Parts:
     if _is_one(r.plan):
         parts = _parts([*of, *first, *_setting(r.plan, r.notes)], r.plan, r.provenance, notes=r.notes)
     else:
-        rest = _parts([*first, *_setting(r.plan, r.notes)], r.plan, r.provenance, notes=r.notes)
+        settings, behind = [*first, *_setting(r.plan, r.notes)], share_behind(r)
+        rest = _parts(settings, r.plan, r.provenance, notes=r.notes, share=behind)
         parts = [*([of] if of else []), _results(r, level), *rest]
     return with_budgets(parts, r.ledger) if r.ledger else parts
 
@@ -342,7 +350,7 @@ def _results(r: Answer, level: float, *, remarks: bool = True) -> Grid:
     """Return the numbers of an answer as a table; what is too uncertain has its own column, or stands beside."""
     figures = r.figures(level)
     shares = isinstance(r.plan.statistic.geometry, Mass) and all("people" in f.about for f in figures)
-    rows, more = [], [name for name in ("people", "share", "rank") if figures and name in figures[0].about]
+    rows, more = [], [name for name in _BESIDE if figures and name in figures[0].about]
     last = [""] if remarks and not r.plan.abstains and any(f.uncertain for f in figures) else []
     for f in figures:
         estimate, ends = number(f.estimate, f.error), between(f.low, f.high, f.error)
@@ -353,8 +361,17 @@ def _results(r: Answer, level: float, *, remarks: bool = True) -> Grid:
         rows.append((shorten(f.label), (f.shown or estimate) + ("" if last else doubt), ends, *extra))
     top = max((f.estimate for f in figures), default=0.0)
     lengths = [max(f.estimate / top, 0.0) for f in figures] if shares and top > 0 else ()
-    heads = {"people": "People", "share": "Share of people", "rank": "Rank between"}
-    return Grid((r.heading, "Estimate", r.between, *(heads[name] for name in more), *last), rows, lengths=lengths)
+    return Grid((r.heading, "Estimate", r.between, *(_BESIDE[name] for name in more), *last), rows, lengths=lengths)
+
+
+_BESIDE = {
+    "people": "People",
+    "share": "Share of people",
+    "in_it_and_answered": "In it and answered",
+    "answered": "Answered",
+    "rank": "Rank between",
+}
+"""What stands beside a number, as `Figure.about` calls it, and how its column is headed."""
 
 
 def _percents(f: Figure) -> str:
@@ -380,7 +397,8 @@ def answers_parts(answers: Answers, level: float) -> Parts:
                 [*heading, *_clipped(r.plan), *_estimate(r, level), *_setting(r.plan, r.notes), *drift_lines(r.plan)]
             )
         else:
-            above = [*_clipped(r.plan), *_above(r, level), *_setting(r.plan, r.notes), *drift_lines(r.plan)]
+            drifts = drift_lines(r.plan, share_behind(r))
+            above = [*_clipped(r.plan), *_above(r, level), *_setting(r.plan, r.notes), *drifts]
             parts += [[*heading, *above], _results(r, level)]
     plans, rows = [r.plan for r in answers.values()], []
     for i, row in enumerate(plans[0].table[:_MOST_LEVELS]):
@@ -409,9 +427,11 @@ def group_parts(groups: Groups, level: float) -> Parts:
     last.append(("Together", groups.composition))
     last += assumed_lines(said)
     last.append(about_line(groups.provenance))
+    weakest = max(groups.values(), key=lambda r: r.plan.bias_share)
     if not _is_one(first.plan):
-        holds = ("Intervals", f"{level:.0%}, {holds_for(first.plan)}; in each group {first.holds}")
+        holds = ("Intervals", f"{level:.0%}, {holds_for(weakest.plan)}; in each group {weakest.holds}")
         return [_group_results(groups, level), [holds, *last]]
+    last.insert(0, ("Intervals", f"{level:.0%}, {holds_for(weakest.plan)}; each by itself"))
     headings = ("Group", "People", "Estimate", f"{level:.0%} interval", "Worst case", "t", "Most spent")
     rows = []
     for name, r in groups.items():

@@ -31,7 +31,7 @@ from hetdp.tally.tally import Table, Tally, merge
 
 from .arrays import NOBODY, Arrays, records
 from .databases import Database, database_file, duckdb_frame
-from .request import Batch, Form, Request, Tables, natural, shown, tiers_of
+from .request import Batch, Form, Request, Tables, empty_total, natural, shown, tier_name, tiers_of
 
 if TYPE_CHECKING:
     from .databases import Postgres, Sqlite
@@ -45,6 +45,7 @@ __all__ = [
     "Source",
     "counted",
     "declared_public",
+    "empty_total",
     "group_of",
     "natural",
     "read",
@@ -52,6 +53,7 @@ __all__ = [
     "records",
     "tallies_of",
     "tally",
+    "tier_name",
     "tiers_of",
 ]
 
@@ -432,6 +434,8 @@ def _tallies(
         example = "" if people.names else f", such as {shown(label(unknown[0]))}"
         some = f"{plural(len(unknown), 'group')} {'is' if len(unknown) == 1 else 'are'}"
         raise InputError(f"{some} not in the list of groups{example}; add them")
+    if statistic.whole and (empty := [g for g in named if g not in found or not found[g].n]):
+        raise empty_total(statistic, empty[0])
     # A group without people is nobody at ε = 0.
     nobody = replace(Table.nobody(statistic), epsilon=np.zeros(1), count=np.zeros(1, np.int64))
     nobody = replace(nobody, total=np.zeros((1, statistic.width), np.int64))

@@ -259,9 +259,12 @@ def epsilons_of(
     if cells.has_nulls():
         at = places[int(cells.is_null().arg_true()[0])]
         raise InputError(f"epsilon is missing{before} {at}{after}; everybody needs one (0 leaves a person out)")
-    if cells.dtype.is_numeric():
-        if request.tiers:
-            raise InputError(f"the epsilon column must hold the names of tiers (got a column of type {cells.dtype})")
+    if request.tiers and cells.dtype.is_numeric() and not cells.dtype.is_integer():
+        raise InputError(
+            f"the epsilon column must hold the names of tiers, as text or whole numbers (got a column of type "
+            f"{cells.dtype}); cast it to text"
+        )
+    if cells.dtype.is_numeric() and not request.tiers:
         levels = cells.cast(pl.Float64).to_numpy()
         if not levels.min(initial=0) >= 0:  # also finds NaN
             bad = int(np.argmin(levels >= 0))

@@ -6,6 +6,7 @@ A source on this machine answers with `Batch`es of rows; an engine that groups b
 from __future__ import annotations
 
 import math
+import numbers
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
@@ -20,7 +21,7 @@ from hetdp.core.domain import BAD_ID, epsilon_of, normal, plural, value_of
 from hetdp.core.levels import BITS, LIMIT, MOST_PEOPLE, WIDE, WIDE_BITS, WIDE_LIMIT, joined_names
 from hetdp.errors import InputError
 from hetdp.statistics import Statistic
-from hetdp.statistics.answer import Group
+from hetdp.statistics.answer import Group, label
 from hetdp.tally.tally import Table, merge
 
 if TYPE_CHECKING:
@@ -36,7 +37,9 @@ class Form:
     Attributes
     ----------
     delimiter
-        The character between columns. None: a tab in .tsv and .tab files, else a comma.
+        The character between columns. None: a tab in .tsv and .tab files, else a comma. It may be the thousands sign
+        too: a cell that holds the delimiter stands between quotes, "1,234.50", and a line where it does not has a field
+        too many and is refused by its number.
     decimal
         The decimal sign, a point or a comma. The other one is then no decimal sign.
     thousands
@@ -66,16 +69,15 @@ class Form:
                     f"the {name} must be one ASCII character that is no digit, letter, quote, plus, minus or line end "
                     f"(got {sign!r})"
                 )
-            for other, taken in (("decimal sign", self.decimal), ("thousands sign", self.thousands)):
-                if name != other and sign == taken:
-                    raise InputError(f"the {name} and the {other} must differ (got {sign!r} for both)")
+            if sign == self.decimal:
+                raise InputError(f"the {name} and the decimal sign must differ (got {sign!r} for both)")
 
     def delimiter_of(self, path: Path) -> str:
         """Return the character between the columns of this file: as said, else by the end of its name."""
         if self.delimiter is not None:
             return self.delimiter
         usual = "\t" if path.suffix.lower() in {".tsv", ".tab"} else ","
-        if usual in {self.decimal, self.thousands}:
+        if usual == self.decimal:
             raise InputError(f"{path} would have {usual!r} between its columns and in its numbers; name its delimiter")
         return usual
 
@@ -94,6 +96,18 @@ def tiers_of(names: Mapping[str, Any] | None) -> dict[str, float]:
     if not all(isinstance(name, str) for name in names or ()):
         raise InputError("the name of a tier must be text: {'1': 0.5} for a column that holds 1")
     return {name: epsilon_of(cell, f" for tier {name!r}") for name, cell in (names or {}).items()}
+
+
+def tier_name(cell: Any) -> str | None:
+    """Return the name of a tier as a cell holds it, a text or a whole number by its digits; None if it is neither.
+
+    >>> tier_name(" open "), tier_name(1), tier_name(1.0)
+    ('open', '1', None)
+    """
+    if isinstance(cell, str):
+        return cell.strip()
+    whole = isinstance(cell, numbers.Integral) and not isinstance(cell, bool)
+    return str(int(cell)) if whole else None
 
 
 @dataclass(frozen=True)
@@ -203,9 +217,12 @@ class Request:
         Without `quotes` the message does not repeat the cell, which might be a piece of a private one.
         """
         if self.tiers:
-            name, names = cell.strip() if isinstance(cell, str) else cell, ", ".join(map(repr, self.tiers))
-            if isinstance(name, str) and name in self.tiers:
+            name, names = tier_name(cell), ", ".join(map(repr, self.tiers))
+            if name is not None and name in self.tiers:
                 return self.tiers[name]
+            if name is None:
+                kind = type(cell).__name__
+                raise InputError(f"tiers have texts or whole numbers as names (got {kind}{where}); cast them to text")
             if quotes:
                 raise InputError(f"unknown tier {shown(name)}{where}; the tiers are {names}")
             raise InputError(f"epsilon cannot be read{where}: it must be one of the tiers {names}")
@@ -270,6 +287,14 @@ def natural(group: Group) -> list[tuple[bool, float, str]]:
     """
     parts = [(value_of(text), text) for text in ((group,) if isinstance(group, str) else group)]
     return [(not math.isfinite(x), x if math.isfinite(x) else 0.0, text) for x, text in parts]
+
+
+def empty_total(statistic: Statistic, group: Group) -> InputError:
+    """Return the error for a total over nobody: who is in which group is public, so it is known without a release."""
+    return InputError(
+        f"nobody is in group {shown(label(group))}, so its {statistic.name} is 0 and needs no release; leave it out of "
+        "groups="
+    )
 
 
 # What can be wrong with public cells ---------------------------------------------------------------------------------

@@ -66,7 +66,7 @@ class Groups(Reported, dict[Group, Any]):
     """
 
     def __init__(self, releases: Mapping[Group, Any], *, checked: bool, by: Sequence[str] = ("group",)) -> None:
-        super().__init__(releases)
+        super().__init__({name: _in_group(found, name) for name, found in releases.items()})
         several = any(isinstance(found, Answers) for found in releases.values())
         self.by, self.composition = tuple(by), (SEVERAL if several else CHECKED) if checked else ASSUMED
 
@@ -139,7 +139,7 @@ class Groups(Reported, dict[Group, Any]):
     @property
     def provenance(self) -> Provenance:
         """What the groups are about and where they come from; it is the same for all."""
-        return next(iter(self.values())).provenance if self else Provenance()
+        return replace(next(iter(self.values())).provenance, group="") if self else Provenance()
 
     def parts(self, level: float) -> Parts:
         """Return a table of the groups, and what is promised for it as a whole; of several questions, one for each."""
@@ -152,6 +152,13 @@ class Groups(Reported, dict[Group, Any]):
 
     def __repr__(self) -> str:
         return f"Groups({{{', '.join(f'{name!r}: {release!r}' for name, release in self.items())}}})"
+
+
+def _in_group(found: Any, group: Group) -> Any:
+    """Return an answer, or several, that say of which group they are."""
+    if isinstance(found, Answers):
+        return Answers({name: _in_group(answer, group) for name, answer in found.items()}, found.shares)
+    return replace(found, about=replace(found.about, group=label(group)))
 
 
 def _numbers(f: Figure) -> dict[str, Any]:
@@ -260,15 +267,27 @@ class Combined(Reported):
         below it.
         """
         squares = bias = own = 0.0
-        if self._of_answers:
-            errors = [(share, r.plan.statistic.error_answered(r.plan, max(r.share, 0.05))) for share, r in self._parts]
-            return math.sqrt(math.fsum((share * error) ** 2 for share, error in errors))
         for share, release in self._parts:
-            errors = release.plan.errors
-            largest = share * (errors.most_bias + errors.drift * errors.shift)
-            squares += share * share * errors.worst(release.plan.variance_bound)
-            bias, own = bias + largest, own + largest * largest
-        return float(math.sqrt(squares + max(bias * bias - own, 0.0)) * self._parts[0][1].plan.span.width)
+            square, most = _square_and_bias(release)
+            squares += share * share * square
+            bias, own = bias + share * most, own + (share * most) ** 2
+        return float(math.sqrt(squares + max(bias * bias - own, 0.0)) * self._parts[0][1].plan.interval.width)
+
+    @property
+    def drift_bias(self) -> float:
+        """How far the estimate is off at most if in every group the means of two levels differ by the whole range.
+
+        As a share of the range. Of those who answered the bias of a group is divided by their share, as it was released
+        (`Ratio.bias_answered`).
+        """
+        parts = [(share, r.plan.bias_share / _answering(r)) for share, r in self._parts]
+        return math.fsum(share * min(each, 1.0) for share, each in parts)
+
+    @property
+    def warnings(self) -> list[str]:
+        """What is warned of: groups whose number is not from the data, and what their own report warns of."""
+        unused = [name for name, r in self.groups.items() if r.plan.abstains]
+        return [*([not_from_data(unused)] if unused else []), *self.groups.warnings]
 
     def radius(self, level: float = 0.95, kind: IntervalKind = "guaranteed") -> float:
         """Return r: the unclamped estimate is within r of Σ π·μ with probability at least `level`.
@@ -332,8 +351,7 @@ class Combined(Reported):
 
     def to_dict(self, level: float = 0.95) -> dict[str, Any]:
         """Return the number, its intervals, the shares and the groups as plain data."""
-        from .answer import label  # it builds on this module
-        from .difference import CONDITION, needs_independence
+        from .difference import condition
 
         interval = {"level": level, "guaranteed": list(self.confidence_interval(level))}
         if not self._of_answers:
@@ -342,12 +360,12 @@ class Combined(Reported):
             "estimate": self.estimate,
             "unclamped": self.unclamped,
             "interval": interval,
-            "condition": CONDITION if any(needs_independence(r.plan) for _, r in self._parts) else None,
+            "condition": next((said for _, r in self._parts if (said := condition(r.plan))), None),
             "worst_case_error": self.worst_case_error,
             "shares": {label(group): share for group, share in self.shares.items()},
             "meaning": self.meaning,
         }
-        return {**jsonable(facts), **self.groups.to_dict(level)}
+        return {**jsonable(facts), **self.groups.to_dict(level), "warnings": self.warnings}
 
     def parts(self, level: float) -> Parts:
         """Return the report as its parts."""
@@ -362,7 +380,30 @@ class Combined(Reported):
         return format(self.estimate, spec) if spec else str(self)
 
     def __repr__(self) -> str:
-        return f"Combined(estimate={self.estimate:.6g}, groups={len(self.shares)})"
+        unused = sum(r.plan.abstains for r in self.groups.values())
+        said = f", {unused} of them without data" if unused else ""
+        return f"Combined(estimate={self.estimate:.6g}, groups={len(self.shares)}{said})"
+
+
+def _answering(release: Any) -> float:
+    """Return the released share of people who answered, not below a twentieth; 1 where all are behind the number."""
+    return max(float(getattr(release, "share", 1.0)), 0.05)
+
+
+def _square_and_bias(release: Any) -> tuple[float, float]:
+    """Return the worst mean squared error of a group's number, and its largest bias, on an interval of length 1."""
+    plan, statistic = release.plan, release.plan.statistic
+    if isinstance(statistic.geometry, Line):
+        return plan.errors.worst(plan.variance_bound), plan.errors.most_bias + plan.errors.drift * plan.errors.shift
+    share = _answering(release)
+    error = statistic.error_answered(plan, share) / statistic.interval.width
+    return error * error, statistic.bias_answered(plan, share)
+
+
+def not_from_data(groups: Sequence[Group]) -> str:
+    """Return the warning about numbers that use no data: of groups, or of the one answer if none is named."""
+    where = f" of {', '.join(map(label, groups))}" if any(groups) else ""
+    return f"the number{where} is NOT from the data (too few people or too little ε)"
 
 
 def combined(groups: Groups, shares: Mapping[Any, Any]) -> Combined:

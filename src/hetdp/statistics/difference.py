@@ -8,15 +8,18 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from hetdp.core.accuracy import check_level
+from hetdp.core.accuracy import check_level, unit_width
 from hetdp.core.domain import jsonable
 from hetdp.errors import InputError
 from hetdp.privacy.exact import Line
 from hetdp.report.about import Reported
 
+from .answer import not_from_data
+
 if TYPE_CHECKING:
     from hetdp.core.plan import Plan
     from hetdp.report.about import Parts
+    from hetdp.statistics.statistic import Statistic
 
 SAME_PEOPLE = (
     "The same people may be in both: nothing is assumed about how the two go together, so each has half of the chance "
@@ -24,6 +27,19 @@ SAME_PEOPLE = (
 )
 
 CONDITION = "if ε tells nothing about the value"
+
+
+def condition(p: Plan) -> str | None:
+    """Return under which condition an interval holds; None if it holds for any ε."""
+    if not needs_independence(p):
+        return None
+    missing = p.statistic.keeps_missing or counts_missing(p.statistic)
+    return CONDITION + (" or about who answers" if missing else "")
+
+
+def counts_missing(statistic: Statistic) -> bool:
+    """Say whether a missing value counts as something: 0 in a sum of those who answered, the midpoint, a number."""
+    return not statistic.keeps_missing and statistic.missing not in (None, "none", "drop")
 
 
 def needs_independence(p: Plan) -> bool:
@@ -65,9 +81,15 @@ class Difference(Reported):
         return low - before_high, high - before_low
 
     @property
+    def condition(self) -> str | None:
+        """Under which condition the interval holds, in one of the two or in both; None if it needs none."""
+        said = (condition(p) for x in (self.later, self.earlier) for _, p in _plans(x).values())
+        return next((each for each in said if each), None)
+
+    @property
     def conditional(self) -> bool:
-        """Whether the interval holds only if ε tells nothing about the value, in one of the two or in both."""
-        return any(needs_independence(p) for x in (self.later, self.earlier) for _, p in _plans(x).values())
+        """Whether the interval holds only under a condition."""
+        return self.condition is not None
 
     @cached_property
     def moved(self) -> float:
@@ -102,10 +124,9 @@ class Difference(Reported):
         from hetdp.report.drift import ENOUGH, EXAMPLE
 
         low, high = self.confidence_interval(level)
-        width = max((p.span.width for _, p in _plans(self.later).values()), default=0.0)
-        if hasattr(self.later, "plan") and not isinstance(self.later.plan.statistic.geometry, Line):
-            width = self.later.plan.interval.width
-        return self.conditional and EXAMPLE * self.moved * width > ENOUGH * (high - low) / 4
+        width = max((unit_width(p) for _, p in _plans(self.later).values()), default=0.0)
+        behind = max(_answered(self.later) or 1.0, 0.05)
+        return self.conditional and EXAMPLE * self.moved * width / behind > ENOUGH * (high - low) / 4
 
     def changed(self, level: float | None = None) -> bool | None:
         """Say whether the interval leaves out 0; None if it does, and a change of the weights may be the reason."""
@@ -120,10 +141,25 @@ class Difference(Reported):
         """The warnings of both answers, and one if what changed may be the weights."""
         from hetdp.report.drift import changed_weights
 
-        said = [*changed_weights(self), *self._other_people]
-        for name, x in (("later", self.later), ("earlier", self.earlier)):
+        said = [*self._other_columns, *changed_weights(self), *self._other_people]
+        for name, x in zip(self.names, (self.later, self.earlier), strict=True):
             said += [f"{name}: {each}" for each in _warnings(x)]
         return said
+
+    @property
+    def names(self) -> tuple[str, str]:
+        """What the two answers are called: later and earlier, or the groups that they are of."""
+        first, second = (getattr(getattr(x, "about", None), "group", "") for x in (self.later, self.earlier))
+        return (f"group {first}", f"group {second}") if first != second and first and second else ("later", "earlier")
+
+    @property
+    def _other_columns(self) -> list[str]:
+        """What is warned of if the two are of different columns."""
+        abouts = [getattr(getattr(x, "groups", x), "provenance", None) for x in (self.later, self.earlier)]
+        named = [", ".join(about.columns) if about is not None else "" for about in abouts]
+        if named[0] == named[1] or not all(named):
+            return []
+        return [f"the two answers are of different columns: {named[0]} and {named[1]}"]
 
     @property
     def first(self) -> Plan | None:
@@ -151,7 +187,7 @@ class Difference(Reported):
         ends = self.confidence_interval(level)
         parts = {name: _plain(x, level) for name, x in (("later", self.later), ("earlier", self.earlier))}
         found = {"difference": self.estimate, "interval": {"level": level, "guaranteed": list(ends)}}
-        found |= {"changed": self.changed(level), "condition": CONDITION if self.conditional else None}
+        found |= {"changed": self.changed(level), "condition": self.condition}
         found |= {"explained_by_drift": self.explained_by(level), "weights_moved": self.moved}
         said = {"warnings": self.warnings, "assumptions": [SAME_PEOPLE]}
         clipped = [[ends.lo, ends.hi] for _, p in _plans(self.later).values() for ends in p.statistic.private_bounds]
@@ -178,18 +214,18 @@ class Difference(Reported):
         (low, high), error, changed = self.confidence_interval(level), self._error, self.changed(level)
         sign = "it is above 0" if low > 0 else "it is below 0" if high < 0 else "it may be 0"
         sign = sign if changed is not None else "whether the values changed is not known"
-        condition = f" {CONDITION}" if self.conditional else ""
+        condition = f" {self.condition}" if self.condition else ""
         shown = [number(x, error) for x in (self.estimate, low, high)]
         ends = f"{level:.0%} interval {shown[1]} to {shown[2]}"
-        first = self.first
+        first, heads = self.first, [name[0].upper() + name[1:] for name in self.names]
         said = [
             *(clipped(first) if first is not None else ()),
             ("Difference", f"{shown[0]}   {ends}, for any distribution{condition}: {sign}"),
-            *((name, _said(x, level)) for name, x in (("Later", self.later), ("Earlier", self.earlier))),
+            *((name, _said(x, level)) for name, x in zip(heads, (self.later, self.earlier), strict=True)),
             *difference_lines(self, level),
             *(("Warning", each) for each in self.warnings),
         ]
-        for name, x in (("Later", self.later), ("Earlier", self.earlier)):
+        for name, x in zip(heads, (self.later, self.earlier), strict=True):
             if (about := getattr(getattr(x, "groups", x), "provenance", None)) is not None:
                 said.append((f"{name} about", str(about)))
         if first is not None and first.statistic.counted:
@@ -301,19 +337,20 @@ def _warnings(answer: Any) -> Iterator[str]:
     """Return what is warned of in the report on an answer."""
     from hetdp.report import drift
 
-    unused = [str(name) for name, (_, p) in _plans(answer).items() if p.abstains]
+    unused = [name for name, (_, p) in _plans(answer).items() if p.abstains]
     if unused:
-        where = f" of {', '.join(unused)}" if any(unused) else ""
-        yield f"the number{where} is NOT from the data (too few people or too little ε)"
+        yield not_from_data(unused)
     for _, p in _plans(answer).values() if hasattr(answer, "plan") else ():
-        yield from (*drift.warnings(p), *drift.bounds_warnings(p))
+        yield from (*drift.warnings(p, drift.share_behind(answer)), *drift.bounds_warnings(p))
     yield from getattr(answer, "ledger", {}).get("warnings", ())
     yield from getattr(getattr(answer, "groups", None), "warnings", ())
 
 
 def _plain(answer: Any, level: float) -> dict[str, Any]:
     low, high = answer.confidence_interval(level)
-    known = {"n": _people(answer), "answered": _answered(answer)}
+    known: dict[str, Any] = {"n": _people(answer), "answered": _answered(answer)}
+    group = getattr(getattr(answer, "about", None), "group", "")
+    known |= {"group": group} if group else {}
     return {"estimate": float(answer), "interval": [low, high], **known}
 
 

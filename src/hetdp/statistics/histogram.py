@@ -20,7 +20,7 @@ from hetdp.report.about import Figure
 
 from .answer import Groups
 from .bounds import PrivateInterval
-from .mean import ratio, ratio_interval
+from .mean import answered_line, ratio, ratio_interval
 from .statistic import Answer, Bounded, Counted, Ints
 
 if TYPE_CHECKING:
@@ -357,7 +357,10 @@ class MeanByGroup(Bounded):
 
 @dataclass(frozen=True)
 class GroupMean:
-    """The mean of one private group, its interval by itself, and the group's share of people."""
+    """The mean of one private group, its interval by itself, and the share of all people who are behind it.
+
+    They are those in the group; with missing="estimate" those who are in it and answered.
+    """
 
     estimate: float
     interval: tuple[float, float]
@@ -377,7 +380,8 @@ class GroupMeans(Answer, Groups):
     def __post_init__(self) -> None:
         object.__setattr__(self, "composition", "Who is in which group is private; all means are of one release.")
         for label, figure in zip(self._labels, self.figures(), strict=True):
-            found = GroupMean(figure.estimate, (figure.low, figure.high), figure.about["share"])
+            (share,) = figure.about.values()
+            found = GroupMean(figure.estimate, (figure.low, figure.high), share)
             dict.__setitem__(self, label, found)  # a group here has no release of its own
 
     @property
@@ -389,18 +393,36 @@ class GroupMeans(Answer, Groups):
         return {f.label: (f.low, f.high) for f in self.figures(level)}
 
     def figures(self, level: float = 0.95) -> list[Figure]:
-        """Return the means, with the share of each group."""
+        """Return the means, with the share of people who are in each group; of answers, who are in it and answered."""
         interval, found = self.plan.statistic.interval, []
+        behind = "in_it_and_answered" if self.plan.statistic.keeps_missing else "share"
         for i, label in enumerate(self._labels):
             upper, lower = self.numbers[2 * i : 2 * i + 2]
             low, high = ratio_interval(self.plan, upper, lower, level)
-            about = {"share": min(max(upper + lower, 0.0), 1.0)}
+            about = {behind: min(max(upper + lower, 0.0), 1.0)}
             mean, error = ratio(upper, lower, interval), (high - low) / 4
             found.append(Figure(label, mean, low, high, error, about, room=interval.width))
         return found
 
+    @property
+    def answered(self) -> float | None:
+        """The released share of people who answered; None if nobody is kept apart."""
+        return min(max(1 - self.numbers[-1], 0.0), 1.0) if self.plan.statistic.keeps_missing else None
+
+    @property
+    def remarks(self) -> list[tuple[str, str]]:
+        """How many answered, whatever their group."""
+        return answered_line(self.answered, self.plan)
+
+    def facts(self, level: float) -> dict[str, Any]:
+        """Return what the JSON says first, with the share who answered if it was kept apart."""
+        return super().facts(level) | ({} if self.answered is None else {"answered": self.answered})
+
     def to_frame(self, level: float = 0.95) -> Any:
-        """Return a Polars frame with a row for each private group: estimate, interval, share of people."""
+        """Return a Polars frame with a row for each private group: estimate, interval, share of people behind it.
+
+        With missing="estimate" that column is `in_it_and_answered`: who did not answer is not in it.
+        """
         import polars as pl
 
         found = self.figures(level)

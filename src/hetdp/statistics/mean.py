@@ -31,6 +31,9 @@ if TYPE_CHECKING:
 ANSWERED = (1.0, 0.8, 0.5)
 """The shares of people who answer at which the error of a plan is shown."""
 
+ANSWERING = "if ε tells nothing about who answers"
+"""What the interval of the share who answered needs, also where a drift was stated."""
+
 
 class Ratio(Statistic):
     """A mean or proportion that can be one of those who answered alone.
@@ -71,11 +74,28 @@ class Ratio(Statistic):
 
         About: with r the share and z the noise of scale η the estimate misses by [Σw·M(x − m) + (1 − m)z₁ − m·z₂]/r,
         whose mean square is at most A/(4r) + (10/3)η²(1 − m + m²)/r²; the sampling part is largest at m = ½, the
-        noise at an end.
+        noise at an end. Where the means of levels differ by a stated drift D, people are up to ¼ + D² from m on the
+        average square, and the square of the bias D·δ/r comes on top (docs/proofs/family.md). An answer that uses no
+        data is off by half of the range.
         """
         squares, eta = plan.errors.spread, plan.errors.scales[0] if plan.errors.scales else 0.0
-        middle = squares / (4 * share) + 2.5 * eta**2 / share**2
-        return math.sqrt(max(middle, 10 / 3 * eta**2 / share**2)) * self.interval.width
+        apart = plan.drift if plan.bias_share > 1e-12 else 0.0  # if all count alike, levels do not matter
+        middle = squares * (0.25 + apart**2) / share + 2.5 * eta**2 / share**2
+        own = 0.0 if plan.abstains else max(middle, 10 / 3 * eta**2 / share**2)
+        return min(math.hypot(math.sqrt(own), self.bias_answered(plan, share)), 1.0) * self.interval.width
+
+    def bias_answered(self, plan: Plan, share: float) -> float:
+        """Return the largest bias at the stated drift when this share answers, on an interval of length 1.
+
+        It is D·δ/r, and not above D: what is estimated and what is meant are both means of those of the levels.
+        """
+        return 0.5 if plan.abstains else plan.drift * min(plan.bias_share / share, 1.0)
+
+    def worst_square(self, plan: Plan) -> float:
+        """Return the worst-case mean squared error, on an interval of length 1; of answers, if everybody does."""
+        if not self.keeps_missing:
+            return super().worst_square(plan)
+        return (self.error_answered(plan, 1.0) / self.interval.width) ** 2
 
 
 @dataclass(frozen=True)
@@ -154,8 +174,18 @@ class AnsweredMean(Answer):
     """The mean of those who answered, or a proportion among them, and their share of all people."""
 
     heading: ClassVar[str] = "Of those who answered"
-    holds: ClassVar[str] = "each by itself"
     apart: ClassVar[bool] = True
+
+    @property
+    def holds(self) -> str:  # type: ignore[override]  # it depends on the plan
+        """How the two intervals hold. A drift is about the values alone, so it says nothing about who answers."""
+        only = self.share_condition if self.plan.drift else None
+        return "each by itself" + (f", that of the share who answered {only}" if only else "")
+
+    @property
+    def share_condition(self) -> str | None:
+        """Under which condition the interval of the share who answered holds; None if people count alike."""
+        return ANSWERING if self.plan.bias_share > 1e-9 else None
 
     @property
     def share(self) -> float:
@@ -186,11 +216,24 @@ class AnsweredMean(Answer):
             "estimate": mean.estimate,
             "level": level,
             "interval": [mean.low, mean.high],
-            "answered": {"estimate": share.estimate, "interval": [share.low, share.high]},
+            "answered": {
+                "estimate": share.estimate,
+                "interval": [share.low, share.high],
+                "condition": self.share_condition,
+            },
         }
 
     def __float__(self) -> float:
         return self.estimate
+
+
+def answered_line(share: float | None, plan: Plan) -> list[tuple[str, str]]:
+    """Return the line of a report on the released share of people who answered; none where nobody is kept apart."""
+    from hetdp.report.numbers import number
+
+    if share is None or plan.abstains:
+        return []
+    return [("Answered", f"{number(100 * share, 100 * plan.error_each)}% of all people")]
 
 
 def ratio(upper: float, lower: float, interval: Interval) -> float:
@@ -248,11 +291,15 @@ class Proportion(Ratio):
 
     without: ClassVar[str] = "people without an answer"
     halfway: ClassVar[str] = "half a person who has it"
+    unsaid: ClassVar[str] = (
+        ". How many they are is not published; a proportion with missing='estimate' says it beside the number"
+    )
 
     @property
     def counted(self) -> str:
         """What a missing value counts as."""
         said = {0.0: f"{self.without} do not count as equal", 1.0: f"{self.without} count as equal"}
+        said = {missing: words + self.unsaid for missing, words in said.items()}
         return f"{said.get(self.missing) or super().counted}. {self.no_answer}"
 
     @property
@@ -308,8 +355,7 @@ class Count(Proportion):
     @property
     def counted(self) -> str:
         """What a missing value counts as."""
-        unsaid = "How many they are is not published; a proportion with missing='estimate' says it beside the number"
-        none = f"{self.without} are not counted. {unsaid}. {self.no_answer}"
+        none = f"{self.without} are not counted{self.unsaid}. {self.no_answer}"
         return none if self.missing == "estimate" else super().counted
 
     def fill(self, interval: Interval) -> int:

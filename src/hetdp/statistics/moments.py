@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 import numpy as np
 
 from hetdp.core.cells import Reading
-from hetdp.core.domain import GRID, Interval
+from hetdp.core.domain import GRID, UNSAID, Interval
 from hetdp.errors import InputError
 from hetdp.privacy.exact import Box
 from hetdp.report.about import Figure
 
-from .mean import ratio
+from .mean import answered_line, ratio
 from .statistic import Answer, Bounded, Ints, Statistic
 
 if TYPE_CHECKING:
@@ -71,6 +71,11 @@ class Spread(Bounded):
         """The midpoint, and what evenly spread values give."""
         return (0.5, 1 / 3, 1.0) if self.keeps_missing else (0.5, 1 / 3)
 
+    @property
+    def unsaid(self) -> str:  # type: ignore[override]  # it depends on what was asked
+        """With missing="estimate" the share who answered is one of the numbers, and the report has it."""
+        return "" if self.keeps_missing else UNSAID
+
     def answer(self, plan: Plan, numbers: Sequence[float], notes: Sequence[str] = ()) -> Moments:
         """Return mean, variance and standard deviation."""
         return Moments(plan, tuple(numbers), tuple(notes))
@@ -111,6 +116,20 @@ class Moments(Answer):
             return self.numbers[0], self.numbers[1]
         first, second, whole = self.numbers
         return (first / whole, second / whole) if whole > 0 else (0.5, 1 / 3)
+
+    @property
+    def share(self) -> float | None:
+        """The released share of people who answered; None if nobody is kept apart."""
+        return min(max(self.numbers[2], 0.0), 1.0) if len(self.numbers) == 3 else None
+
+    @property
+    def remarks(self) -> list[tuple[str, str]]:
+        """How many answered, which is one of the numbers that were released."""
+        return answered_line(self.share, self.plan)
+
+    def facts(self, level: float) -> dict[str, Any]:
+        """Return what the JSON says first, with the share who answered if it was kept apart."""
+        return super().facts(level) | ({} if self.share is None else {"answered": self.share})
 
     @property
     def mean(self) -> float:
@@ -306,7 +325,8 @@ class Means(Answer):
         ends, error, means, found = self.confidence_interval(level), self.plan.error_each, self.means, []
         for name, interval, _, share in self._columns():
             about = {} if share is None else {"answered": min(max(share, 0.0), 1.0)}
-            found.append(Figure(name, means[name], *ends[name], error * interval.width, about, room=interval.width))
+            size = error * interval.width / max(about.get("answered", 1.0), 0.05)  # of a ratio
+            found.append(Figure(name, means[name], *ends[name], size, about, room=interval.width))
         return found
 
     def __getitem__(self, column: str) -> float:

@@ -188,8 +188,7 @@ class Statistic:
     def add_to(self, total: Ints, level: Ints, cell: Ints, people: Ints, sums: Ints) -> None:
         """Add `totals` of people to the rows of `total` that `level` says.
 
-        A statistic whose people are each in one of many cells writes to those alone: a matrix of all rows and cells
-        would be mostly zeros.
+        A statistic of many cells writes to those of its people alone: a matrix of them all would be mostly zeros.
         """
         np.add.at(total, level, self.totals(cell, people, sums))
 
@@ -213,6 +212,10 @@ class Statistic:
     def useless(self, plan: Plan) -> bool:
         """Say whether a plan is worse than the answer that uses no data, which is then given; a public rule."""
         return plan.errors.worst(plan.variance_bound) > self.idle
+
+    def worst_square(self, plan: Plan) -> float:
+        """Return the worst-case mean squared error, on an interval of length 1."""
+        return plan.errors.worst(plan.variance_bound)
 
     @property
     def rho(self) -> float:
@@ -269,13 +272,14 @@ class Statistic:
         said = {
             None: f"assumed to be none; {whom} would count as {middle}",
             "none": f"promised to be none; {whom} would count as {middle}",
-            "midpoint": f"{whom} count as {middle}",
+            "midpoint": f"{whom} count as {middle}{self.unsaid}",
             "drop": f"{whom} are left out; who they are is taken to be public",
-            "estimate": f"{whom} are left out; who they are stays private{'' if shares else UNSAID}",
+            "estimate": f"{whom} are left out; who they are stays private{'' if shares else self.unsaid}",
         }
-        return said.get(self.missing) or f"{whom} count as {self.missing:,.10g}"
+        return said.get(self.missing) or f"{whom} count as {self.missing:,.10g}{self.unsaid}"
 
     without: ClassVar[str] = "people without a value that can be read"
+    unsaid: ClassVar[str] = UNSAID
 
     @property
     def halfway(self) -> str:
@@ -436,8 +440,9 @@ class Answer(Reported):
         return format(float(self), spec) if spec else str(self)  # type: ignore[arg-type]  # several are no float
 
     def __repr__(self) -> str:
-        shown = ", ".join(f"{f.label}={f.estimate:.6g}" for f in self.figures()[:6])
-        return f"{type(self).__name__}({shown}, n={self.plan.n}, method={self.plan.method!r})"
+        shown = ", ".join(f"{f.label if self.heading else 'estimate'}={f.estimate:.6g}" for f in self.figures()[:6])
+        how = f"method={self.plan.method!r}" + (", no data used" if self.plan.abstains else "")
+        return f"{type(self).__name__}({shown}, n={self.plan.n}, {how})"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -493,6 +498,3 @@ class Release(Answer):
 
     def __float__(self) -> float:
         return self.estimate
-
-    def __repr__(self) -> str:
-        return f"Release(estimate={self.estimate:.6g}, n={self.plan.n}, method={self.plan.method!r})"

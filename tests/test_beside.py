@@ -1,0 +1,463 @@
+"""What stands beside an estimate is right too: errors, shares, conditions, units and names, for every statistic."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+
+import hetdp
+from hetdp.core.cells import Categories, Words
+from hetdp.ledger import Ledger
+from hetdp.report.compare import target
+
+ask = hetdp.ask
+RNG = np.random.default_rng(23)
+
+
+def words(answer):
+    """The report in one line."""
+    return " ".join(answer.report().split())
+
+
+def frame(x, eps, **more):
+    return pl.DataFrame({"x": x, "eps": eps, **more})
+
+
+def simulated(plan, mean_of, answers_of, releases=4000):
+    """The mean squared error of those who answered, in units of the values, by an own simulation of people and noise.
+
+    Levels of ε have their own means and answering rates; people answer 0 or 1, on an interval of length 1. Noise: of
+    three cells as the release draws it, approximated by independent normal numbers of the same variance.
+    """
+    rng, weight, count = np.random.default_rng(5), plan.person_weight, plan.levels.count
+    upper, whole = np.zeros(releases), np.zeros(releases)
+    for w, n, m, r in zip(weight, count, mean_of, answers_of, strict=True):
+        there = rng.binomial(n, r, releases)
+        upper += w * rng.binomial(there, m)
+        whole += w * there
+    deviation = math.sqrt(plan.errors.noise / 3)  # of one cell; they add up to 0
+    noise = rng.normal(0, deviation, (releases, 3)) * math.sqrt(1.5)
+    noise -= noise.mean(axis=1, keepdims=True)
+    shares = np.asarray(count) * np.asarray(answers_of)
+    truth = float(shares @ np.asarray(mean_of) / shares.sum())
+    found = (upper + noise[:, 0]) / (whole + noise[:, 0] + noise[:, 1])
+    return math.sqrt(float(np.mean((np.clip(found, 0, 1) - truth) ** 2)))
+
+
+# --- Those who answered, and a stated drift
+
+
+def test_the_share_who_answered_needs_that_epsilon_tells_nothing_about_who_answers_also_with_a_drift():
+    """A drift is about values. Who answers may still go with ε: the interval then covers the true share in no case."""
+    n = 8000
+    eps = np.where(RNG.random(n) < 0.1, 0.01, 2.0)
+    there = RNG.random(n) < np.where(eps < 1, 0.9, 0.3)
+    people = frame(np.where(there, RNG.random(n) * 100, np.nan), eps)
+    for asked in (
+        lambda **how: hetdp.mean(people, value="x", epsilon="eps", bounds=(0, 100), **how),
+        lambda **how: hetdp.proportion(people, value="x", epsilon="eps", equals=5, **how),
+    ):
+        answer = asked(missing="estimate", drift=0.05)
+        low, high = answer.to_dict()["answered"]["interval"]
+        assert not low <= there.mean() <= high  # so a condition has to stand there
+        assert "that of the share who answered if ε tells nothing about who answers" in words(answer)
+        assert "that of the share who answered if ε tells nothing about who answers" in answer._repr_html_()
+        assert answer.to_dict()["answered"]["condition"] == "if ε tells nothing about who answers"
+        assert answer.to_dict()["condition"] is None
+        without = asked(missing="estimate")
+        assert "if ε tells nothing about the value or about who answers; each by itself" in words(without)
+        assert without.to_dict()["condition"] == "if ε tells nothing about the value or about who answers"
+    alike = hetdp.mean(people, value="x", epsilon=1.0, bounds=(0, 100), missing="estimate", drift=0.05)
+    assert "who answers" not in words(alike).replace("those who answered", "")
+    assert alike.to_dict()["answered"]["condition"] is None
+
+
+@pytest.mark.parametrize("share", [1.0, 0.5, 0.1])
+@pytest.mark.parametrize("method", ["adpm", "proportional", "uniform"])
+@pytest.mark.parametrize("drift", [0.0, 0.2])
+def test_the_worst_error_of_those_who_answered_is_not_below_that_of_a_simulation_with_the_drift(method, drift, share):
+    plan = hetdp.plan(
+        {0.02: 3000, 2.0: 1000}, statistic=ask.mean((0, 100), missing="estimate"), method=method, drift=drift
+    )
+    promised = plan.statistic.error_answered(plan, share) / 100
+    for middle in (0.5, 0.3, 0.9):
+        means = (min(middle + drift / 2, 1.0), max(min(middle + drift / 2, 1.0) - drift, 0.0))
+        found = simulated(plan, means, (share, share))
+        assert found <= 1.05 * promised
+    if drift and plan.bias_share > 0.2:  # control: without the bias the promise would be broken
+        squares, eta = plan.errors.spread, plan.errors.scales[0]
+        assert math.sqrt(squares / (4 * share) + 10 / 3 * eta**2 / share**2) < 0.8 * found
+
+
+def test_a_stated_drift_is_in_the_error_of_one_answer_and_of_combined_ones():
+    n = 6000
+    eps = np.where(RNG.random(n) < 0.5, 0.05, 2.0)
+    people = frame(np.where(eps < 1, 30.0, 50.0), eps, g=RNG.choice(["a", "b"], n))
+    how = {"value": "x", "epsilon": "eps", "bounds": (0, 100), "missing": "estimate", "method": "proportional"}
+    one = hetdp.mean(people, **how, drift=0.2)
+    bias = 0.2 * one.plan.bias_share * 100
+    assert one.to_dict()["error_by_share_answered"][0]["error"] >= bias > 5
+    assert abs(one.estimate - people["x"].mean()) <= 1.2 * bias
+    assert "which the error includes" in words(one)
+    groups = hetdp.mean(people, **how, drift=0.2, by="g", public_columns=["g"])
+    both = groups.combine({"a": 1, "b": 1})
+    biases = [0.2 * r.plan.bias_share * 100 / r.share for r in groups.values()]
+    assert both.worst_case_error >= 0.999 * sum(biases) / 2  # of all groups in one direction
+    assert "which the error includes" in words(both)
+
+
+def test_the_drift_line_divides_by_the_share_who_answered_where_it_is_released():
+    n = 20_000
+    eps = np.tile([0.05, 2.0], n // 2)
+    people = frame(np.where(RNG.random(n) < 0.1, 20.0, np.nan), eps, g=np.repeat(["a", "b"], n // 2))
+    how = {"value": "x", "epsilon": "eps", "missing": "estimate"}
+    mean = hetdp.mean(people, bounds=(0, 100), **how)
+    assert ", since 10% answered" in words(mean)
+    off = float(words(mean).split("this estimate would be off by up to ")[1].split(",")[0])
+    assert off == pytest.approx(10 * min(mean.plan.bias_share / mean.share, 1), rel=0.06)
+    share = hetdp.proportion(people, equals=20, **how)
+    off = float(words(share).split("it would be off by up to ")[1].split(" percentage points, since 10% answered")[0])
+    assert off == pytest.approx(10 * min(share.plan.bias_share / share.share, 1), rel=0.01)
+    std = hetdp.std(people, bounds=(0, 100), **how)
+    assert ", since 10% answered" in words(std)
+    assert float(words(std).split("Answered ")[1].split("% of all people")[0]) == pytest.approx(10, abs=2)
+    assert std.to_dict()["answered"] == std.share
+    assert "not published" not in words(std)
+    groups = hetdp.mean(people, bounds=(0, 100), by="g", public_columns=["g"], **how)
+    both = groups.combine({"a": 1, "b": 1})
+    off = float(words(both).split("this estimate would be off by up to ")[1].split()[0])
+    assert off == pytest.approx(np.mean([10 * min(r.plan.bias_share / r.share, 1) for r in groups.values()]), rel=0.06)
+    means = hetdp.mean(people.with_columns(y=pl.col("x")), value=["x", "y"], epsilon="eps", missing="estimate",
+                       bounds={"x": (0, 100), "y": (0, 100)})  # fmt: skip
+    assert "divided by the share of people who answered the column" in words(means)
+
+
+@pytest.mark.parametrize(
+    ("asked", "whom"),
+    [
+        (ask.quantile(0.5, (0, 9), missing="estimate"), "answered"),
+        (ask.std((0, 9), missing="estimate"), "answered"),
+        (ask.means({"x": (0, 9), "y": (0, 9)}, missing="estimate"), "answered the column"),
+        (ask.mean_by_group((0, 9), ["a"], missing="estimate"), "are in the group and answered"),
+        (ask.mean_by_group((0, 9), ["a"], missing="midpoint"), "are in the group"),
+        (ask.histogram(categories=["a", "b"]), None),
+        (ask.std((0, 9), missing="none"), None),
+        (ask.quantile(0.5, (0, 9), missing="none"), None),
+    ],
+)
+def test_errors_and_drifts_of_ratios_say_by_which_share_they_are_divided(asked, whom):
+    said = " ".join(hetdp.plan({0.05: 4000, 2.0: 4000}, statistic=asked).report().split())
+    assert said.count("divided by the share") == (0 if whom is None else 2)  # once under Error, once under Drift
+    assert whom is None or said.count(f"divided by the share of people who {whom}") == 2
+
+
+def test_the_error_of_a_column_with_few_answers_is_what_the_report_says_once_divided():
+    """The control: without the division the report would promise a tenth of the error."""
+    n, share, rng = 2000, 0.1, np.random.default_rng(8)
+    found = []
+    for _ in range(60):
+        y = np.where(rng.random(n) < share, rng.integers(0, 2, n) * 100.0, np.nan)
+        people = frame(np.zeros(n), np.full(n, 1.0), y=y)
+        answer = hetdp.mean(
+            people, value=["x", "y"], epsilon="eps", bounds={"x": (0, 100), "y": (0, 100)}, missing="estimate"
+        )
+        found.append(answer["y"] - 50)
+    promised = 100 * answer.plan.error_each
+    real = math.sqrt(np.mean(np.square(found)))
+    assert 1.5 * promised < real < 1.2 * promised / share
+
+
+@pytest.mark.parametrize(
+    ("asked", "needs"),
+    [
+        (ask.mean((0, 9), missing="estimate"), True),
+        (ask.mean((0, 9), missing="midpoint"), True),
+        (ask.sum((0, 9), missing="estimate"), True),
+        (ask.count("a", missing=0), True),
+        (ask.std((0, 9), missing="estimate"), True),
+        (ask.mean((0, 9), missing="none"), False),
+        (ask.mean((0, 9), missing="drop"), False),
+        (ask.histogram(categories=["a", "b"]), False),
+    ],
+)
+def test_whatever_missing_values_enter_needs_that_epsilon_tells_nothing_about_who_answers(asked, needs):
+    plan = hetdp.plan({0.05: 4000, 2.0: 4000}, statistic=asked)
+    said = asked.answer(plan, [0.5] * asked.width).to_dict()["condition"]
+    assert said == "if ε tells nothing about the value" + (" or about who answers" if needs else "")
+
+
+# --- Groups of which some are empty
+
+
+def test_what_is_combined_has_half_the_range_for_a_group_without_data_whatever_is_done_about_missing_values():
+    n = 900
+    people = frame(RNG.normal(20, 3, n), np.full(n, 5.0), g=["z", *RNG.choice(["a", "b"], n - 1)])
+    people = people.with_columns(eps=pl.when(pl.col("g") == "z").then(1e-6).otherwise(5.0))
+    for missing in ("none", "estimate"):
+        groups = hetdp.mean(
+            people, value="x", epsilon="eps", bounds=(0, 100), missing=missing, by="g", public_columns=["g"],
+            groups=["a", "b", "c", "z"],
+        )  # fmt: skip
+        both = groups.combine(dict.fromkeys("abcz", 1))
+        assert both.worst_case_error >= 25
+        assert abs(both.estimate - 20) <= both.worst_case_error
+        said = "the number of c, z is NOT from the data"
+        assert said in words(both)
+        assert said in both._repr_html_()
+        assert any(said in each for each in json.loads(both.to_json())["warnings"])
+        assert "no data used" in repr(groups["c"])
+        assert "no data used" not in repr(groups["a"])
+        assert "2 of them without data" in repr(both)
+
+
+@pytest.mark.parametrize("verb", ["sum", "count"])
+def test_a_total_over_nobody_is_refused_before_anything_is_planned_or_charged(verb, tmp_path):
+    people = frame([1.0, 2.0] * 50, [1.0] * 100, g=["a", "b"] * 50, id=[f"p{i}" for i in range(100)])
+    asked = {"sum": ask.sum((0, 9), value="x", missing="none"), "count": ask.count(1, value="x", missing="none")}[verb]
+    more = {"bounds": (0, 9)} if verb == "sum" else {"equals": 1}
+    by = {"by": "g", "public_columns": ["g"], "groups": ["a", "b", "zz"]}
+    said = f"nobody is in group 'zz', so its {verb} is 0"
+    with pytest.raises(hetdp.InputError, match=said):
+        getattr(hetdp, verb)(people, value="x", epsilon="eps", missing="none", **more, **by)
+    with pytest.raises(hetdp.InputError, match=said):
+        hetdp.ask(people, {"x": asked}, epsilon="eps", **by)
+    with Ledger.create(tmp_path / "l.db") as ledger:
+        ledger.enroll({f"p{i}": 1 for i in range(100)})
+        with pytest.raises(hetdp.InputError, match=said):
+            ledger.ask(people, asked, person="id", release_id="r", spend=0.5, people="source", **by)
+        assert not ledger.charged("r/a")
+        assert ledger.balance("p0").left == 1
+    fine = getattr(hetdp, verb)(
+        people, value="x", epsilon="eps", missing="none", **more, **{**by, "groups": ["a", "b"]}
+    )
+    assert fine.to_frame().height == 2
+    assert list(fine) == ["a", "b"]
+
+
+# --- Shares beside the number
+
+
+def test_a_private_group_shows_the_share_that_is_in_it_and_answered_under_that_name():
+    n = 40_000
+    group, there = RNG.random(n) < 0.5, RNG.random(n) < 0.4
+    people = frame(np.where(there, 50.0, np.nan), np.full(n, 2.0), g=np.where(group, "a", "b"))
+    asked = {"value": "x", "epsilon": "eps", "bounds": (0, 100), "private_group": "g", "categories": ["a", "b"]}
+    answer = hetdp.mean(people, **asked, missing="estimate")
+    assert "In it and answered" in words(answer)
+    assert "Share of people" not in words(answer)
+    assert answer.to_frame()["in_it_and_answered"][0] == pytest.approx(0.2, abs=0.02)
+    assert answer["a"].share == pytest.approx(0.2, abs=0.02)
+    assert answer.answered == pytest.approx(0.4, abs=0.02)
+    assert answer.to_dict()["answered"] == answer.answered
+    shown = words(answer).split("% of all people")[0].split()[-1]
+    assert float(shown) == pytest.approx(40, abs=2)
+    filled = hetdp.mean(people, **asked, missing="midpoint")
+    assert "Share of people" in words(filled)
+    assert filled.to_frame()["share"][0] == pytest.approx(0.5, abs=0.02)
+
+
+def test_several_means_show_the_share_who_answered_in_every_output():
+    n = 20_000
+    x, y = RNG.random(n), np.where(RNG.random(n) < 0.25, 0.5, np.nan)
+    people = frame(x, np.full(n, 1.0), y=y)
+    asked = {"value": ["x", "y"], "epsilon": "eps", "bounds": {"x": (0, 1), "y": (0, 1)}}
+    answer = hetdp.mean(people, **asked, missing="estimate")
+    assert "Answered" in words(answer)
+    assert "Answered" in answer._repr_html_()
+    row = next(line for line in answer.report().splitlines() if line.startswith("y "))
+    assert float(row.split()[-1].rstrip("%")) == pytest.approx(25, abs=2.5)
+
+
+@pytest.mark.parametrize("missing", [0, "midpoint"])
+@pytest.mark.parametrize(
+    "made",
+    [
+        lambda **how: ask.mean((0, 1), **how),
+        lambda **how: ask.means({"x": (0, 1), "y": (0, 1)}, **how),
+        lambda **how: ask.variance((0, 1), **how),
+        lambda **how: ask.sum((0, 1), **how),
+        lambda **how: ask.quantile(0.5, (0, 1), **how),
+        lambda **how: ask.proportion("yes", **how),
+        lambda **how: ask.count("yes", **how),
+    ],
+)
+def test_whoever_counts_missing_values_as_something_says_that_their_number_is_not_published(made, missing):
+    assert "How many they are is not published" in made(missing=missing).counted
+
+
+def test_the_owner_sees_the_means_of_the_values_that_can_be_read_and_their_share():
+    eps = np.tile([0.1, 2.0], 500)
+    gone = RNG.random(1000) < np.where(eps < 1, 0.6, 0.05)
+    values = [None if missing else 20.0 for missing in gone]
+    found = hetdp.check(values, epsilon=eps, bounds=(0, 100))
+    assert dict(found.means) == pytest.approx({0.1: 20.0, 2.0: 20.0}, abs=1e-3)
+    assert found.readable[0.1] == 1 - gone[eps < 1].mean()
+    assert [row["readable"] for row in found.to_dict()["means"]] == list(found.readable.values())
+    assert f"0.1  {found.means[0.1]:,.6g}   {found.readable[0.1]:.1%}" in found.report()
+    none = hetdp.check([None, 5.0], epsilon=[0.1, 1.0], bounds=(0, 9))
+    assert math.isnan(none.means[0.1])
+    assert none.to_dict()["means"][0] == {"epsilon": "0.1", "mean": None, "readable": 0.0}
+    assert json.dumps(none.to_dict(), allow_nan=False)
+
+
+# --- Units
+
+
+def test_errors_have_the_same_unit_whatever_is_done_about_missing_values():
+    levels = {0.1: 4000, 1.0: 4000}
+    plans = {m: hetdp.plan(levels, statistic=ask.mean((0, 100), missing=m)) for m in ("none", "estimate")}
+    none, some = plans["none"], plans["estimate"]
+    assert none.error_unit == some.error_unit == "values"
+    assert none.worst_case_error < some.worst_case_error < 1.1 * none.worst_case_error
+    assert none.noise_scale / 2 < some.noise_scale < 2 * none.noise_scale
+    assert none.width() < some.width() < 1.2 * none.width()
+    assert some.to_dict()["worst_case_error"] == some.to_dict()["error_by_share_answered"][0]["error"]
+    for goal in ({"error": 0.5}, {"width": 1.2}):
+        people = {m: target(plan, **goal).people for m, plan in plans.items()}
+        assert people["none"] < people["estimate"] < 1.2 * people["none"]
+    compared = hetdp.compare(levels, statistic=some.statistic, drift=0.1).entries
+    assert {entry.method for entry in compared} == {"adpm", "uniform", "proportional", "threshold"}
+    told = hetdp.plan(levels, statistic=some.statistic, drift=0.1)
+    assert next(entry for entry in compared if entry.method == "adpm").worst_case_error == told.worst_case_error
+
+
+@pytest.mark.parametrize(
+    ("statistic", "unit"),
+    [
+        (ask.sum((0, 9)), "values"),
+        (ask.means({"x": (0, 9), "y": (0, 5)}), "range"),
+        (ask.std((0, 9)), "range"),
+        (ask.histogram(categories=["a", "b"]), "people"),
+        (ask.mode(["a", "b"]), "people"),
+        (ask.quantile(0.5, (0, 9)), "rank"),
+    ],
+)
+def test_every_plan_says_the_unit_of_its_error(statistic, unit):
+    assert hetdp.plan({1.0: 100}, statistic=statistic).to_dict()["error_unit"] == unit
+
+
+def test_the_number_of_exactly_these_public_people_has_no_error_and_no_frontier():
+    answer = hetdp.mean(np.linspace(0, 1e5, 1000), epsilon=math.inf, bounds=(0, 1e5), target="people")
+    assert "none but rounding" in words(answer)
+    for absurd in ("inf ×", "e+1", "± 0 (", "Frontier"):
+        assert absurd not in words(answer)
+    assert {offer["cap"] for offer in answer.to_dict()["frontier"]} == {"inf"}
+    assert {way["times"] for way in answer.to_dict()["alternatives"].values()} == {1.0}
+    low, high = answer.confidence_interval()
+    assert low <= 5e4 <= high
+
+
+# --- Names and words
+
+
+@pytest.mark.parametrize("kind", [np.float32, np.float16])
+def test_short_floats_that_are_objects_are_found_among_categories_and_words(kind):
+    cells = [kind(x) for x in (0.1, 2.0, 5.15, 7.0, math.nan)]
+    numbers = Categories.of([0.1, 2, 5.15])
+    assert [numbers.index(cell) for cell in cells] == [0, 1, 2, 3, 3]
+    assert [Categories.of(["0.1", "2"]).index(cell) for cell in cells[:2]] == [0, 1]
+    assert Words.of({0.1: 1, 5.15: 0}).value(cells[2]) == 0
+    assert numbers.index(float(kind(0.1))) == 3  # a double is another number
+    close = Categories.of([1.0, 1.0 + 1e-9])
+    assert close.index(kind(1.0)) == 2  # which of the two it is cannot be told, and nothing raises
+    found = hetdp.proportion([kind(0.1)] * 5000 + [kind(0.3)] * 5000, epsilon=2.0, equals=0.1)
+    assert found.estimate == pytest.approx(0.5, abs=0.05)
+
+
+def integers(column):
+    return {
+        "polars": lambda: pl.DataFrame(column),
+        "lazy": lambda: pl.LazyFrame(column),
+        "pandas": lambda: pd.DataFrame(column),
+        "objects": lambda: pd.DataFrame(column).astype({"tier": object}),
+        "arrow": lambda: pl.DataFrame(column).to_arrow(),
+    }
+
+
+@pytest.mark.parametrize("name", ["polars", "lazy", "pandas", "objects", "arrow", "csv", "parquet", "duckdb", "list"])
+def test_a_column_of_whole_numbers_names_tiers_by_their_digits_in_every_source(name, tmp_path):
+    column, tiers = {"x": [0.5] * 200, "tier": [1, 2] * 100}, {"1": 0.5, "2": "public"}
+    where = {"value": "x", "epsilon": "tier", "bounds": (0, 1), "missing": "none"}
+    if name == "list":
+        where, source = {"epsilon": column["tier"], "bounds": (0, 1)}, column["x"]
+    elif name in ("csv", "parquet"):
+        source = tmp_path / f"t.{name}"
+        getattr(pl.DataFrame(column), f"write_{name}")(source)
+    elif name == "duckdb":
+        duckdb = pytest.importorskip("duckdb")
+        source, rows = duckdb.connect(), pl.DataFrame(column)  # noqa: F841  DuckDB finds the frame by its name
+        source.execute("create table t as select * from rows")
+        where["query"] = "select * from t"
+    else:
+        source = integers(column)[name]()
+    plan = hetdp.mean(source, tiers=tiers, **where).plan
+    assert {row.epsilon: (row.count, row.name) for row in plan.table} == {0.5: (100, "1"), math.inf: (100, "2")}
+
+
+def test_tiers_in_numbers_that_are_not_whole_are_refused_with_what_to_do(tmp_path):
+    for column in ([1.0, 2.0] * 10, [True, False] * 10):
+        people = pl.DataFrame({"x": [0.5] * 20, "tier": column})
+        for source in (people, people.to_pandas()):
+            with pytest.raises(hetdp.InputError, match="tier"):
+                hetdp.mean(source, value="x", epsilon="tier", bounds=(0, 1), missing="none", tiers={"1": 0.5, "2": 1})
+    with Ledger.create(tmp_path / "l.db") as ledger:
+        ledger.enroll(["a", "b"], budget=[1, 2], tiers={"1": 0.5, "2": 1})
+        assert ledger.balance("a").left == 0.5
+
+
+def test_thousands_between_quotes_are_read_in_a_file_with_commas(tmp_path):
+    path = tmp_path / "us.csv"
+    path.write_text("income,eps\n" + '"1,234.50",1\n"12,000",1\n950,1\n' * 100)
+    form = {"epsilon": "eps", "bounds": (0, 20_000), "missing": "none", "thousands": ","}
+    for more in ({}, {"delimiter": ","}):
+        tally = hetdp.read(path, value="income", **form, **more)
+        exact = tally.table.total[0, 0] / 2**20 * 20_000 / 300
+        assert exact == pytest.approx((1234.5 + 12_000 + 950) / 3, abs=0.1)
+    path.write_text('income,eps\n"1,234.50",1\n12,000,1\n')
+    with pytest.raises(hetdp.InputError, match=r"line 3 of .* has 3 fields and the header 2"):
+        hetdp.read(path, value="income", **form)
+    with pytest.raises(hetdp.InputError, match="the thousands sign and the decimal sign must differ"):
+        hetdp.read(path, value="income", **form, decimal=",", delimiter=";")
+
+
+def test_a_difference_of_two_groups_names_them_and_of_two_columns_says_so():
+    n = 4000
+    people = frame(RNG.random(n), np.full(n, 1.0), y=RNG.random(n), g=["a", "b"] * (n // 2))
+    how = {"epsilon": "eps", "bounds": (0, 1), "missing": "none"}
+    groups = hetdp.mean(people, value="x", **how, by="g", public_columns=["g"])
+    found = hetdp.difference(groups["a"], groups["b"])
+    assert "Group a " in words(found)
+    assert "Later" not in words(found)
+    assert "in the group 'a'" in words(found)
+    assert [found.to_dict()[name]["group"] for name in ("later", "earlier")] == ["a", "b"]
+    assert "in the group 'b'" in words(groups["b"])
+    assert "in the group" not in str(groups.provenance)
+    x, y = (hetdp.mean(people, value=name, **how) for name in "xy")
+    assert "the two answers are of different columns: y and x" in words(hetdp.difference(y, x))
+    assert not hetdp.difference(x, x).warnings
+
+
+def test_nobody_is_advised_to_count_alike_where_that_cannot_help():
+    """Whoever has ε = 0 counts for nothing in every method, uniform too."""
+    asked = ask.histogram(categories=["a", "b"])
+    some, none = ({0.0: 500, 0.05: 4000, 2.0: 4000}, {0.05: 4000, 2.0: 4000})
+    assert "method uniform" not in hetdp.plan(some, statistic=asked).report()
+    assert "method uniform" in hetdp.plan(none, statistic=asked).report()
+
+
+def test_a_table_of_groups_says_under_which_condition_its_intervals_hold_if_one_group_needs_it():
+    n = 4000
+    group = np.repeat(["a", "b"], n // 2)
+    eps = np.where((group == "b") & (RNG.random(n) < 0.5), 0.05, 1.0)
+    people = frame(RNG.random(n), eps, g=group)
+    for missing in ("none", "estimate"):
+        groups = hetdp.mean(
+            people, value="x", epsilon="eps", bounds=(0, 1), missing=missing, by="g", public_columns=["g"]
+        )
+        assert "for any distribution if ε tells nothing about the value" in words(groups)
+        assert "Combine" in words(groups)
