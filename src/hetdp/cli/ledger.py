@@ -59,6 +59,35 @@ def enroll(
         show({**asdict(done), "head": found.head} if as_json else f"{done}\nhead {found.head}")
 
 
+def charge(
+    where: Where,
+    *,
+    release_id: Annotated[str, typer.Option(help="A name of yours: the same is charged once.", metavar="NAME")],
+    mechanism: Annotated[str, typer.Option(help="How you call the mechanism, for the history.", metavar="TEXT")],
+    epsilon: Annotated[str, typer.Option(help="What it spends of each person.", metavar="ε")],
+    ids: Annotated[list[str] | None, typer.Option("--id", help="Who takes part; repeat.", metavar="ID")] = None,
+    ids_file: Annotated[
+        typer.FileText | None,
+        typer.Option("--ids", help="A text file with one id per line; - reads stdin.", encoding="utf-8"),
+    ] = None,
+    drop: Annotated[bool, typer.Option("--drop", help="Leave out who has too little left, else refuse.")] = False,
+    head_file: options.HeadFile = None,
+    as_json: options.Json = False,
+) -> None:
+    """Charge people for a mechanism that is not hetdp's, before it runs, and list whose data it may use.
+
+    The same name and request charge nobody again. One charge pays for one result.
+    """
+    if (ids is None) == (ids_file is None):
+        raise InputError("name who takes part by --id ID or by --ids FILE, not both")
+    who = ids if ids_file is None else ids_file.read().splitlines()
+    with hetdp.Ledger(where, head_file=head_file) as found:
+        ask = {"release_id": release_id, "mechanism": mechanism, "epsilon": epsilon}
+        done = found.charge(who or [], **ask, lacking="drop" if drop else "refuse")
+        lines = [str(done), *(f"  {name}" for name in done.people), f"head {found.head}"]
+        show({**asdict(done), "dropped": list(done.dropped), "head": found.head} if as_json else "\n".join(lines))
+
+
 def balance(
     where: Where,
     person: Annotated[str | None, typer.Argument(help="Whose; otherwise groups of people alike.", metavar="ID")] = None,

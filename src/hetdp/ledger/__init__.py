@@ -44,16 +44,17 @@ from hetdp.statistics.statistic import Answer, needs_missing
 if find_spec("sqlalchemy") is None:  # the modules below need it
     raise LedgerError("a ledger needs SQLAlchemy; install it with: pip install 'hetdp[sql]'")
 
-from . import books, charge, history
+from . import books, charge, external, history
 from . import people as who
 from .books import UNLIMITED, Event, Rule, budget_units, charges, in_epsilon, level
 from .charge import Keeper, Read, ReadAll, Request, planned
+from .external import Charged, Lacking
 from .history import Balance, DryRun, Entry, Forecast, Listing, Verified
 from .people import Enrolled, tier_rows, warnings_of
 from .store import PathName, Store, find
 
 __all__ = [
-    "UNLIMITED", "Balance", "ChargedError", "DryRun", "Enrolled", "Entry", "Forecast", "Keeper", "Ledger",
+    "UNLIMITED", "Balance", "Charged", "ChargedError", "DryRun", "Enrolled", "Entry", "Forecast", "Keeper", "Ledger",
     "LedgerError", "OtherRequestError", "Request", "Rule", "Verified", "budget_units", "charges", "level",
 ]  # fmt: skip
 
@@ -324,6 +325,65 @@ class Ledger:
         done = charge.carry_out(self._store, list(requests.values()), read, keeper)
         pairs = zip(requests, done, strict=True)
         return {group: _published(self._store.label, *events) for group, events in pairs}
+
+    def charge(
+        self,
+        people: Mapping[str, Any] | Iterable[str],
+        *,
+        release_id: str,
+        mechanism: str,
+        epsilon: Any = None,
+        lacking: Lacking = "refuse",
+    ) -> Charged:
+        """Charge people for a mechanism that is not hetdp's, and return whose data it may use.
+
+        Call it before the mechanism reads anything. The mechanism must be ε-DP for each of these people at the ε that
+        is charged (pure ε, replacing one person's data), use nobody else, and let one result leave for one id. Who
+        takes part must be public, or follow from earlier results. The ledger keeps the rest: the charge is on disk when
+        this returns, and nobody passes their budget; the proof of the ledger says the theorem.
+
+        Parameters
+        ----------
+        people
+            A mapping {id: ε} of what the mechanism spends of each person, or ids with one `epsilon` for all. Everybody
+            must be enrolled. A float is the decimal number that Python prints for it; amounts are rounded up to 10⁻⁹.
+        release_id
+            A name that you choose. The same name and request charge nobody again and return the same people, with
+            `new` False; another request under the name raises `OtherRequestError`.
+        mechanism
+            How you call the mechanism, for the history. It is public.
+        epsilon
+            What the mechanism spends of each person, if `people` are ids.
+        lacking
+            What happens to people who have less left than that: "refuse" charges nobody and raises, "drop" leaves them
+            out.
+
+        Returns
+        -------
+        Charged
+            `people` is {id: ε} of those who were charged; `dropped` the others; `new` whether this call charged them.
+
+        Examples
+        --------
+        >>> import tempfile
+        >>> from hetdp.ledger import Ledger
+        >>> folder = tempfile.TemporaryDirectory()
+        >>> ledger = Ledger.create(folder.name + "/budgets.db")
+        >>> print(ledger.enroll({"ann": 1, "bob": 0.25}))
+        2 people enrolled
+        >>> for number in (1, 2, 3):
+        ...     release = {"release_id": f"round-{number}", "mechanism": "noisy gradient"}
+        ...     print(ledger.charge(["ann", "bob"], epsilon=0.1, lacking="drop", **release))
+        round-1: charged 2 people, at most ε = 0.1 each
+        round-2: charged 2 people, at most ε = 0.1 each
+        round-3: charged 1 person, at most ε = 0.1 each; 1 person left out, with too little left
+        >>> ledger.balance("bob").left
+        0.05
+        >>> ledger.close(); folder.cleanup()
+        """
+        (name,) = clean_ids([release_id], "release id")
+        (called,) = clean_ids([mechanism], "mechanism")
+        return external.charged(self._store, name, called, external.spends_of(people, epsilon), lacking)
 
     def balance(self, person: str) -> Balance:
         """Return what a person asked for, has spent and has left."""

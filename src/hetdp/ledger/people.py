@@ -108,11 +108,16 @@ def charged_people(connection: Connection, state: State, charged: Sequence[Event
     asked, found = {one.seq: one for one in charged}, dict[int, dict[str, int]]()
     for event, there in replayed(connection, state, name):
         if event == asked.get(event.seq):
-            index = dict(books.levels_of(event.facts).tolist())
-            found[event.seq] = {person: index[cohort] for person, cohort in there.items() if cohort in index}
+            found[event.seq] = indices(event, there)
     if len(found) < len(asked):
         raise LedgerError(f"the charge of this release is not in the history of {name}; nothing was read")
     return [found[one.seq] for one in charged]
+
+
+def indices(event: Event, there: Mapping[str, int]) -> dict[str, int]:
+    """Return {person: index of their level} of those whom an event charges; `there` is who is in which cohort."""
+    index = dict(books.levels_of(event.facts).tolist())
+    return {person: index[cohort] for person, cohort in there.items() if cohort in index}
 
 
 # --- Enrolment
