@@ -599,7 +599,7 @@ MUTANTS = [
            FAMILY + "test_nothing_is_released_when_questions_would_spend_more_together",
            "    check_together([part for planned in plans.values() for part in planned.parts], levels.epsilon)\n",
            "    _ = check_together\n"),
-    Mutant("shares add up to a hair more than 1", "questions.py",
+    Mutant("shares add up to a hair more than 1", "statistics/answer.py",
            FAMILY + "test_parts_of_an_epsilon_never_add_up_to_more_than_it_exactly",
            "    while sum(map(Fraction, shares.values())) > 1:",
            "    while sum(map(Fraction, shares.values())) > 2:"),

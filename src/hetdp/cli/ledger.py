@@ -53,7 +53,7 @@ def enroll(
     """
     if (source is None) == (ids is None):
         raise InputError("name a table (SOURCE --person COL --budget COL) or people (--id ID --budget ε), not both")
-    who, form = (source if ids is None else ids), form_of(given)
+    who, form = (source or "" if ids is None else ids), form_of(given)
     with hetdp.Ledger(where, head_file=head_file) as found:
         done = found.enroll(who, person=person, budget=budget, tiers=options.tiers_of(tier, tiers), form=form)
         show({**asdict(done), "head": found.head} if as_json else f"{done}\nhead {found.head}")
@@ -143,5 +143,5 @@ def forecast(
     """Say how often such a release can be made before budgets run out. Nothing is spent."""
     with hetdp.Ledger(where, head_file=head_file) as found:
         bound = options.variance_of(variance)
-        seen = found.forecast(bounds=bounds, **given, method=method, variance=bound, releases=releases)
+        seen = found.forecast(bounds=bounds or (), **given, method=method, variance=bound, releases=releases)
     show(seen.to_dict() if as_json else str(seen))

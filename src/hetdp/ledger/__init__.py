@@ -30,6 +30,17 @@ from hetdp.core.cells import Categories, Edges
 from hetdp.core.domain import Interval, clean_ids, jsonable, plural
 from hetdp.core.levels import Levels
 from hetdp.core.plan import aimed_at, plan
+from hetdp.core.types import (
+    Amount,
+    ArrayLike,
+    BoundsLike,
+    ByLike,
+    MissingLike,
+    PersonLike,
+    SourceLike,
+    TiersLike,
+    refuse_seed,
+)
 from hetdp.errors import ChargedError, InputError, LedgerError, OtherRequestError
 from hetdp.estimators import METHODS
 from hetdp.privacy.release import unused
@@ -137,16 +148,16 @@ class Ledger:
 
     def enroll(
         self,
-        source: Any,
+        source: Mapping[str, Any] | Iterable[str] | SourceLike,
         *,
-        person: Any = None,
-        budget: Any = None,
-        tiers: Mapping[str, Any] | None = None,
+        person: str | None = None,
+        budget: Amount | Sequence[Amount] | Sequence[float] | ArrayLike | None = None,
+        tiers: TiersLike | None = None,
         form: Form = Form(),  # noqa: B008  it is frozen
     ) -> Enrolled:
         """Enrol people with a lifetime budget, or change the budget of people who are enrolled.
 
-        Raising is always possible. Who lowers a budget below what is spent already is frozen: weight 0 from now on.
+        Return how many of each. Who lowers a budget below what is spent already is frozen: weight 0 from now on.
 
         Parameters
         ----------
@@ -166,33 +177,34 @@ class Ledger:
 
     def mean(
         self,
-        source: Any,
+        source: SourceLike,
         *,
-        bounds: Any,
+        bounds: BoundsLike,
         value: str | None = None,
-        missing: Any = None,
+        missing: MissingLike | None = None,
         values: Mapping[Any, float] | None = None,
         **options: Any,
     ) -> Any:
         """Return a private mean and charge everybody exactly what it spends; `ask` has all options and the rules.
 
-        `missing` and `values` are as for `hetdp.mean`; here `missing` is always needed: who has no row is missing.
+        `source`, `bounds`, `value`, `missing`, `values` as for `hetdp.mean`; who has no row is missing: it is needed.
         """
+        refuse_seed(options)
         asked = Mean(Interval.of(bounds), value=value, missing=missing, values=values)
         return self.ask(source, asked, **options)
 
     def ask(  # noqa: C901, PLR0913  one parameter an aspect of a release
         self,
-        source: Any,
+        source: SourceLike,
         statistic: Statistic,
         *,
-        person: Any,
+        person: PersonLike,
         release_id: str,
-        spend: Any = None,
-        share: Any = None,
-        share_left: Any = None,
-        people: Iterable[str] | Mapping[str, Any] | str = "enrolled",
-        by: str | Sequence[str] | Mapping[str, Any] | None = None,
+        spend: Amount | None = None,
+        share: Amount | None = None,
+        share_left: Amount | None = None,
+        people: Iterable[str] | Mapping[str, Amount] | str = "enrolled",
+        by: ByLike | None = None,
         public_columns: Sequence[str] = (),
         groups: Sequence[Any] | None = None,
         method: str = "adpm",
@@ -310,6 +322,8 @@ class Ledger:
 
         Parameters
         ----------
+        request
+            What the release is to be.
         read
             From {person: index of their level in the plan} and the plan to the tally. It reads the values, so it is
             called after the charge is on disk, and only if the plan uses data.
@@ -328,19 +342,18 @@ class Ledger:
 
     def charge(
         self,
-        people: Mapping[str, Any] | Iterable[str],
+        people: Mapping[str, Amount] | Mapping[str, float] | Iterable[str],
         *,
         release_id: str,
         mechanism: str,
-        epsilon: Any = None,
+        epsilon: Amount | None = None,
         lacking: Lacking = "refuse",
     ) -> Charged:
         """Charge people for a mechanism that is not hetdp's, and return whose data it may use.
 
         Call it before the mechanism reads anything. The mechanism must be ε-DP for each of these people at the ε that
         is charged (pure ε, replacing one person's data), use nobody else, and let one result leave for one id. Who
-        takes part must be public, or follow from earlier results. The ledger keeps the rest: the charge is on disk when
-        this returns, and nobody passes their budget; the proof of the ledger says the theorem.
+        takes part must be public, or follow from earlier results. The charge is on disk when this returns.
 
         Parameters
         ----------
@@ -361,25 +374,7 @@ class Ledger:
         Returns
         -------
         Charged
-            `people` is {id: ε} of those who were charged; `dropped` the others; `new` whether this call charged them.
-
-        Examples
-        --------
-        >>> import tempfile
-        >>> from hetdp.ledger import Ledger
-        >>> folder = tempfile.TemporaryDirectory()
-        >>> ledger = Ledger.create(folder.name + "/budgets.db")
-        >>> print(ledger.enroll({"ann": 1, "bob": 0.25}))
-        2 people enrolled
-        >>> for number in (1, 2, 3):
-        ...     release = {"release_id": f"round-{number}", "mechanism": "noisy gradient"}
-        ...     print(ledger.charge(["ann", "bob"], epsilon=0.1, lacking="drop", **release))
-        round-1: charged 2 people, at most ε = 0.1 each
-        round-2: charged 2 people, at most ε = 0.1 each
-        round-3: charged 1 person, at most ε = 0.1 each; 1 person left out, with too little left
-        >>> ledger.balance("bob").left
-        0.05
-        >>> ledger.close(); folder.cleanup()
+            Its `people` is {id: ε} of those who were charged. There is an example.
         """
         (name,) = clean_ids([release_id], "release id")
         (called,) = clean_ids([mechanism], "mechanism")
@@ -404,7 +399,7 @@ class Ledger:
         )
 
     def charged(self, release_id: str) -> bool:
-        """Say whether a release was charged; it may have no result yet."""
+        """Return whether a release was charged; it may have no result yet."""
         return self._store.read(lambda connection, _: find(connection, release_id, "charge")) is not None
 
     def history(self) -> Listing[Entry]:
@@ -420,10 +415,10 @@ class Ledger:
     def forecast(
         self,
         *,
-        bounds: Any,
-        spend: Any = None,
-        share: Any = None,
-        share_left: Any = None,
+        bounds: BoundsLike,
+        spend: Amount | None = None,
+        share: Amount | None = None,
+        share_left: Amount | None = None,
         method: str = "adpm",
         variance: float | None = None,
         releases: int = 120,

@@ -60,6 +60,24 @@ class Charged:
     new
         Whether this call made the charge. False: it was there before, and nobody was charged again. One charge pays for
         one result, so look first whether a result has left under this id.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from hetdp.ledger import Ledger
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> ledger = Ledger.create(folder.name + "/budgets.db")
+    >>> print(ledger.enroll({"ann": 1, "bob": 0.25}))
+    2 people enrolled
+    >>> for number in (1, 2, 3):
+    ...     release = {"release_id": f"round-{number}", "mechanism": "noisy gradient"}
+    ...     print(ledger.charge(["ann", "bob"], epsilon=0.1, lacking="drop", **release))
+    round-1: charged 2 people, at most ε = 0.1 each
+    round-2: charged 2 people, at most ε = 0.1 each
+    round-3: charged 1 person, at most ε = 0.1 each; 1 person left out, with too little left
+    >>> ledger.balance("bob").left
+    0.05
+    >>> ledger.close(); folder.cleanup()
     """
 
     release_id: str

@@ -12,6 +12,7 @@ from hetdp.core.domain import Interval, jsonable
 from hetdp.core.geometry import Box, Choice, Line
 from hetdp.core.levels import Levels
 from hetdp.core.plan import FAMILY, Plan, aimed_at, plan
+from hetdp.core.types import BoundsLike, LevelsOfPeople
 from hetdp.errors import InputError
 from hetdp.estimators import METHODS
 from hetdp.report.about import Provenance
@@ -187,9 +188,9 @@ class Comparison:
 
 
 def compare(
-    levels: Levels | Mapping[Any, int] | Any,
+    levels: Levels | LevelsOfPeople,
     *,
-    bounds: Any = None,
+    bounds: BoundsLike | None = None,
     statistic: Statistic | None = None,
     variance: float | None = None,
     drift: float = 0.0,

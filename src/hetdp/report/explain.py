@@ -8,6 +8,7 @@ from fractions import Fraction
 from typing import Any
 
 from hetdp.core.domain import epsilon_of, jsonable
+from hetdp.core.types import Amount
 from hetdp.errors import InputError
 
 from .numbers import odds
@@ -96,7 +97,7 @@ class Explanation:
     __str__ = report
 
 
-def explain(epsilon: Any) -> Explanation:
+def explain(epsilon: Amount) -> Explanation:
     """Return what an onlooker can learn at most about a person who spends this ε, in words and numbers.
 
     >>> print(explain(0))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +13,7 @@ from hetdp.core.accuracy import least, objective, shaped
 from hetdp.core.domain import jsonable
 from hetdp.core.levels import MOST_PEOPLE, Levels
 from hetdp.core.plan import Plan, plan
+from hetdp.core.types import BoundsLike, LevelsOfPeople
 from hetdp.errors import InputError
 from hetdp.estimators import METHODS
 
@@ -61,12 +62,12 @@ class Target:
 
 
 def people_needed(
-    levels: Levels | Mapping[Any, int] | Any,
+    levels: Levels | LevelsOfPeople,
     *,
     error: float | None = None,
     width: float | None = None,
     level: float = 0.95,
-    bounds: Any,
+    bounds: BoundsLike,
     method: str = "adpm",
     variance: float | None = None,
     drift: float = 0.0,
