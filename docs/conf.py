@@ -30,6 +30,7 @@ html_math_renderer = "mathml"
 myst_enable_extensions = ["dollarmath"]
 myst_heading_anchors = 2
 autodoc_typehints = "none"
+default_role = "py:obj"  # `mean` in a docstring is a link
 autosummary_generate = True
 autosummary_ignore_module_all = False
 exclude_patterns = ["build"]

@@ -107,3 +107,13 @@ def test_a_notebook_says_that_running_a_cell_again_spends_again(tmp_path):
 def test_what_is_no_release_says_nothing_of_running_again():
     assert AGAIN not in hetdp.plan({0.1: 100}, bounds=(0, 1))._repr_html_()
     assert AGAIN not in hetdp.mean([0.5] * 8, epsilon=1.0, bounds=(0, 1)).html()
+
+
+def test_shared_parameters_are_described_at_every_function_that_takes_them():
+    for function in (hetdp.mean, hetdp.histogram, hetdp.quantile, FUNCTIONS["ask"]):
+        words = inspect.getdoc(function)
+        assert "As for `read`" not in words
+        assert "As for `mean`." not in words
+        assert "the name of a file (CSV" in words
+    assert "outer\n" not in inspect.getdoc(hetdp.histogram)  # it has none
+    assert "outer\n" in inspect.getdoc(hetdp.sum)

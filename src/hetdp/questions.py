@@ -23,6 +23,7 @@ from hetdp.core.types import (
     PersonLike,
     SourceLike,
     TiersLike,
+    documented_by,
     refuse_seed,
 )
 from hetdp.errors import InputError
@@ -30,7 +31,7 @@ from hetdp.estimators import METHODS
 from hetdp.privacy.exact import check_together
 from hetdp.privacy.release import carry_out, release, release_records
 from hetdp.private_bounds import bounds_given
-from hetdp.sources import Form, Rows, Source, declared_public, read_groups, records, tallies_of, tally
+from hetdp.sources import Form, Rows, Source, declared_public, read, read_groups, records, tallies_of, tally
 from hetdp.statistics import ALSO, FORMS, STATISTICS, Statistic, kind_of, title_of
 from hetdp.statistics.answer import Answers, Groups, shares_of
 from hetdp.statistics.bounds import Bounds, Range, origins_of, private_intervals, settle, share_left
@@ -77,6 +78,7 @@ def mean(
 ) -> Groups: ...
 @overload
 def mean(source: SourceLike, *, epsilon: EpsilonLike, bounds: ManyBounds, **options: Any) -> Any: ...
+@documented_by(read, plan)
 def mean(  # noqa: PLR0913  every form of a mean
     source: SourceLike,
     *,
@@ -117,8 +119,7 @@ def mean(  # noqa: PLR0913  every form of a mean
     person, rows, tiers, public_rows, query, delimiter, decimal, thousands
         As for `read`.
     method, variance, drift, target
-        As for `plan`. State a `drift` if people who choose a small ε may have other values than people who choose a
-        large one.
+        As for `plan`.
     by
         A column that splits the people into groups, with a mean for each; or several, ["region", "sex"], with a mean
         for each combination. All must be among `public_columns`: which group a person is in is not protected. With
@@ -132,8 +133,7 @@ def mean(  # noqa: PLR0913  every form of a mean
     Returns
     -------
     Release
-        With "estimate" an `AnsweredMean`, of several columns `Means`, with private groups `GroupMeans`; with `by`,
-        `Groups` of them.
+        With "estimate" `AnsweredMean`, of several columns `Means`, with private groups `GroupMeans`; by groups `Groups`.
 
     Examples
     --------
@@ -217,7 +217,7 @@ def verb(name: str) -> Callable[..., Any]:
     takes = {"variance": kind.takes_variance, "drift": kind.takes_drift, "target": kind.takes_drift}
     parameters += [p for p in options if p.default is not p.empty and takes.get(p.name, True)]
     function.__signature__ = inspect.Signature(parameters, return_annotation="Answer | Groups")  # type: ignore[attr-defined]
-    return function
+    return documented_by(mean)(function)
 
 
 _PRIVATE = ("outer", "bounds_share")
@@ -225,13 +225,15 @@ _PRIVATE = ("outer", "bounds_share")
 
 _PARAMETERS = """Parameters
 ----------
-source, value, epsilon, missing, values
+value
+    The private column of a table.
+source, epsilon, missing, values
     As for `mean`.
 {}
 method, person, rows, by, public_columns, groups, public_rows, tiers, query, delimiter, decimal, thousands
     As for `mean`.
 outer, bounds_share, variance, drift, target
-    As for `mean`, where the statistic takes them."""
+    As for `mean`."""
 
 
 def of_question(  # noqa: PLR0913  mirrors the columns of a table
@@ -359,6 +361,7 @@ class _Ask:
     def __dir__(self) -> list[str]:
         return [*STATISTICS, *ALSO]
 
+    @documented_by(mean, plan)
     def __call__(  # noqa: PLR0913  mirrors the columns of a table
         self,
         source: SourceLike,
@@ -388,7 +391,7 @@ class _Ask:
 
         Parameters
         ----------
-        source, epsilon, person, rows, public_rows, tiers, query, delimiter, decimal, thousands
+        source, epsilon, method, person, rows, public_rows, tiers, query, delimiter, decimal, thousands
             As for `mean`.
         by, public_columns, groups
             As for `mean`: the answers of each group, as `Groups` of `Answers`.
@@ -399,8 +402,6 @@ class _Ask:
             {name: share}, in any unit; {"income": 2, "job": 1} gives the first twice as much.
         missing
             What is done about missing values, for the questions that do not say it themselves.
-        method
-            As for `plan`.
 
         Examples
         --------

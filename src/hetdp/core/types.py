@@ -6,11 +6,13 @@ wrong with one is said when it is used.
 
 from __future__ import annotations
 
+import inspect
 import os
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
 from fractions import Fraction
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, TypeVar
 
 from hetdp.errors import InputError
 
@@ -105,3 +107,38 @@ def refuse_seed(options: Mapping[str, Any], *, known: bool = True) -> None:
             )
         if not known:
             raise TypeError(f"there is no option {name!r}")
+
+
+# --- Parameters that several functions share are described once, and shown at each of them
+
+F = TypeVar("F", bound=Callable[..., Any])
+_LIST = re.compile(r"(?<=Parameters\n----------\n).*?(?=\n\n|\Z)", re.DOTALL)
+
+
+def documented_by(*others: Callable[..., Any]) -> Callable[[F], F]:
+    """Return a decorator: where a docstring says "As for `read`.", it shows what the other functions say instead.
+
+    What follows that sentence stays. Parameters that the function does not take are left out.
+    """
+
+    def filled(function: F) -> F:
+        known = {name: text for other in others for name, text in _described(other).items()}
+        taken = inspect.signature(function).parameters
+        open_ended = any(p.kind is p.VAR_KEYWORD for p in taken.values())
+        lines = []
+        for name, text in _described(function).items():
+            shared, _, more = text.partition("As for `")[2].partition(".")
+            elsewhere = text.startswith("As for `") and shared and name in known
+            if open_ended or name in taken:
+                lines.append(f"{name}\n    {f'{known[name]} {more}'.strip() if elsewhere else text}")
+        function.__doc__ = _LIST.sub(lambda _: "\n".join(lines), inspect.getdoc(function) or "", count=1)
+        return function
+
+    return filled
+
+
+def _described(function: Callable[..., Any]) -> dict[str, str]:
+    """Return {parameter: what the docstring of a function says of it}, on one line each."""
+    listed = _LIST.search(inspect.getdoc(function) or "")
+    entries = re.findall(r"^(\w[\w, ]*)\n((?:[ ]+.*\n?)+)", listed[0] if listed else "", re.MULTILINE)
+    return {name: " ".join(text.split()) for names, text in entries for name in names.split(", ")}
