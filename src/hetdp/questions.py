@@ -133,7 +133,7 @@ def mean(  # noqa: PLR0913  every form of a mean
     Returns
     -------
     Release
-        With "estimate" `AnsweredMean`, of several columns `Means`, with private groups `GroupMeans`; by groups `Groups`.
+        With "estimate" `AnsweredMean`, of columns `Means`, with private groups `GroupMeans`; by groups `Groups`.
 
     Examples
     --------
