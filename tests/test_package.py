@@ -77,7 +77,7 @@ def test_control_a_tutorial_that_shows_something_else_is_noticed(built, tmp_path
 def test_the_lock_file_has_versions_and_hashes_and_names_no_place_to_fetch_them_from():
     text = (ROOT / "locked.txt").read_text(encoding="utf-8")
     assert not re.search(r"://|--(extra-)?index-url|--find-links|@ ?file", text)
-    names = [re.split(r"[\[<>=; ]", need)[0] for need in PROJECT["dependencies"]]
+    names = [re.split(r"[\[<>=; ]", need)[0].replace(".", "-") for need in PROJECT["dependencies"]]
     for name in names:
         assert re.search(rf"^{re.escape(name)}==\S+.*\\\n    --hash=sha256:", text, re.MULTILINE), name
 
