@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: demo serve-demo check test test-lowest lint bench docs clean
+.PHONY: demo serve-demo check test test-lowest lint bench docs dist lock clean
 
 demo: .venv/base
 	$(BIN)/hetdp mean examples/people.csv --value income --bounds 0 250000 --missing estimate \
@@ -40,6 +40,19 @@ docs: .venv/docs
 	$(BIN)/python -m sphinx -W --keep-going -q -b html docs build/docs
 	@echo "open build/docs/index.html"
 
+# The wheel and the source archive, checked as a stranger would use them: in an empty environment, every --help, and the
+# tutorial word by word.
+dist: .venv/dist
+	rm -rf dist
+	$(BIN)/python -m build --outdir dist .
+	$(BIN)/python -m twine check --strict dist/*
+	$(BIN)/python tests/check_wheel.py dist/*.whl
+
+# The versions with which everything was tested, and their hashes: pip install --require-hashes -r locked.txt
+lock: .venv/dist
+	$(BIN)/uv pip compile --quiet --universal --upgrade --generate-hashes --no-emit-index-url --no-annotate --no-header \
+		--all-extras --python-version 3.11 pyproject.toml --output-file locked.txt
+
 clean:
 	rm -rf .venv build dist
 
@@ -56,7 +69,7 @@ clean:
 	@touch $@
 
 .venv/test: .venv/base
-	@$(PIP) --editable '.[fast,plots,postgres,server,spark]' --group test
+	@$(PIP) --editable '.[fast,plots,postgres,server,spark]' --group test --group notebook --group dist hatchling
 	@touch $@
 
 # A browser and Java for the tests that need them; without the right to install, those tests say what is missing.
@@ -66,6 +79,10 @@ clean:
 
 .venv/lint: .venv/base
 	@$(PIP) --group lint
+	@touch $@
+
+.venv/dist: .venv/base
+	@$(PIP) --group dist
 	@touch $@
 
 .venv/docs: .venv/base

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
+import os
 import re
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,17 +18,23 @@ from docutils.utils.math.latex2mathml import tex2mathml
 
 import hetdp
 
+EXAMPLES = ("health_insurance", "several_statistics", "tiers_for_a_product", "paper_in_ten_minutes")
+
 project = "hetdp"
 author = "The hetdp authors"
 release = hetdp.__version__
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.autosummary", "sphinx.ext.napoleon"]
 html_theme = "furo"
 html_title = f"hetdp {release}"
 html_math_renderer = "mathml"
 myst_enable_extensions = ["dollarmath"]
 myst_heading_anchors = 2
 autodoc_typehints = "none"
+default_role = "py:obj"  # `mean` in a docstring is a link
+autosummary_generate = True
+autosummary_ignore_module_all = False
 exclude_patterns = ["build"]
+templates_path = ["templates"]
 
 
 def _words(command: Any, name: str = "") -> Iterator[str]:
@@ -51,6 +60,31 @@ def _write_commands(_app: object) -> None:
     (folder / "commands.txt").write_text("\n\n".join(parts), encoding="utf-8")
 
 
+def _write_examples(_app: object) -> None:
+    """Run the examples and write what they print, and the notebook with its stored output, for their pages."""
+    folder, examples = Path(__file__).parent / "generated", Path(__file__).parent.parent / "examples"
+    folder.mkdir(exist_ok=True)
+    here = {**os.environ, "MPLBACKEND": "agg"}
+    for name in EXAMPLES:
+        with tempfile.TemporaryDirectory() as empty:
+            run = [sys.executable, str(examples / f"{name}.py")]
+            done = subprocess.run(run, cwd=empty, env=here, capture_output=True, text=True, check=True)
+        (folder / f"{name}.txt").write_text(done.stdout, encoding="utf-8")
+    book = json.loads((examples / "privacy_goes_with_the_value.ipynb").read_text(encoding="utf-8"))
+    text = "\n\n".join(_cell(cell) for cell in book["cells"])
+    (folder / "notebook.txt").write_text(text, encoding="utf-8")
+
+
+def _cell(cell: dict[str, Any]) -> str:
+    """Return a cell of a notebook as Markdown, with the text that it printed or showed."""
+    source = "".join(cell["source"])
+    if cell["cell_type"] == "markdown":
+        return source
+    texts = [out.get("text") or out.get("data", {}).get("text/plain", "") for out in cell["outputs"]]
+    shown = "".join("".join(text) for text in texts).rstrip()
+    return f"```python\n{source}\n```" + (f"\n\n```text\n{shown}\n```" if shown else "")
+
+
 def _mathml(node: nodes.Node, *, block: bool = False) -> str:
     r"""Return a formula as MathML. Docutils reads \frac12 as one argument and does not know \dots."""
     tex = re.sub(r"(\\[td]?frac)\s*(\d)(?=[\d{])", r"\1{\2}", node.astext())
@@ -74,4 +108,5 @@ def setup(app: Any) -> None:
     Browsers draw MathML by themselves: a page asks no other host for a script.
     """
     app.connect("builder-inited", _write_commands)
+    app.connect("builder-inited", _write_examples)
     app.add_html_math_renderer("mathml", (_inline, None), (_display, None))

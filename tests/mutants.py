@@ -45,6 +45,7 @@ CLAMP = "tests/estimators/test_clamp.py::"
 MERGING, CLAIMS = "tests/tally/test_merging.py::", "tests/report/test_claims.py::"
 CHOICES = "tests/test_contract_missing.py::test_every_source_gives_the_same_integers_for_every_choice"
 CHOICES_OF_ROWS = "tests/test_contract_missing.py::test_a_person_with_several_rows_is_missing_only_if_all_of_them_are"
+OTHERS = "tests/ledger/test_ledger_external.py::"
 MOVED = "test_rows_101_and_102_nobody_is_counted_in_a_cohort_to_which_no_event_brought_them"
 
 
@@ -289,8 +290,28 @@ MUTANTS = [
            "min(-(-cost * each // up), UNLIMITED)",
            "min(cost * each // up, UNLIMITED)"),
     Mutant("budgets are rounded up", "ledger/books.py", LEDGER + "test_a_budget_is_rounded_down_to_whole_units",
-           "    units = math.floor(_decimal(cell, value) * UNIT)",
-           "    units = math.ceil(_decimal(cell, value) * UNIT)"),
+           "    units = math.floor(exact * UNIT)",
+           "    units = math.ceil(exact * UNIT)"),
+    Mutant("a charge of another mechanism is rounded down", "ledger/external.py",
+           OTHERS + "test_a_charge_is_rounded_up_to_whole_units[sqlite-1e-10-1]",
+           "    units = math.ceil(exact * books.UNIT)",
+           "    units = math.floor(exact * books.UNIT)"),
+    Mutant("who has too little left is charged all the same", "ledger/external.py",
+           OTHERS + "test_with_drop_who_has_too_little_left_is_left_out_and_the_others_pay[sqlite]",
+           "if units <= state.cohorts[there[who]].left}",
+           "if units <= state.cohorts[there[who]].asked}"),
+    Mutant("the id of a charge may stand for another epsilon", "ledger/external.py",
+           OTHERS + "test_another_request_under_the_same_id_is_refused_and_nobody_pays[sqlite-epsilon]",
+           "    if books.canonical(before) != books.canonical(request):",
+           '    if before["mechanism"] != request["mechanism"]:'),
+    Mutant("a charge that says something else is believed", "ledger/external.py",
+           OTHERS + "test_an_appended_charge_that_takes_something_else_than_it_says_is_refused[cheaper]",
+           "    return counts and everybody and paid == {name: said[name] for name in paid}",
+           "    return counts"),
+    Mutant("people of a charge are not compared with the events", "ledger/external.py",
+           OTHERS + "test_somebody_who_was_moved_to_richer_people_stops_the_charge[sqlite]",
+           "charged_people(connection, state, [event], store.name))",
+           "[dict.fromkeys(spends, 0)])"),
     Mutant("the database lets people pass their budget", "ledger/tables.py",
            LEDGER + "test_the_database_itself_keeps_what_happened[sqlite-"  # noqa: S608  the name of a test
            "UPDATE hetdp_cohort SET spent = budget + 1]",
@@ -665,7 +686,7 @@ MUTANTS = [
            FAMILY + "test_nothing_is_released_when_questions_would_spend_more_together",
            "    check_together([part for planned in plans.values() for part in planned.parts], levels.epsilon)\n",
            "    _ = check_together\n"),
-    Mutant("shares add up to a hair more than 1", "questions.py",
+    Mutant("shares add up to a hair more than 1", "statistics/answer.py",
            FAMILY + "test_parts_of_an_epsilon_never_add_up_to_more_than_it_exactly",
            "    while sum(map(Fraction, shares.values())) > 1:",
            "    while sum(map(Fraction, shares.values())) > 2:"),

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import importlib.util
 import os
-import pwd
 import shutil
 import signal
 import subprocess
@@ -183,6 +182,8 @@ def _account() -> str | None:
     """Return who runs the server: PostgreSQL refuses to be run by root."""
     if os.geteuid() != 0:
         return None
+    import pwd  # not on Windows, where the tests of files and ledgers run too
+
     known = {entry.pw_name for entry in pwd.getpwall()}
     account = next((name for name in ("postgres", "nobody") if name in known), None)
     if account is None:
@@ -193,6 +194,8 @@ def _account() -> str | None:
 def _as(account: str | None) -> dict[str, Any]:
     if account is None:
         return {}
+    import pwd
+
     entry = pwd.getpwnam(account)
     return {"user": entry.pw_uid, "group": entry.pw_gid, "extra_groups": []}
 

@@ -6,6 +6,7 @@ import importlib.util
 import re
 import subprocess
 import sys
+import warnings
 from functools import cache
 from pathlib import Path
 
@@ -143,3 +144,17 @@ def test_the_pictures_can_be_made_again_and_are_small(tmp_path):
     assert made <= {path.name for path in (ROOT / "docs" / "images").iterdir()}
     for path in [*tmp_path.iterdir(), *(ROOT / "docs" / "images").iterdir()]:
         assert path.stat().st_size < 120_000, path.name
+
+
+def test_the_notebook_runs_from_top_to_bottom_and_its_stored_text_is_that_of_its_cells(tmp_path):
+    """Its own cells assert that the plain mean is biased and both repairs are not."""
+    nbclient, nbformat = pytest.importorskip("nbclient"), pytest.importorskip("nbformat")
+    book = nbformat.read(ROOT / "examples" / "privacy_goes_with_the_value.ipynb", as_version=4)
+    stored = [bool(cell.outputs) for cell in book.cells if cell.cell_type == "code"]
+    assert any("assert abs" in cell.source for cell in book.cells)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # those of the machinery of notebooks
+        nbclient.NotebookClient(book, timeout=300, resources={"metadata": {"path": str(tmp_path)}}).execute()
+    cells = [cell for cell in book.cells if cell.cell_type == "code"]
+    assert [bool(cell.outputs) for cell in cells] == stored
+    assert not [out for cell in cells for out in cell.outputs if out.output_type == "error"]

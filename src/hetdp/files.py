@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,7 +26,7 @@ def write_whole(path: str | os.PathLike[str], text: str, *, public: bool = False
         with os.fdopen(handle, "w", encoding="utf-8") as file:
             file.write(text)
             file.flush()
-            os.fsync(file.fileno())
+            sync_file(file.fileno())
         if public:
             mask = os.umask(0o022)
             os.umask(mask)
@@ -34,6 +35,27 @@ def write_whole(path: str | os.PathLike[str], text: str, *, public: bool = False
     except BaseException:  # an interrupt too leaves no half-written file
         Path(name).unlink(missing_ok=True)
         raise
+
+
+def sync_file(handle: int) -> None:
+    """Have what was written to an open file on the disk itself: on macOS `fsync` leaves it in the disk's cache."""
+    if sys.platform == "darwin":
+        import fcntl
+
+        fcntl.fcntl(handle, fcntl.F_FULLFSYNC)
+    else:
+        os.fsync(handle)
+
+
+def sync_folder(path: Path) -> None:
+    """Have the names in a folder on disk; Windows writes them with the file and opens no folder."""
+    if os.name == "nt":
+        return
+    folder = os.open(path, os.O_RDONLY)
+    try:
+        sync_file(folder)
+    finally:
+        os.close(folder)
 
 
 def sqlite_engine(path: str | os.PathLike[str], *, patience: float, pragmas: tuple[str, ...] = ()) -> Engine:

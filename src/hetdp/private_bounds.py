@@ -15,6 +15,7 @@ import numpy as np
 from hetdp.core.accuracy import least
 from hetdp.core.levels import MOST_PEOPLE, Levels
 from hetdp.core.plan import FAMILY, Plan, plan
+from hetdp.core.types import BoundsLike, EpsilonLike, SourceLike
 from hetdp.errors import InputError
 from hetdp.estimators import METHODS
 from hetdp.privacy.exact import check_together
@@ -30,10 +31,10 @@ Follows = Callable[[Levels, float], Plan]
 
 
 def bounds_for(
-    source: Any,
+    source: SourceLike,
     *,
-    epsilon: Any,
-    outer: Any,
+    epsilon: EpsilonLike,
+    outer: BoundsLike,
     value: str | None = None,
     share: float | None = None,
     method: str = "adpm",

@@ -9,19 +9,31 @@ import inspect
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, fields, replace
-from fractions import Fraction
 from typing import Any, Literal, TypedDict, Unpack, overload
 
 from hetdp.core.domain import Interval
 from hetdp.core.plan import Plan, plan
+from hetdp.core.types import (
+    OWN,
+    BoundsLike,
+    ByLike,
+    EpsilonLike,
+    ManyBounds,
+    MissingLike,
+    PersonLike,
+    SourceLike,
+    TiersLike,
+    documented_by,
+    refuse_seed,
+)
 from hetdp.errors import InputError
 from hetdp.estimators import METHODS
 from hetdp.privacy.exact import check_together
 from hetdp.privacy.release import carry_out, release, release_records
 from hetdp.private_bounds import bounds_given
-from hetdp.sources import Form, Rows, Source, declared_public, read_groups, records, tallies_of, tally
+from hetdp.sources import Form, Rows, Source, declared_public, read, read_groups, records, tallies_of, tally
 from hetdp.statistics import ALSO, FORMS, STATISTICS, Statistic, kind_of, title_of
-from hetdp.statistics.answer import Answers, Groups
+from hetdp.statistics.answer import Answers, Groups, shares_of
 from hetdp.statistics.bounds import Bounds, Range, origins_of, private_intervals, settle, share_left
 from hetdp.statistics.histogram import Celled, MeanByGroup
 from hetdp.statistics.mean import LearnedMean, Mean, learned
@@ -29,8 +41,6 @@ from hetdp.statistics.moments import Columns
 from hetdp.statistics.quantile import Quantiles, Ranks
 from hetdp.statistics.statistic import Answer, Release
 from hetdp.tally.tally import Tally
-
-_By = str | Sequence[str] | Mapping[str, Any]
 
 
 class _Options(TypedDict, total=False):
@@ -40,12 +50,12 @@ class _Options(TypedDict, total=False):
     variance: float | Literal["learn"] | None
     drift: float
     target: str | None
-    person: Any
+    person: PersonLike | None
     rows: Rows
     public_columns: Sequence[str]
     groups: Sequence[Any] | None
-    public_rows: Any
-    tiers: Mapping[str, Any] | None
+    public_rows: SourceLike | None
+    tiers: TiersLike | None
     query: str | None
     delimiter: str | None
     decimal: str
@@ -57,22 +67,27 @@ class _MeanOptions(_Options, total=False):
 
 
 @overload
-def mean(source: Any, *, epsilon: Any, bounds: Any, by: None = None, **options: Unpack[_MeanOptions]) -> Release: ...
+def mean(
+    source: SourceLike, *, epsilon: EpsilonLike, bounds: ManyBounds, by: None = None, **options: Unpack[_MeanOptions]
+) -> Release: ...
 @overload
-def mean(source: Any, *, epsilon: Any, bounds: Any, by: _By, **options: Unpack[_MeanOptions]) -> Groups: ...
+def mean(
+    source: SourceLike, *, epsilon: EpsilonLike, bounds: ManyBounds, by: ByLike, **options: Unpack[_MeanOptions]
+) -> Groups: ...
 @overload
-def mean(source: Any, *, epsilon: Any, bounds: Any, **options: Any) -> Any: ...
+def mean(source: SourceLike, *, epsilon: EpsilonLike, bounds: ManyBounds, **options: Any) -> Any: ...
+@documented_by(read, plan)
 def mean(  # noqa: PLR0913  every form of a mean
-    source: Any,
+    source: SourceLike,
     *,
-    epsilon: Any,
-    bounds: Any,
+    epsilon: EpsilonLike,
+    bounds: ManyBounds,
     value: str | Sequence[str] | None = None,
     private_group: str | None = None,
-    categories: Any = None,
-    missing: Any = None,
+    categories: Sequence[Any] | None = None,
+    missing: MissingLike | None = None,
     values: Mapping[Any, float] | None = None,
-    outer: Any = None,
+    outer: BoundsLike | None = None,
     bounds_share: float | None = None,
     **options: Any,
 ) -> Any:
@@ -102,8 +117,7 @@ def mean(  # noqa: PLR0913  every form of a mean
     person, rows, tiers, public_rows, query, delimiter, decimal, thousands
         As for `read`.
     method, variance, drift, target
-        As for `plan`. State a `drift` if people who choose a small ε may have other values than people who choose a
-        large one.
+        As for `plan`.
     by
         A column that splits the people into groups, with a mean for each; or several, ["region", "sex"], with a mean
         for each combination. All must be among `public_columns`: which group a person is in is not protected. With
@@ -114,6 +128,11 @@ def mean(  # noqa: PLR0913  every form of a mean
         The groups, when some may be empty; any other group in the data is an error. Of several columns a group is a
         tuple: [("north", "f"), ("north", "m")]. A sum or a count needs no release for an empty group and refuses it.
 
+    Returns
+    -------
+    Release
+        With "estimate" `AnsweredMean`, of columns `Means`, with private groups `GroupMeans`; by groups `Groups`.
+
     Examples
     --------
     >>> incomes = [31_000, 52_500, 18_000, 77_000] * 250
@@ -122,11 +141,12 @@ def mean(  # noqa: PLR0913  every form of a mean
     >>> result.plan.n, round(result.plan.threshold, 3)
     (1000, 0.298)
     """
+    refuse_seed(options)
     if (private_group is None) != (categories is None):
         raise InputError("means by a private group need its column and the groups: private_group=…, categories=[…]")
     how: dict[str, Any] = {"missing": missing, "values": values}
 
-    def asked(bounds: Any) -> Statistic:
+    def asked(bounds: ManyBounds) -> Statistic:
         if isinstance(bounds, Mapping):
             columns = list(bounds) if value is None or isinstance(value, str) else list(value)
             if sorted(columns) != sorted(bounds) or private_group:
@@ -145,8 +165,8 @@ def mean(  # noqa: PLR0913  every form of a mean
     return of_question(source, asked(bounds), epsilon=epsilon, **options)
 
 
-def median(source: Any, *, epsilon: Any, bounds: Any, **options: Any) -> Quantiles:
-    """Return a private median: the quantile at one half; the parameters are those of `quantile`."""
+def median(source: SourceLike, *, epsilon: EpsilonLike, bounds: ManyBounds, **options: Any) -> Quantiles:
+    """Return a private median: `source`, `epsilon`, `bounds` and the options are those of `quantile`."""
     return verb("quantile")(source, 0.5, epsilon=epsilon, bounds=bounds, **options)  # type: ignore[no-any-return]
 
 
@@ -157,6 +177,7 @@ def verb(name: str) -> Callable[..., Any]:
     own = [field for field in fields(kind) if field.name not in ("value", "missing", "values")]
 
     def function(source: Any, *given: Any, epsilon: Any, value: Any = None, **options: Any) -> Any:
+        refuse_seed(options)
         named = {f.name: options.pop(f.name) for f in fields(kind) if f.name != "value" and f.name in options}
         private = {name: options.pop(name, None) for name in _PRIVATE}
         if kind.name != "mean" and options.get("variance") is not None and not kind.takes_variance:
@@ -179,22 +200,22 @@ def verb(name: str) -> Callable[..., Any]:
     function.__doc__ = f"Return {title[0].lower()}{title[1:]}.\n\n{words}\n\n" + _PARAMETERS.format(
         "\n".join(f"{field.name}\n    {field.metadata.get('help', '')}" for field in own)
     )
-    keyword = inspect.Parameter.KEYWORD_ONLY
-    parameters = [inspect.Parameter("source", inspect.Parameter.POSITIONAL_OR_KEYWORD)]
+    keyword, typed = inspect.Parameter.KEYWORD_ONLY, inspect.signature(mean).parameters
+    parameters = [typed["source"]]
     for i, field in enumerate(own):
         default = inspect.Parameter.empty if field.default is MISSING else field.default
         first = i == 0 and kind is Ranks
         place = inspect.Parameter.POSITIONAL_OR_KEYWORD if first else keyword
-        parameters.append(inspect.Parameter(field.name, place, default=default))
-    parameters += [inspect.Parameter(name, keyword, default=None) for name in shared]
-    parameters.append(inspect.Parameter("epsilon", keyword))
+        shown = OWN.get(field.name, field.type)
+        parameters.append(inspect.Parameter(field.name, place, default=default, annotation=shown))
+    parameters += [typed[name] for name in (*shared, "epsilon")]
     if "bounds" in {field.name for field in own} and not issubclass(kind, Celled):
-        parameters += [inspect.Parameter(name, keyword, default=None) for name in _PRIVATE]
-    options = [p.replace(annotation=p.empty) for p in inspect.signature(of_question).parameters.values()]
+        parameters += [typed[name] for name in _PRIVATE]
+    options = inspect.signature(of_question).parameters.values()
     takes = {"variance": kind.takes_variance, "drift": kind.takes_drift, "target": kind.takes_drift}
     parameters += [p for p in options if p.default is not p.empty and takes.get(p.name, True)]
-    function.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    return function
+    function.__signature__ = inspect.Signature(parameters, return_annotation="Answer | Groups")  # type: ignore[attr-defined]
+    return documented_by(mean)(function)
 
 
 _PRIVATE = ("outer", "bounds_share")
@@ -202,29 +223,33 @@ _PRIVATE = ("outer", "bounds_share")
 
 _PARAMETERS = """Parameters
 ----------
-source, value, epsilon, missing, values
+value
+    The private column of a table.
+source, epsilon, missing, values
     As for `mean`.
 {}
 method, person, rows, by, public_columns, groups, public_rows, tiers, query, delimiter, decimal, thousands
-    As for `mean`, and so are `outer` and `bounds_share` of a statistic with bounds."""
+    As for `mean`.
+outer, bounds_share, variance, drift, target
+    As for `mean`."""
 
 
 def of_question(  # noqa: PLR0913  mirrors the columns of a table
-    source: Any,
+    source: SourceLike,
     asked: Statistic,
     *,
-    epsilon: Any,
+    epsilon: EpsilonLike,
     method: str = "adpm",
     variance: float | Literal["learn"] | None = None,
     drift: float = 0.0,
     target: str | None = None,
-    person: Any = None,
+    person: PersonLike | None = None,
     rows: Rows = "one",
-    by: _By | None = None,
+    by: ByLike | None = None,
     public_columns: Sequence[str] = (),
     groups: Sequence[Any] | None = None,
-    public_rows: Any = None,
-    tiers: Mapping[str, Any] | None = None,
+    public_rows: SourceLike | None = None,
+    tiers: TiersLike | None = None,
     query: str | None = None,
     delimiter: str | None = None,
     decimal: str = ".",
@@ -334,26 +359,28 @@ class _Ask:
     def __dir__(self) -> list[str]:
         return [*STATISTICS, *ALSO]
 
+    @documented_by(mean, plan)
     def __call__(  # noqa: PLR0913  mirrors the columns of a table
         self,
-        source: Any,
+        source: SourceLike,
         questions: Mapping[str, Statistic],
         *,
-        epsilon: Any,
+        epsilon: EpsilonLike,
         split: Mapping[str, Any] | None = None,
-        missing: Any = None,
+        missing: MissingLike | None = None,
         method: str = "adpm",
-        person: Any = None,
+        person: PersonLike | None = None,
         rows: Rows = "one",
-        by: _By | None = None,
+        by: ByLike | None = None,
         public_columns: Sequence[str] = (),
         groups: Sequence[Any] | None = None,
-        public_rows: Any = None,
-        tiers: Mapping[str, Any] | None = None,
+        public_rows: SourceLike | None = None,
+        tiers: TiersLike | None = None,
         query: str | None = None,
         delimiter: str | None = None,
         decimal: str = ".",
         thousands: str | None = None,
+        **unknown: Any,
     ) -> Any:
         """Return the answers to several questions about the same people, who spend their ε once on all of them.
 
@@ -362,7 +389,7 @@ class _Ask:
 
         Parameters
         ----------
-        source, epsilon, person, rows, public_rows, tiers, query, delimiter, decimal, thousands
+        source, epsilon, method, person, rows, public_rows, tiers, query, delimiter, decimal, thousands
             As for `mean`.
         by, public_columns, groups
             As for `mean`: the answers of each group, as `Groups` of `Answers`.
@@ -383,6 +410,7 @@ class _Ask:
         >>> sorted(ask(people, questions, epsilon="eps"))
         ['age', 'job']
         """
+        refuse_seed(unknown, known=False)
         form = Form(delimiter, decimal, thousands)
         where = {"epsilon": epsilon, "person": person, "rows": rows, "tiers": tiers, "query": query, "form": form}
         shares, public = shares_of(questions, split), {"groups": groups, "public_rows": public_rows}
@@ -391,29 +419,6 @@ class _Ask:
 
 
 ask = _Ask()
-
-
-def shares_of(questions: Mapping[str, Any], split: Mapping[str, Any] | None) -> dict[str, float]:
-    """Return everybody's share of ε for each question; they add up to at most 1, exactly.
-
-    >>> shares_of({"a": None, "b": None, "c": None}, {"a": 2, "b": 1, "c": 1})
-    {'a': 0.5, 'b': 0.25, 'c': 0.25}
-    """
-    if not isinstance(questions, Mapping) or not questions or not all(isinstance(name, str) for name in questions):
-        raise InputError("questions are a mapping of names to questions: {'income': hetdp.ask.mean(bounds=…)}")
-    given = dict.fromkeys(questions, 1) if split is None else dict(split)
-    if given.keys() != questions.keys():
-        raise InputError(f"split has a share for every question and no other: {', '.join(questions)}")
-    parts = {}
-    for name, part in given.items():
-        if isinstance(part, bool) or not isinstance(part, (int, float, Fraction)) or not 0 < part < 2**53:
-            raise InputError(f"a share of ε must be a positive number (got {part!r} for {name!r})")
-        parts[name] = Fraction(part)
-    whole = sum(parts.values())
-    shares = {name: float(part / whole) for name, part in parts.items()}
-    while sum(map(Fraction, shares.values())) > 1:
-        shares = {name: share * (1 - 2.0**-52) for name, share in shares.items()}
-    return shares
 
 
 def of_questions(

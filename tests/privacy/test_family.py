@@ -25,8 +25,8 @@ from hetdp.core.plan import Plan
 from hetdp.errors import InputError, PrivacyError
 from hetdp.privacy import release as _release
 from hetdp.privacy.exact import Box, Choice, Line, Mass, NoiseTerm, below, check_together, limits
-from hetdp.questions import shares_of
 from hetdp.statistics import STATISTICS
+from hetdp.statistics.answer import shares_of
 from hetdp.tally.tally import Table, Tally, coded, settled
 from support import examples
 

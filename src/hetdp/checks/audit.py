@@ -17,7 +17,7 @@ find it.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -27,6 +27,7 @@ from numpy.typing import NDArray
 from hetdp.core.domain import GRID, Interval, jsonable
 from hetdp.core.levels import Levels
 from hetdp.core.plan import Plan, plan
+from hetdp.core.types import BoundsLike, LevelsOfPeople
 from hetdp.errors import InputError
 from hetdp.estimators import METHODS
 from hetdp.privacy.exact import Choice
@@ -176,11 +177,11 @@ class Audit:
 
 
 def audit(
-    levels: Levels | Mapping[Any, int] | Any = None,
+    levels: Levels | LevelsOfPeople | None = None,
     *,
     methods: Sequence[str] | None = None,
     statistics: Sequence[Statistic] | None = None,
-    bounds: Any = (-0.5, 0.5),
+    bounds: BoundsLike = (-0.5, 0.5),
     draws: int = DRAWS,
     tell: Callable[[str, int, int], None] | None = None,
 ) -> Audit:

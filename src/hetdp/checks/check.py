@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hetdp.core.domain import GRID, Interval, plural
+from hetdp.core.types import BoundsLike, EpsilonLike, SourceLike, TiersLike
 from hetdp.errors import InputError
 from hetdp.sources import Batch, Form, Source
 from hetdp.statistics.mean import Mean
@@ -105,20 +106,21 @@ class Check:
 
 
 def check(  # noqa: PLR0913  mirrors the columns of a table
-    source: Any,
+    source: SourceLike,
     *,
     value: str | None = None,
-    epsilon: Any,
-    bounds: Any,
+    epsilon: EpsilonLike,
+    bounds: BoundsLike,
     values: Mapping[Any, float] | None = None,
-    tiers: Mapping[str, Any] | None = None,
+    tiers: TiersLike | None = None,
     delimiter: str | None = None,
     decimal: str = ".",
     thousands: str | None = None,
 ) -> Check:
     """Return what `mean` would silently mend in a source, and where. PRIVATE: never publish it.
 
-    The parameters are those of `read`. It needs the rows: files, frames in memory and arrays.
+    `source`, `value`, `epsilon`, `bounds`, `values`, `tiers`, `delimiter`, `decimal` and `thousands` are those of
+    `read`. It needs the rows: files, frames in memory and arrays.
 
     >>> print(check([1, None, "x", 7], epsilon=[1, 1, 1, 0.5], bounds=(0, 5)).report())
     PRIVATE: for the owner of the data only. Nothing below is protected; do not publish it.

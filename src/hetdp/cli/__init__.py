@@ -56,9 +56,8 @@ app.command("std")(data.command(Spread, "std"))
 _add(app, data.ask, data.check, data.tally)
 _add(app, public.plan, public.compare, public.explain, public.audit, public.doctor, public.methods, public.reproduce)
 _add(app, serve.serve)
-_add(
-    budgets, ledger.init, ledger.upgrade, ledger.enroll, ledger.balance, ledger.history, ledger.verify, ledger.forecast
-)
+_add(budgets, ledger.init, ledger.upgrade, ledger.enroll, ledger.charge)
+_add(budgets, ledger.balance, ledger.history, ledger.verify, ledger.forecast)
 
 
 @app.callback(invoke_without_command=True)

@@ -23,7 +23,7 @@ from hetdp.report import plots
 from hetdp.sources import Form, Source
 from hetdp.sources import tally as tally_of
 from hetdp.statistics import Statistic, kind_of, title_of
-from hetdp.statistics.answer import Groups
+from hetdp.statistics.answer import Groups, shares_of
 from hetdp.statistics.bounds import Bounds, Range
 from hetdp.statistics.histogram import Commonest, Histogram, MeanByGroup, Shares
 from hetdp.statistics.mean import Mean
@@ -271,7 +271,7 @@ def ask(
         return Source.of(source, value=None, counts_only=True, **{**where, "epsilon": epsilon})
 
     where["epsilon"] = epsilon_in(described, given)
-    result = questions.of_questions(source, asked, where, questions.shares_of(asked, split), method, **public)
+    result = questions.of_questions(source, asked, where, shares_of(asked, split), method, **public)
     deliver(
         output,
         as_json=as_json,

@@ -53,10 +53,39 @@ def enroll(
     """
     if (source is None) == (ids is None):
         raise InputError("name a table (SOURCE --person COL --budget COL) or people (--id ID --budget ε), not both")
-    who, form = (source if ids is None else ids), form_of(given)
+    who, form = (source or "" if ids is None else ids), form_of(given)
     with hetdp.Ledger(where, head_file=head_file) as found:
         done = found.enroll(who, person=person, budget=budget, tiers=options.tiers_of(tier, tiers), form=form)
         show({**asdict(done), "head": found.head} if as_json else f"{done}\nhead {found.head}")
+
+
+def charge(
+    where: Where,
+    *,
+    release_id: Annotated[str, typer.Option(help="A name of yours: the same is charged once.", metavar="NAME")],
+    mechanism: Annotated[str, typer.Option(help="How you call the mechanism, for the history.", metavar="TEXT")],
+    epsilon: Annotated[str, typer.Option(help="What it spends of each person.", metavar="ε")],
+    ids: Annotated[list[str] | None, typer.Option("--id", help="Who takes part; repeat.", metavar="ID")] = None,
+    ids_file: Annotated[
+        typer.FileText | None,
+        typer.Option("--ids", help="A text file with one id per line; - reads stdin.", encoding="utf-8"),
+    ] = None,
+    drop: Annotated[bool, typer.Option("--drop", help="Leave out who has too little left, else refuse.")] = False,
+    head_file: options.HeadFile = None,
+    as_json: options.Json = False,
+) -> None:
+    """Charge people for a mechanism that is not hetdp's, before it runs, and list whose data it may use.
+
+    The same name and request charge nobody again. One charge pays for one result.
+    """
+    if (ids is None) == (ids_file is None):
+        raise InputError("name who takes part by --id ID or by --ids FILE, not both")
+    who = ids if ids_file is None else ids_file.read().splitlines()
+    with hetdp.Ledger(where, head_file=head_file) as found:
+        ask = {"release_id": release_id, "mechanism": mechanism, "epsilon": epsilon}
+        done = found.charge(who or [], **ask, lacking="drop" if drop else "refuse")
+        lines = [str(done), *(f"  {name}" for name in done.people), f"head {found.head}"]
+        show({**asdict(done), "dropped": list(done.dropped), "head": found.head} if as_json else "\n".join(lines))
 
 
 def balance(
@@ -114,5 +143,5 @@ def forecast(
     """Say how often such a release can be made before budgets run out. Nothing is spent."""
     with hetdp.Ledger(where, head_file=head_file) as found:
         bound = options.variance_of(variance)
-        seen = found.forecast(bounds=bounds, **given, method=method, variance=bound, releases=releases)
+        seen = found.forecast(bounds=bounds or (), **given, method=method, variance=bound, releases=releases)
     show(seen.to_dict() if as_json else str(seen))

@@ -54,6 +54,7 @@ from .accuracy import (
 from .domain import Interval
 from .intervals import predicted_half_width
 from .levels import Levels, epsilon_array, shift
+from .types import BoundsLike, LevelsOfPeople
 
 if TYPE_CHECKING:
     from hetdp.report.facts import Facts
@@ -384,9 +385,9 @@ class Plan:
 
 
 def plan(
-    levels: Levels | Mapping[Any, int] | Any,
+    levels: Levels | LevelsOfPeople,
     *,
-    bounds: Any = None,
+    bounds: BoundsLike | None = None,
     statistic: Statistic | None = None,
     method: str = "adpm",
     variance: float | Literal["learn"] | None = None,

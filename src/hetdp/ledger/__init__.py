@@ -30,11 +30,22 @@ from hetdp.core.cells import Categories, Edges
 from hetdp.core.domain import Interval, clean_ids, jsonable, plural
 from hetdp.core.levels import Levels
 from hetdp.core.plan import plan
+from hetdp.core.types import (
+    Amount,
+    ArrayLike,
+    BoundsLike,
+    ByLike,
+    MissingLike,
+    PersonLike,
+    SourceLike,
+    TiersLike,
+    refuse_seed,
+)
 from hetdp.errors import ChargedError, InputError, LedgerError, OtherRequestError
 from hetdp.estimators import METHODS
 from hetdp.privacy.release import unused
 from hetdp.report.about import Provenance
-from hetdp.sources import Form, declared_public, empty_total
+from hetdp.sources import Form, declared_public
 from hetdp.statistics import Statistic
 from hetdp.statistics.answer import Group, Groups, label
 from hetdp.statistics.bounds import for_ledger
@@ -44,16 +55,17 @@ from hetdp.statistics.statistic import Answer, needs_missing
 if find_spec("sqlalchemy") is None:  # the modules below need it
     raise LedgerError("a ledger needs SQLAlchemy; install it with: pip install 'hetdp[sql]'")
 
-from . import books, charge, history
+from . import books, charge, external, history
 from . import people as who
 from .books import UNLIMITED, Event, Rule, budget_units, charges, in_epsilon, level
 from .charge import Keeper, Part, ReadAll, Request, planned
+from .external import Charged, Lacking
 from .history import Balance, DryRun, Entry, Forecast, Listing, Verified
 from .people import Enrolled, tier_rows, warnings_of
 from .store import PathName, Store, find
 
 __all__ = [
-    "UNLIMITED", "Balance", "ChargedError", "DryRun", "Enrolled", "Entry", "Forecast", "Keeper", "Ledger",
+    "UNLIMITED", "Balance", "Charged", "ChargedError", "DryRun", "Enrolled", "Entry", "Forecast", "Keeper", "Ledger",
     "LedgerError", "OtherRequestError", "Part", "Request", "Rule", "Verified", "budget_units", "charges", "in_epsilon",
     "level",
 ]  # fmt: skip
@@ -137,16 +149,16 @@ class Ledger:
 
     def enroll(
         self,
-        source: Any,
+        source: Mapping[str, Any] | Iterable[str] | SourceLike,
         *,
-        person: Any = None,
-        budget: Any = None,
-        tiers: Mapping[str, Any] | None = None,
+        person: str | None = None,
+        budget: Amount | Sequence[Amount] | Sequence[float] | ArrayLike | None = None,
+        tiers: TiersLike | None = None,
         form: Form = Form(),  # noqa: B008  it is frozen
     ) -> Enrolled:
         """Enrol people with a lifetime budget, or change the budget of people who are enrolled.
 
-        Raising is always possible. Who lowers a budget below what is spent already is frozen: weight 0 from now on.
+        Return how many of each. Who lowers a budget below what is spent already is frozen: weight 0 from now on.
 
         Parameters
         ----------
@@ -166,33 +178,34 @@ class Ledger:
 
     def mean(
         self,
-        source: Any,
+        source: SourceLike,
         *,
-        bounds: Any,
+        bounds: BoundsLike,
         value: str | None = None,
-        missing: Any = None,
+        missing: MissingLike | None = None,
         values: Mapping[Any, float] | None = None,
         **options: Any,
     ) -> Any:
         """Return a private mean and charge everybody exactly what it spends; `ask` has all options and the rules.
 
-        `missing` and `values` are as for `hetdp.mean`; here `missing` is always needed: who has no row is missing.
+        `source`, `bounds`, `value`, `missing`, `values` as for `hetdp.mean`; who has no row is missing: it is needed.
         """
+        refuse_seed(options)
         asked = Mean(Interval.of(bounds), value=value, missing=missing, values=values)
         return self.ask(source, asked, **options)
 
     def ask(  # noqa: C901, PLR0913  one parameter an aspect of a release
         self,
-        source: Any,
+        source: SourceLike,
         statistic: Statistic,
         *,
-        person: Any,
+        person: PersonLike,
         release_id: str,
-        spend: Any = None,
-        share: Any = None,
-        share_left: Any = None,
-        people: Iterable[str] | Mapping[str, Any] | str = "enrolled",
-        by: str | Sequence[str] | Mapping[str, Any] | None = None,
+        spend: Amount | None = None,
+        share: Amount | None = None,
+        share_left: Amount | None = None,
+        people: Iterable[str] | Mapping[str, Amount] | str = "enrolled",
+        by: ByLike | None = None,
         public_columns: Sequence[str] = (),
         groups: Sequence[Any] | None = None,
         method: str = "adpm",
@@ -248,7 +261,7 @@ class Ledger:
         statistic = for_ledger(statistic) if statistic.private_bounds else statistic
         interval = statistic.interval.ordinary()
         _refuse_learning(variance)
-        _refuse_other_bounds(statistic)
+        who.refuse_other_bounds(statistic)
         if variance is not None:
             unit_variance(variance, interval)
         aimed_at(statistic, drift, target)
@@ -278,7 +291,7 @@ class Ledger:
             requests: dict[Group, Request] = {"": Request(name, people=limits, about=about, **ask)}
         else:
             columns, found = who.grouped(people, read, by, groups)
-            _refuse_empty_totals(statistic, found)
+            who.refuse_empty_totals(statistic, found)
             about |= {"by": list(columns), "groups": [label(group) for group in found]}
             ids = dict(
                 zip(found, clean_ids((f"{name}/{label(group)}" for group in found), "release id of group"), strict=True)
@@ -311,6 +324,8 @@ class Ledger:
 
         Parameters
         ----------
+        request
+            What the release is to be.
         read
             From the id of each release, {person: index of their level in its plan} and the plan to its tally. It reads
             the values, so it is called once, after the charges are on disk, with the releases whose plans use data.
@@ -326,6 +341,46 @@ class Ledger:
         done = charge.carry_out(self._store, list(requests.values()), read, keeper)
         pairs = zip(requests, done, strict=True)
         return {group: _published(self._store.label, *events) for group, events in pairs}
+
+    def charge(
+        self,
+        people: Mapping[str, Amount] | Mapping[str, float] | Iterable[str],
+        *,
+        release_id: str,
+        mechanism: str,
+        epsilon: Amount | None = None,
+        lacking: Lacking = "refuse",
+    ) -> Charged:
+        """Charge people for a mechanism that is not hetdp's, and return whose data it may use.
+
+        Call it before the mechanism reads anything. The mechanism must be ε-DP for each of these people at the ε that
+        is charged (pure ε, replacing one person's data), use nobody else, and let one result leave for one id. Who
+        takes part must be public, or follow from earlier results. The charge is on disk when this returns.
+
+        Parameters
+        ----------
+        people
+            A mapping {id: ε} of what the mechanism spends of each person, or ids with one `epsilon` for all. Everybody
+            must be enrolled. A float is the decimal number that Python prints for it; amounts are rounded up to 10⁻⁹.
+        release_id
+            A name that you choose. The same name and request charge nobody again and return the same people, with
+            `new` False; another request under the name raises `OtherRequestError`.
+        mechanism
+            How you call the mechanism, for the history. It is public.
+        epsilon
+            What the mechanism spends of each person, if `people` are ids.
+        lacking
+            What happens to people who have less left than that: "refuse" charges nobody and raises, "drop" leaves them
+            out.
+
+        Returns
+        -------
+        Charged
+            Its `people` is {id: ε} of those who were charged. There is an example.
+        """
+        (name,) = clean_ids([release_id], "release id")
+        (called,) = clean_ids([mechanism], "mechanism")
+        return external.charged(self._store, name, called, external.spends_of(people, epsilon), lacking)
 
     def balance(self, person: str) -> Balance:
         """Return what a person asked for, has spent and has left."""
@@ -346,7 +401,7 @@ class Ledger:
         )
 
     def charged(self, release_id: str) -> bool:
-        """Say whether a release was charged; it may have no result yet."""
+        """Return whether a release was charged; it may have no result yet."""
         return self._store.read(lambda connection, _: find(connection, release_id, "charge")) is not None
 
     def history(self) -> Listing[Entry]:
@@ -362,10 +417,10 @@ class Ledger:
     def forecast(
         self,
         *,
-        bounds: Any,
-        spend: Any = None,
-        share: Any = None,
-        share_left: Any = None,
+        bounds: BoundsLike,
+        spend: Amount | None = None,
+        share: Amount | None = None,
+        share_left: Amount | None = None,
         method: str = "adpm",
         variance: float | None = None,
         releases: int = 120,
@@ -391,22 +446,6 @@ def _refuse_learning(variance: Any) -> None:
         raise InputError(
             "a ledger charges one release for one id: it cannot learn the variance; state a bound, or none"
         )
-
-
-def _refuse_other_bounds(statistic: Statistic) -> None:
-    """Raise for a sum with private bounds: they are found from one row a person, and a sum adds up all of them."""
-    if statistic.name == "sum" and statistic.private_bounds:
-        raise InputError(
-            "a sum through a ledger adds up a person's rows, and private bounds are those of one row; give the public "
-            "bounds of a person's total"
-        )
-
-
-def _refuse_empty_totals(statistic: Statistic, found: Mapping[Group, Mapping[str, int]]) -> None:
-    """Raise for a sum or a count over nobody, before anything is planned or charged."""
-    empty = [group for group, people in found.items() if statistic.whole and not people]
-    if empty:
-        raise empty_total(statistic, empty[0])
 
 
 # --- What is handed out

@@ -61,15 +61,20 @@ def budget_units(cell: Any, where: str = "") -> int:
     >>> budget_units("0.3"), budget_units(0.3), budget_units(1e-10), budget_units("public") == UNLIMITED
     (300000000, 300000000, 0, True)
     """
-    value = epsilon_of(cell, where)
+    exact, value = exact_epsilon(cell, where)
     if math.isinf(value):
         return UNLIMITED
-    if value * UNIT < 0.5:  # also keeps "1e-999999999" from becoming an enormous fraction
-        return 0
-    units = math.floor(_decimal(cell, value) * UNIT)
+    units = math.floor(exact * UNIT)
     if units >= UNLIMITED:
         raise InputError(f"a budget must be below 10⁹ (got {value:g}{where}); write inf if the value is public")
     return units
+
+
+def exact_epsilon(cell: Any, where: str = "") -> tuple[Fraction, float]:
+    """Return an ε as the decimal number that it is written as, and as the nearest double; the first is 0 for `inf`."""
+    value = epsilon_of(cell, where)
+    tiny = value * UNIT < 0.5  # this keeps "1e-999999999" from becoming an enormous fraction
+    return Fraction(value) if tiny else _decimal(cell, value) if value < math.inf else Fraction(0), value
 
 
 def _decimal(cell: Any, value: float) -> Fraction:
@@ -193,6 +198,9 @@ package must not guess what a newer one has charged.
 """
 
 MEAN = {"statistic": "mean"}
+EXTERNAL = "external"
+"""What a charge for somebody else's mechanism has as its statistic. Packages that do not know it refuse the ledger."""
+
 KINDS = ("open", "enroll", "charge", "result")
 
 
@@ -249,7 +257,7 @@ class Event:
         """The body as plain data, columns of numbers as `integers` and `reals` take them; the unknown is refused."""
         found: dict[str, Any] = json.loads(self.body)
         unknown = {name: found[name] for name, known in FORMAT.items() if found.get(name, known) != known}
-        if found.get("statistic", "mean") not in STATISTICS:
+        if found.get("statistic", "mean") not in (*STATISTICS, *([EXTERNAL] if self.kind == "charge" else [])):
             unknown["statistic"] = found["statistic"]
         if self.kind not in KINDS:
             unknown["kind"] = self.kind

@@ -267,24 +267,25 @@ def _without(kinds: Mapping[str, Any], epsilon: Floats) -> dict[float, str]:
     return {0.0: ", ".join([*found, *(["never use"] if others else [])])} if found else {}
 
 
-def split(state: State, intent: Intent) -> tuple[list[list[int]], dict[tuple[int, int], int]]:
+def split(state: State, parts: Ints, index: Ints) -> tuple[list[list[int]], dict[tuple[int, int], int]]:
     """Return the cohorts to make, as an event lists them, and the cohort of each part with ε > 0 from then on.
 
-    A part is a cohort and what these people of it allow in this release (`UNLIMITED`: not said). A cohort of which
-    everybody enters at one level stays as it is. Otherwise each part of it goes to a cohort of its own, shared with
-    parts of other cohorts that had the same balance and enter at the same level.
+    A part is a cohort, what these people of it allow in this release (`UNLIMITED`: not said) and how many they are;
+    `index` has the level of each part. A cohort of which everybody enters at one level stays as it is. Otherwise each
+    part of it goes to a cohort of its own, shared with parts of other cohorts that had the same balance and enter at
+    the same level.
     """
-    cohorts = intent.parts[:, 0]
+    cohorts = parts[:, 0]
     times, balances = Counter(cohorts.tolist()), state.table[state.rows(cohorts), 1:].tolist()
     where: dict[tuple[int, int], int] = {}
     fresh: dict[tuple[int, ...], int] = {}
     first = int(state.table[:, 0].max(initial=0)) + 1
-    rows = zip(intent.parts.tolist(), balances, intent.index.tolist(), strict=True)
-    for (cohort, own, count), balance, index in rows:
+    rows = zip(parts.tolist(), balances, index.tolist(), strict=True)
+    for (cohort, own, count), balance, level in rows:
         if times[cohort] == 1 and count == balance[3]:
             where[cohort, own] = cohort
         else:
-            where[cohort, own] = fresh.setdefault((*balance[:3], index), first + len(fresh))
+            where[cohort, own] = fresh.setdefault((*balance[:3], level), first + len(fresh))
     return [[cohort, *key[:3]] for key, cohort in fresh.items()], where
 
 
@@ -365,6 +366,10 @@ def charge_of(connection: Connection, request: Request) -> Event | None:
         return None
     before, now = found.facts["request"], request.facts
     if books.canonical(before) != books.canonical(now):
+        if found.facts.get("statistic") == books.EXTERNAL:
+            raise OtherRequestError(
+                f"release id {request.release!r} stands for a charge of another mechanism; choose another id"
+            )
         words = {"plan": "the statistic, the bounds, the method, the variance, the drift or the target"}
         words |= {"rule": "how much it may use", "people": "who takes part"}
         words |= {"columns": "the columns, the groups or the names of the files"}
@@ -402,7 +407,7 @@ def _charge_now(
     if request.people is None:
         pairs, moves, moved = np.array([intent.parts[:, 0], intent.index]).T, {}, dict[str, int]()
     else:
-        new, where = split(state, intent)
+        new, where = split(state, intent.parts, intent.index)
         pairs = np.array([*dict(zip(where.values(), intent.index.tolist(), strict=True)).items()], np.int64)
         moved = {person: where[part] for person, part in people.items() if where.get(part, part[0]) != part[0]}
         moves = {"new": new, **move_facts(there, moved.items())}

@@ -19,9 +19,10 @@ from hetdp.statistics.answer import Group, label
 from hetdp.statistics.mean import ratio
 
 from . import books
-from .books import UNLIMITED, Cohort, Rule, State, in_epsilon, refused
+from .books import EXTERNAL, UNLIMITED, Cohort, Rule, State, in_epsilon, refused
 from .charge import Request, charge_of, everybody, intended, intent_of, located, planned
-from .people import members, replayed, tier_rows, warnings_of
+from .external import sound
+from .people import indices, members, replayed, tier_rows, warnings_of
 from .store import check_cohorts, events, run
 
 if TYPE_CHECKING:
@@ -115,6 +116,8 @@ class Entry(_Plain):
     ----------
     most
         For a charge: what it cost the person who spent most.
+    mechanism
+        For a charge of somebody else's mechanism: how they call it.
     """
 
     event: int
@@ -124,6 +127,7 @@ class Entry(_Plain):
     people: int = 0
     most: float = 0.0
     estimate: float | None = None
+    mechanism: str | None = None
 
     def __str__(self) -> str:
         said = {
@@ -132,7 +136,8 @@ class Entry(_Plain):
             "charge": f"{self.release}: charged {plural(self.people, 'person')}, at most ε = {self.most:.9g} each",
             "result": f"{self.release}: result {'' if self.estimate is None else format(self.estimate, '.6g')}",
         }
-        return f"{self.event:>6}  {self.at[:19]}  {said[self.kind]}"
+        named = f" for {self.mechanism}" if self.mechanism else ""
+        return f"{self.event:>6}  {self.at[:19]}  {said[self.kind]}{named}"
 
 
 def balances(connection: Connection, state: State, ids: Sequence[str] | None = None) -> Listing[Balance]:
@@ -149,9 +154,14 @@ def entries(connection: Connection) -> Listing[Entry]:
         facts = event.facts
         entry = Entry(event.seq, event.at, event.kind, event.release)
         if event.kind == "charge":
-            bounds[event.release] = [float.fromhex(bound) for bound in facts["plan"]["bounds"]]
-            units, count = books.integers(facts["units"]), books.integers(facts["plan"]["count"])
-            entry = replace(entry, people=int(count[units > 0].sum()), most=in_epsilon(int(units.max())))
+            units = books.integers(facts["units"])
+            if facts.get("statistic") == EXTERNAL:
+                people, mechanism = facts["people"]["count"], facts["request"]["mechanism"]
+                entry = replace(entry, people=people, mechanism=mechanism)
+            else:
+                bounds[event.release] = [float.fromhex(bound) for bound in facts["plan"]["bounds"]]
+                people = int(books.integers(facts["plan"]["count"])[units > 0].sum())
+            entry = replace(entry, people=people, most=in_epsilon(int(units.max())))
         elif event.kind == "result":
             if facts.get("statistic", "mean") in ("mean", "proportion"):  # others are no number on that interval
                 entry = replace(entry, estimate=_estimate(facts, Interval(*bounds[event.release])))
@@ -252,7 +262,11 @@ _AMOUNTS = ("spent", "left")
 
 @dataclass(frozen=True)
 class Verified(_Plain):
-    """What a ledger that passed contains; the head is worth writing down elsewhere."""
+    """What a ledger that passed contains; the head is worth writing down elsewhere.
+
+    `charges` and `results` are those of releases; `external` are the charges of mechanisms that are not hetdp's, which
+    have no result here.
+    """
 
     head: str
     events: int
@@ -260,13 +274,15 @@ class Verified(_Plain):
     cohorts: int
     charges: int
     results: int
+    external: int = 0
 
     def __str__(self) -> str:
         pending = self.charges - self.results
         waiting = f"; {pending:,} charged without a result yet" if pending else ""
+        others = f", {plural(self.external, 'charge')} of other mechanisms" if self.external else ""
         return (
             f"verified: {plural(self.events, 'event')}, {plural(self.people, 'person')} in "
-            f"{plural(self.cohorts, 'cohort')}, {plural(self.charges, 'release')}{waiting}\nhead {self.head}"
+            f"{plural(self.cohorts, 'cohort')}, {plural(self.charges, 'release')}{waiting}{others}\nhead {self.head}"
         )
 
 
@@ -279,17 +295,23 @@ def verify(connection: Connection, state: State, name: str) -> Verified:
     check_cohorts(connection, state, name)
     kinds: Counter[str] = Counter()
     charged: dict[str | None, int] = {}
-    for event, _ in replayed(connection, state, name):
-        kinds[event.kind] += 1
+    for event, there in replayed(connection, state, name):
         facts = event.facts
-        if event.kind == "charge":
+        external = event.kind == "charge" and facts.get("statistic") == EXTERNAL
+        kinds[EXTERNAL if external else event.kind] += 1
+        if external:
+            if not sound(event, indices(event, there)):
+                raise refused(f"event {event.seq} of {name} charges something else than it says")
+        elif event.kind == "charge":
             charged[event.release] = event.seq
             if not np.array_equal(books.charges(planned(event)), books.integers(facts["units"])):
                 raise refused(f"event {event.seq} of {name} charges something else than its plan spends")
         elif event.kind == "result" and facts["charge"] != charged.get(event.release):
             raise refused(f"event {event.seq} of {name} is a result without its charge")
     held = int((state.table[:, 4] > 0).sum())
-    return Verified(str(state.head), state.head.seq, state.people, held, kinds["charge"], kinds["result"])
+    return Verified(
+        str(state.head), state.head.seq, state.people, held, kinds["charge"], kinds["result"], kinds[EXTERNAL]
+    )
 
 
 # --- Forecast: how often the same release can be made before budgets run out, by making it on paper

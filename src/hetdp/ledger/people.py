@@ -29,7 +29,7 @@ from hetdp.core.domain import Interval, clean_ids, normal, plural
 from hetdp.core.levels import joined_names
 from hetdp.core.plan import Plan
 from hetdp.errors import InputError, LedgerError
-from hetdp.sources import Form, Source, group_of, natural, tier_name
+from hetdp.sources import Form, Source, empty_total, group_of, natural, tier_name
 from hetdp.statistics import Statistic
 from hetdp.statistics.answer import Group
 from hetdp.tally.tally import Table, Tally, coded, settled
@@ -108,11 +108,16 @@ def charged_people(connection: Connection, state: State, charged: Sequence[Event
     asked, found = {one.seq: one for one in charged}, dict[int, dict[str, int]]()
     for event, there in replayed(connection, state, name):
         if event == asked.get(event.seq):
-            index = dict(books.levels_of(event.facts).tolist())
-            found[event.seq] = {person: index[cohort] for person, cohort in there.items() if cohort in index}
+            found[event.seq] = indices(event, there)
     if len(found) < len(asked):
         raise LedgerError(f"the charge of this release is not in the history of {name}; nothing was read")
     return [found[one.seq] for one in charged]
+
+
+def indices(event: Event, there: Mapping[str, int]) -> dict[str, int]:
+    """Return {person: index of their level} of those whom an event charges; `there` is who is in which cohort."""
+    index = dict(books.levels_of(event.facts).tolist())
+    return {person: index[cohort] for person, cohort in there.items() if cohort in index}
 
 
 # --- Enrolment
@@ -454,3 +459,19 @@ def _handed_over(people: Source, row_of: Mapping[str, int], statistic: Statistic
         ]
     _, cell, added = settled(statistic, cell, codes)
     return cell, np.stack(added, axis=1).astype(np.int64) if added else np.zeros((len(row_of), 0), np.int64)
+
+
+def refuse_other_bounds(statistic: Statistic) -> None:
+    """Raise for a sum with private bounds: they are found from one row a person, and a sum adds up all of them."""
+    if statistic.name == "sum" and statistic.private_bounds:
+        raise InputError(
+            "a sum through a ledger adds up a person's rows, and private bounds are those of one row; give the public "
+            "bounds of a person's total"
+        )
+
+
+def refuse_empty_totals(statistic: Statistic, found: Mapping[Group, Mapping[str, int]]) -> None:
+    """Raise for a sum or a count over nobody, before anything is planned or charged."""
+    empty = [group for group, people in found.items() if statistic.whole and not people]
+    if empty:
+        raise empty_total(statistic, empty[0])

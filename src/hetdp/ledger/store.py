@@ -34,7 +34,7 @@ import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from hetdp.errors import HetdpError, InputError, LedgerError
-from hetdp.files import sqlite_engine
+from hetdp.files import sqlite_engine, sync_file, sync_folder
 
 from . import tables
 from .books import GENESIS, Event, Head, State, checked, next_event, refused
@@ -443,6 +443,7 @@ def file_system(path: Path, mounts: str) -> str:
 # --- The head file
 
 
+_BINARY = getattr(os, "O_BINARY", 0)  # Windows would write another line end
 _LINE = re.compile(rb"hetdp-ledger-head ([0-9]{20}) ([0-9a-f]{64})\n")
 
 
@@ -468,25 +469,25 @@ def read_head(path: Path | None) -> Head | None:
 def write_head(path: Path | None, head: Head, *, sync: bool = False) -> None:
     """Move the head file forward to this head, never backwards; with `sync` it is on disk when this returns.
 
-    It is written in place, not exchanged for a new file: the lock of other writers is on this one.
+    One writer at a time, on every system: the lock is a file beside it, so that reading never waits.
     """
     if path is None:
         return
-    import fcntl  # not on every system, and only a head file needs it
+    from filelock import FileLock
 
     try:
-        with os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT, 0o600), "r+b", buffering=0) as file:
-            fcntl.flock(file, fcntl.LOCK_EX)
+        with (
+            FileLock(f"{path}.lock", mode=0o600),
+            os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT | _BINARY, 0o600), "r+b", buffering=0) as file,
+        ):
             match = _LINE.fullmatch(file.read(256))
             if match is None or int(match[1]) < head.seq:
                 file.seek(0)
                 file.write(f"hetdp-ledger-head {head.seq:020d} {head.hash}\n".encode("ascii"))
             if sync or match is None:
-                os.fsync(file.fileno())
+                sync_file(file.fileno())
         if match is None:  # a new file: its name too must be on disk
-            folder = os.open(path.parent, os.O_RDONLY)
-            os.fsync(folder)
-            os.close(folder)
+            sync_folder(path.parent)
     except OSError as error:
         raise LedgerError(
             f"{path} cannot be written ({error.strerror}); the ledger keeps its head there: what it did last is in it, "

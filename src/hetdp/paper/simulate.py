@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import Any, overload
@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from hetdp.core.domain import Interval
 from hetdp.core.levels import Levels
 from hetdp.core.plan import plan
+from hetdp.core.types import ArrayLike, BoundsLike, LevelsOfPeople
 from hetdp.errors import InputError
 from hetdp.estimators import sampling
 from hetdp.estimators.minimax import Clamp
@@ -78,11 +79,11 @@ def simulate(levels: Any, *, method: str, **options: Any) -> Simulation: ...
 @overload
 def simulate(levels: Any, *, method: Sequence[str], **options: Any) -> dict[str, Simulation]: ...
 def simulate(  # type: ignore[misc]  # which options there are is known here alone
-    levels: Levels | Mapping[Any, int] | Any,
+    levels: Levels | LevelsOfPeople,
     *,
     method: str | Sequence[str],
-    distribution: Any,
-    bounds: Any = None,
+    distribution: str | Sequence[float] | ArrayLike | Distribution,
+    bounds: BoundsLike | None = None,
     statistic: Statistic | None = None,
     runs: int = 20_000,
     rng: int | np.random.SeedSequence | np.random.Generator | None = None,
@@ -156,11 +157,11 @@ def simulate(  # type: ignore[misc]  # which options there are is known here alo
 
 
 def exact_mse(
-    levels: Levels | Mapping[Any, int] | Any,
+    levels: Levels | LevelsOfPeople,
     method: str,
     distribution: Any,
     *,
-    bounds: Any = (-0.5, 0.5),
+    bounds: BoundsLike = (-0.5, 0.5),
     variance: float | None = None,
 ) -> float:
     """Return the exact mean squared error that `simulate` estimates; the parameters are the same.

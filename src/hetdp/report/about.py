@@ -143,7 +143,22 @@ class Reported:
         return to_html(self.parts(level))
 
     __str__ = report
-    _repr_html_ = html
+
+    def _repr_html_(self) -> str:
+        return self.html() + (_AGAIN if _drawn_here(self) else "")
+
+
+_AGAIN = (
+    "<p><b>Running this cell again</b> is another release and spends everybody's ε again. With a ledger and a "
+    "<code>release_id</code>, as in <code>Ledger.mean</code>, it shows the same number and costs nothing.</p>"
+)
+
+
+def _drawn_here(shown: Any) -> bool:
+    """Say whether a cell of a notebook drew this: an answer without a ledger, or several of which one is."""
+    if isinstance(shown, Mapping):
+        return any(map(_drawn_here, shown.values()))
+    return getattr(shown, "release_id", None) == ""
 
 
 # How a report is laid out: parts, and the same as HTML ------------------------------------------------------------

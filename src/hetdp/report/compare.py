@@ -14,6 +14,7 @@ from hetdp.core.accuracy import aimed_at, error_unit, least, objective, shaped
 from hetdp.core.domain import Interval, jsonable
 from hetdp.core.levels import MOST_PEOPLE, Levels
 from hetdp.core.plan import FAMILY, Plan, plan
+from hetdp.core.types import BoundsLike, LevelsOfPeople
 from hetdp.errors import InputError
 from hetdp.estimators import METHODS
 from hetdp.privacy.exact import Box, Choice, Line
@@ -191,9 +192,9 @@ class Comparison:
 
 
 def compare(
-    levels: Levels | Mapping[Any, int] | Any,
+    levels: Levels | LevelsOfPeople,
     *,
-    bounds: Any = None,
+    bounds: BoundsLike | None = None,
     statistic: Statistic | None = None,
     variance: float | None = None,
     drift: float = 0.0,
@@ -328,12 +329,12 @@ class Target:
 
 
 def people_needed(
-    levels: Levels | Mapping[Any, int] | Any,
+    levels: Levels | LevelsOfPeople,
     *,
     error: float | None = None,
     width: float | None = None,
     level: float = 0.95,
-    bounds: Any,
+    bounds: BoundsLike,
     method: str = "adpm",
     variance: float | None = None,
     drift: float = 0.0,

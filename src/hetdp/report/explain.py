@@ -10,6 +10,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 from hetdp.core.domain import epsilon_of, jsonable
+from hetdp.core.types import Amount
 from hetdp.errors import InputError
 from hetdp.statistics.answer import label
 
@@ -104,7 +105,7 @@ class Explanation:
     __str__ = report
 
 
-def explain(epsilon: Any) -> Explanation:
+def explain(epsilon: Amount) -> Explanation:
     """Return what an onlooker can learn at most about a person who spends this ε, in words and numbers.
 
     >>> print(explain(0))

@@ -20,6 +20,7 @@ import numpy as np
 from hetdp.core.cells import Categories, Edges, Reading
 from hetdp.core.domain import Interval, normal, plural
 from hetdp.core.levels import Levels
+from hetdp.core.types import BoundsLike, EpsilonLike, MissingLike, PersonLike, SourceLike, TiersLike
 from hetdp.errors import InputError
 from hetdp.report.about import Provenance
 from hetdp.statistics import Statistic
@@ -279,18 +280,18 @@ def _is_one_of(origin: Any, classes: Mapping[str, Sequence[str]]) -> bool:
 
 
 def read(  # noqa: PLR0913  mirrors the columns of a table
-    source: Any,
+    source: SourceLike,
     *,
     value: str | None = None,
-    epsilon: Any,
-    bounds: Any = None,
+    epsilon: EpsilonLike,
+    bounds: BoundsLike | None = None,
     statistic: Statistic | None = None,
-    missing: Any = None,
+    missing: MissingLike | None = None,
     values: Mapping[Any, float] | None = None,
-    person: Any = None,
+    person: PersonLike | None = None,
     rows: Rows = "one",
-    tiers: Mapping[str, Any] | None = None,
-    public_rows: Any = None,
+    tiers: TiersLike | None = None,
+    public_rows: SourceLike | None = None,
     query: str | None = None,
     delimiter: str | None = None,
     decimal: str = ".",

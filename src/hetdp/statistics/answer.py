@@ -6,6 +6,7 @@ import math
 import numbers
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from functools import cached_property, reduce
 from typing import TYPE_CHECKING, Any
 
@@ -216,6 +217,29 @@ class Answers(Reported, dict[str, Answer]):
 
     def __repr__(self) -> str:
         return f"Answers({{{', '.join(f'{name!r}: {answer!r}' for name, answer in self.items())}}})"
+
+
+def shares_of(questions: Mapping[str, Any], split: Mapping[str, Any] | None) -> dict[str, float]:
+    """Return everybody's share of ε for each question; they add up to at most 1, exactly.
+
+    >>> shares_of({"a": None, "b": None, "c": None}, {"a": 2, "b": 1, "c": 1})
+    {'a': 0.5, 'b': 0.25, 'c': 0.25}
+    """
+    if not isinstance(questions, Mapping) or not questions or not all(isinstance(name, str) for name in questions):
+        raise InputError("questions are a mapping of names to questions: {'income': hetdp.ask.mean(bounds=…)}")
+    given = dict.fromkeys(questions, 1) if split is None else dict(split)
+    if given.keys() != questions.keys():
+        raise InputError(f"split has a share for every question and no other: {', '.join(questions)}")
+    parts = {}
+    for name, part in given.items():
+        if isinstance(part, bool) or not isinstance(part, (int, float, Fraction)) or not 0 < part < 2**53:
+            raise InputError(f"a share of ε must be a positive number (got {part!r} for {name!r})")
+        parts[name] = Fraction(part)
+    whole = sum(parts.values())
+    shares = {name: float(part / whole) for name, part in parts.items()}
+    while sum(map(Fraction, shares.values())) > 1:
+        shares = {name: share * (1 - 2.0**-52) for name, share in shares.items()}
+    return shares
 
 
 # Groups put together with known shares --------------------------------------------------------------------------------

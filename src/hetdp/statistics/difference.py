@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from hetdp.report.about import Parts
     from hetdp.statistics.statistic import Statistic
 
+    from .answer import Combined
+    from .statistic import Answer
+
 SAME_PEOPLE = (
     "The same people may be in both: nothing is assumed about how the two go together, so each has half of the chance "
     "to miss."
@@ -242,7 +245,7 @@ class Difference(Reported):
         return f"Difference({self.estimate:.6g}, later={self.later!r}, earlier={self.earlier!r})"
 
 
-def difference(later: Any, earlier: Any, *, level: float = 0.95) -> Difference:
+def difference(later: Answer | Combined, earlier: Answer | Combined, *, level: float = 0.95) -> Difference:
     """Return the difference of two releases of the same statistic, with an interval.
 
     Parameters

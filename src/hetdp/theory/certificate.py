@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from hetdp.core.domain import Interval
 from hetdp.core.levels import BITS, WIDE_BITS, Levels, root
 from hetdp.core.plan import plan
+from hetdp.core.types import BoundsLike, LevelsOfPeople
 from hetdp.errors import InputError
 
 from .path import EFFORTS, Effort, path
@@ -85,7 +86,7 @@ class Certificate:
         return {**asdict(self), "best_ratio": self.best_ratio, "sentence": self.sentence()}
 
 
-def certificate(levels: Levels | Mapping[Any, int] | Any, *, bounds: Any, effort: Effort = "report") -> Certificate:
+def certificate(levels: Levels | LevelsOfPeople, *, bounds: BoundsLike, effort: Effort = "report") -> Certificate:
     """Return ADPM's worst-case error and the best of four lower bounds on that of every ε-DP method.
 
     Parameters

@@ -8,7 +8,6 @@ program computes, and how far its two grids can mislead, is proved in `docs/proo
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 from decimal import Context, Decimal
 from fractions import Fraction
@@ -20,6 +19,7 @@ from numpy.typing import NDArray
 
 from hetdp.core.domain import Interval
 from hetdp.core.levels import Levels
+from hetdp.core.types import BoundsLike, LevelsOfPeople
 from hetdp.errors import HetdpError, InputError
 
 LARGEST = 300  # the most states, Π (people at a level + 1), that the linear program is asked to hold
@@ -100,7 +100,7 @@ class Optimum:
 
 
 def optimal(
-    levels: Levels | Mapping[Any, int] | Any, *, bounds: Any = (-0.5, 0.5), outputs: int = 41, grid: int = 41
+    levels: Levels | LevelsOfPeople, *, bounds: BoundsLike = (-0.5, 0.5), outputs: int = 41, grid: int = 41
 ) -> Optimum:
     """Return the smallest worst-case mean squared error that any ε-DP mechanism has, for few people.
 
