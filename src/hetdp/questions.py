@@ -24,12 +24,11 @@ from hetdp.core.types import (
     SourceLike,
     TiersLike,
     documented_by,
-    refuse_seed,
 )
 from hetdp.errors import InputError
 from hetdp.estimators import METHODS
 from hetdp.privacy.exact import check_together
-from hetdp.privacy.release import carry_out, release, release_records
+from hetdp.privacy.release import carry_out, refuse_seed, release, release_records
 from hetdp.private_bounds import bounds_given
 from hetdp.sources import Form, Rows, Source, declared_public, read, read_groups, records, tallies_of, tally
 from hetdp.statistics import ALSO, FORMS, STATISTICS, Statistic, kind_of, title_of

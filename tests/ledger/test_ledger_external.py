@@ -8,6 +8,7 @@ import threading
 from collections import Counter
 from fractions import Fraction
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -320,19 +321,28 @@ def test_somebody_who_was_moved_to_richer_people_stops_the_charge(where):
         ledger.charge([strict], epsilon=1, **ROUND)
 
 
-def forged(tmp_path, monkeypatch, change):
-    """Make a ledger with a charge whose event is right in the chain and adds up, but says something else."""
-    where = str(tmp_path / "b.db")
-    with made(where) as ledger:
-        real = next_event
-        with monkeypatch.context() as patch:
-            patch.setattr(
-                external.books,
-                "next_event",
-                lambda head, kind, facts, release=None: real(head, kind, change(facts), release),
-            )
-            patch.setattr(external, "sound", lambda *_: True)
-            ledger.charge(PEOPLE[:2], epsilon=0.3, **ROUND)
+REAL, FEW = external.spends_of(PEOPLE[:3], 0.3), dict.fromkeys(PEOPLE[:3], 1)
+ASK = {"people": PEOPLE[:3], "epsilon": 0.3, **ROUND}
+
+
+def forged(tmp_path, monkeypatch, lacking, spends=REAL, change=lambda facts: facts):
+    """Return a ledger to which somebody without its head file has appended a charge, under an id that is not used yet.
+
+    Its request is the one that will come, its hash is right and it adds up: whoever can write to the database can do
+    that. What it takes are the `spends`, and `change` is what it says otherwise.
+    """
+    where, real = str(tmp_path / "b.db"), next_event
+    made(where).close()
+    request = {"mechanism": ROUND["mechanism"], "people": external._fingerprint(REAL), "lacking": lacking}
+    forger = store.Store(where, str(tmp_path / "forger.head"))
+    with monkeypatch.context() as patch:
+        patch.setattr(
+            external.books,
+            "next_event",
+            lambda head, kind, facts, release=None: real(head, kind, change(facts), release),
+        )
+        forger.change(lambda *there: external._charge_now(*there, ROUND["release_id"], request, spends))
+    forger.close()
     return where
 
 
@@ -344,26 +354,104 @@ def of_fewer(facts):
     return {**facts, "people": {**facts["people"], "count": 1}}
 
 
-def as_if_dropped(facts):
-    return {**facts, "request": {**facts["request"], "lacking": "drop"}, "units": facts["units"] // 2}
+def as_if_it_was_asked(facts):
+    """Take a unit of everybody, and write down the digest and the amounts of the request that will come."""
+    said = {"people": len(REAL), "dropped": 0, **external._fingerprint(REAL)}
+    return {**facts, "people": said, "asked": [*REAL.values()][:1]}
 
 
-@pytest.mark.parametrize("change", [cheaper, of_fewer, as_if_dropped], ids=lambda f: f.__name__)
-def test_an_appended_charge_that_takes_something_else_than_it_says_is_refused(tmp_path, monkeypatch, change):
-    """Its hash is right: whoever can write to the database can compute it."""
-    where = forged(tmp_path, monkeypatch, change)
+def without_what_was_asked(facts):
+    return {name: fact for name, fact in facts.items() if name != "asked"}
+
+
+def with_amounts_that_no_column_holds(facts):
+    return {**facts, "asked": [10**30]}
+
+
+def from_nobody(facts):
+    return {**facts, "units": facts["units"] * 0}
+
+
+FORGED = {
+    "a unit of everybody": {"spends": FEW},
+    "a unit of everybody as if it was asked": {"spends": FEW, "change": as_if_it_was_asked},
+    "one left out": {"spends": {**FEW, PEOPLE[0]: 10**12}},
+    "one not named": {"spends": {who: REAL[who] for who in PEOPLE[:2]}},
+    "somebody else": {"spends": {**REAL, PEOPLE[3]: REAL[PEOPLE[0]]}},
+    **{f.__name__: {"change": f} for f in (cheaper, of_fewer, without_what_was_asked, from_nobody)},
+    "amounts that no column holds": {"change": with_amounts_that_no_column_holds},
+}
+CASES = [
+    (case, lacking)
+    for case in FORGED
+    for lacking in ("drop", "refuse")
+    if (case, lacking) != ("one left out", "refuse")
+]
+
+
+@pytest.mark.parametrize(("case", "lacking"), CASES)
+def test_a_forged_charge_that_took_something_else_than_was_asked_allows_nothing(tmp_path, monkeypatch, case, lacking):
+    where = forged(tmp_path, monkeypatch, lacking, **FORGED[case])
     with Ledger(where) as ledger:
-        with pytest.raises(LedgerError, match="charges something else than it says"):
-            ledger.verify()
-        lacking = "drop" if change is as_if_dropped else "refuse"
-        with pytest.raises(LedgerError, match="took something else than it says"):
-            ledger.charge(PEOPLE[:2], epsilon=0.3, lacking=lacking, **ROUND)
+        before = spent(ledger, *PEOPLE[:4])
+        for _ in range(2):
+            with pytest.raises(LedgerError, match="took something else than was asked for"):
+                ledger.charge(**ASK, lacking=lacking)
+        assert spent(ledger, *PEOPLE[:4]) == before
+        assert ledger.charge(**{**ASK, "release_id": "another id"}, lacking=lacking).new
 
 
-def test_control_the_same_forger_who_changes_nothing_is_believed(tmp_path, monkeypatch):
-    with Ledger(forged(tmp_path, monkeypatch, lambda facts: facts)) as ledger:
+@pytest.mark.parametrize(("case", "lacking"), CASES)
+def test_verification_notices_a_charge_that_took_something_else_than_was_asked(tmp_path, monkeypatch, case, lacking):
+    where = forged(tmp_path, monkeypatch, lacking, **FORGED[case])
+    with Ledger(where) as ledger, pytest.raises(LedgerError, match="charges something else than was asked for"):
+        ledger.verify()
+
+
+@pytest.mark.parametrize("lacking", ["drop", "refuse"])
+def test_control_the_same_forger_who_takes_what_is_asked_is_believed(tmp_path, monkeypatch, lacking):
+    """Everybody has paid then: the caller may use their data."""
+    with Ledger(forged(tmp_path, monkeypatch, lacking)) as ledger:
         assert ledger.verify().external == 1
-        assert not ledger.charge(PEOPLE[:2], epsilon=0.3, **ROUND).new
+        found = ledger.charge(**ASK, lacking=lacking)
+        assert (found.new, found.dropped, found.people) == (False, (), dict.fromkeys(PEOPLE[:3], 0.3))
+        assert spent(ledger, *PEOPLE[:4]) == [0.3, 0.3, 0.3, 0]
+
+
+def test_nobody_who_could_not_pay_can_be_made_a_payer_by_saying_so(tmp_path, monkeypatch):
+    """With "refuse" a person at a level that costs nothing is a fault, also if the event says that nobody is."""
+    where = forged(tmp_path, monkeypatch, "drop", {**REAL, PEOPLE[0]: 10**12}, _as_refused)
+    with Ledger(where) as ledger:
+        with pytest.raises(LedgerError, match="took something else than was asked for"):
+            ledger.charge(**ASK)
+        with pytest.raises(LedgerError, match="charges something else than was asked for"):
+            ledger.verify()
+
+
+def _as_refused(facts):
+    """Say that all was asked of everybody, although one person pays nothing."""
+    asked = np.full_like(facts["asked"], REAL[PEOPLE[0]])
+    return {**facts, "asked": asked, "request": {**facts["request"], "lacking": "refuse"}}
+
+
+def test_what_was_asked_of_people_who_were_left_out_is_in_the_history_too(ledger):
+    ledger.enroll({"poor": 0.05, "bare": 0.05})
+    found = ledger.charge({"p000": 0.1, "poor": 0.1, "p001": 0.2}, lacking="drop", **ROUND)
+    event, index = ledger._store.read(
+        lambda connection, state: (
+            one := store.find(connection, "round-1", "charge"),
+            *external.charged_people(connection, state, [one], ""),
+        )
+    )
+    tenth = books.UNIT // 10
+    assert external.amounts(event, index) == {
+        "p000": (tenth, tenth),
+        "poor": (tenth, 0),
+        "p001": (2 * tenth, 2 * tenth),
+    }
+    assert found.dropped == ("poor",)
+    assert spent(ledger, "poor", "bare") == [0, 0]
+    ledger.verify()
 
 
 def test_a_charge_that_is_changed_in_the_file_breaks_the_chain(tmp_path):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from importlib.util import find_spec
 from typing import Annotated
 
 from typer import Option
@@ -35,6 +36,10 @@ def serve(
     demo: Annotated[bool, Option("--demo", help="Start with a sample study in a temporary folder.")] = False,
 ) -> None:
     """Run the central server: people send a value and a privacy choice, the curator publishes a private mean."""
+    if find_spec("fcntl") is None or not hasattr(os, "memfd_create"):
+        raise InputError(
+            "the server needs Linux: this system has no file locks or no files in memory as Linux has them"
+        )
     try:
         from hetdp.server import run
         from hetdp.server.settings import LOOPBACK, Settings

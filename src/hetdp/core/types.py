@@ -14,8 +14,6 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import Any, Literal, Protocol, TypeVar
 
-from hetdp.errors import InputError
-
 from .domain import Interval
 
 
@@ -95,18 +93,6 @@ OWN = {
     "q": "float | Sequence[float]",
 }
 """The parameters of single statistics, as the signatures of their functions show them."""
-
-
-def refuse_seed(options: Mapping[str, Any], *, known: bool = True) -> None:
-    """Raise for a seed by any of its usual names; if no option is `known`, for any other name too."""
-    for name in options:
-        if name in ("seed", "rng", "random_state", "random_seed", "generator"):
-            raise InputError(
-                f"a release takes no {name}: whoever knows it could take the noise away; to try things out on invented "
-                "people, with numbers that repeat, use hetdp.simulate(rng=…)"
-            )
-        if not known:
-            raise TypeError(f"there is no option {name!r}")
 
 
 # --- Parameters that several functions share are described once, and shown at each of them

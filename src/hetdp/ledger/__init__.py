@@ -21,7 +21,7 @@ from dataclasses import replace
 from fractions import Fraction
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, Never
 
 import numpy as np
 
@@ -39,11 +39,10 @@ from hetdp.core.types import (
     PersonLike,
     SourceLike,
     TiersLike,
-    refuse_seed,
 )
 from hetdp.errors import ChargedError, InputError, LedgerError, OtherRequestError
 from hetdp.estimators import METHODS
-from hetdp.privacy.release import unused
+from hetdp.privacy.release import refuse_seed, unused
 from hetdp.report.about import Provenance
 from hetdp.sources import Form, declared_public
 from hetdp.statistics import Statistic
@@ -190,7 +189,6 @@ class Ledger:
 
         `source`, `bounds`, `value`, `missing`, `values` as for `hetdp.mean`; who has no row is missing: it is needed.
         """
-        refuse_seed(options)
         asked = Mean(Interval.of(bounds), value=value, missing=missing, values=values)
         return self.ask(source, asked, **options)
 
@@ -215,6 +213,7 @@ class Ledger:
         form: Form = Form(),  # noqa: B008  it is frozen
         dry_run: bool = False,
         warn: Callable[[str], object] | None = None,
+        **unknown: Never,
     ) -> Any:
         """Return the answer to a question and charge everybody exactly what it spends of their privacy.
 
@@ -257,6 +256,7 @@ class Ledger:
             Called before anything is charged, with a sentence for each tier that the release empties. The answer has
             the same sentences, `ledger["warnings"]`.
         """
+        refuse_seed(unknown, known=False)
         (name,) = clean_ids([release_id], "release id")
         statistic = for_ledger(statistic) if statistic.private_bounds else statistic
         interval = statistic.interval.ordinary()

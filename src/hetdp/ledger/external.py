@@ -1,9 +1,9 @@
 """Charges for mechanisms that are not ours: the ledger keeps the budgets, somebody else draws the noise.
 
 Claim. When `charged` has returned, a charge of at least the declared ε_i is on disk for every person i in the answer's
-`people`, and nobody has spent more than their budget. If the caller then lets at most one result leave under the id, of
-a mechanism that is ε_i-DP for each of these people and uses nobody else, the theorem of the ledger holds with that
-mechanism as one more factor: everything that left is B_i-DP for person i.
+`people`, whoever wrote it, and nobody has spent more than their budget. If the caller then lets at most one result
+leave under the id, of a mechanism that is ε_i-DP for each of these people and uses nobody else, the theorem of the
+ledger holds with that mechanism as one more factor: everything that left is B_i-DP for person i.
 
 Argument. A declared ε is read as the decimal that it is written as and rounded up to whole units, so the charge covers
 it. Under the ledger's lock it is compared with what each person has left, in integers; who has less is left out or
@@ -13,6 +13,13 @@ given, as before a release of ours (`people.charged_people`): somebody who was m
 ledger's back stops the caller. The database allows one charge for an id, and an id stands for one request: the
 mechanism's name, who takes part with which ε, and what happens to people who have too little left. So asking again
 charges nobody.
+
+Whoever can write to the database can append a charge under an id that is about to be used: it has a right hash and adds
+up, but may take less than will be asked, or from others. So an event says for every person of the request what was
+asked of them and what they paid, which is that or nothing: who is left out stands in a cohort too, at a level that
+costs nothing. `amounts` reads both from the people whom the events put there. The caller's own amounts are compared
+with it person by person, on every path; `sound` compares it with the digest of what was asked that the event keeps, so
+that `ledger verify` can do so years later, without the caller.
 
 What the ledger cannot see: that the mechanism is ε_i-DP, that it waits for the charge, that it uses only the people in
 the answer, that those were chosen without looking at values, and that one result leaves for one charge. A draw that
@@ -130,14 +137,15 @@ def charged(store: Store, release_id: str, mechanism: str, spends: Mapping[str, 
     request = {"mechanism": mechanism, "people": _fingerprint(spends), "lacking": lacking}
     event, new = store.change(lambda connection, state: _charge_once(connection, state, release_id, request, spends))
     (index,) = store.read(lambda connection, state: charged_people(connection, state, [event], store.name))
-    if not sound(event, index):
+    found = amounts(event, index) if sound(event, index) else {}
+    if {who: asked for who, (asked, _) in found.items()} != spends:
         raise LedgerError(
-            f"the charge of {release_id!r} in {store.name} took something else than it says; do not use it"
+            f"the charge of {release_id!r} in {store.name} took something else than was asked for: hetdp did not write "
+            "it; do not use it, and choose another id"
         )
     store.flush_head()
-    people = {who: in_epsilon(units) for who, units in spends.items() if who in index}
-    dropped = tuple(who for who in spends if who not in index)
-    return Charged(release_id, mechanism, people, dropped, event.seq, new)
+    paid = {who: in_epsilon(found[who][1]) for who in spends if found[who][1]}
+    return Charged(release_id, mechanism, paid, tuple(who for who in spends if who not in paid), event.seq, new)
 
 
 def _charge_once(
@@ -154,7 +162,7 @@ def _charge_once(
     if books.canonical(before) != books.canonical(request):
         words = {"mechanism": "the mechanism", "people": "who takes part or with which ε", "lacking": "lacking"}
         differs = [
-            words[name] for name, now in request.items() if books.canonical(now) != books.canonical(before[name])
+            words[name] for name, now in request.items() if books.canonical(now) != books.canonical(before.get(name))
         ]
         raise OtherRequestError(
             f"release id {release_id!r} stands for another charge, it differs in: {', '.join(differs)}; "
@@ -170,26 +178,27 @@ def _charge_now(
     if unknown := [who for who in spends if who not in there]:
         example = f"{plural(len(unknown), 'person')}, such as {unknown[0][:64]!r}"
         raise InputError(f"not enrolled: {example}; enrol them, or leave them out")
-    pays = {who: units for who, units in spends.items() if units <= state.cohorts[there[who]].left}
-    if short := [who for who in spends if who not in pays]:
+    counts = Counter((there[who], units) for who, units in spends.items())
+    pays = {(cohort, units) for cohort, units in counts if units <= state.cohorts[cohort].left}
+    if short := [who for who, units in spends.items() if (there[who], units) not in pays]:
         example = f"{plural(len(short), 'person')}, such as {short[0][:64]!r}"
         if request["lacking"] == "refuse" or not pays:
             raise InputError(f"too little left for this charge: {example}; nobody was charged: leave them out")
-    amounts = sorted(set(pays.values()))
-    column = {units: i for i, units in enumerate(amounts)}
-    counts = Counter((there[who], units) for who, units in pays.items())
     parts = np.array([(*part, people) for part, people in counts.items()], np.int64)
-    index = np.array([column[units] for _, units in counts], np.int64)
-    new, where = split(state, parts, index)
-    moved = {who: where[there[who], units] for who, units in pays.items() if where[there[who], units] != there[who]}
-    pairs = np.array([*dict(zip(where.values(), index.tolist(), strict=True)).items()], np.int64)
-    rows = state.rows(parts[:, 0])
-    tiers = tiers_of(state.table[rows, 1], state.table[rows, 3], parts[:, 1], parts[:, 2])
+    paid = np.array([units if (cohort, units) in pays else 0 for cohort, units in counts], np.int64)
+    levels, index = np.unique(np.array([parts[:, 1], paid]), axis=1, return_inverse=True)
+    new, where = split(state, parts, index.ravel())
+    moved = {who: where[there[who], units] for who, units in spends.items() if where[there[who], units] != there[who]}
+    pairs = np.array([*dict(zip(where.values(), index.ravel().tolist(), strict=True)).items()], np.int64)
+    rows, some = state.rows(parts[:, 0]), paid > 0
+    tiers = tiers_of(state.table[rows[some], 1], state.table[rows[some], 3], paid[some], parts[some, 2])
+    payers = {who: units for who, units in spends.items() if (there[who], units) in pays}
     facts = {
         "statistic": EXTERNAL,
         "request": request,
-        "units": np.array(amounts, np.int64),
-        "people": {"people": len(spends), "dropped": len(short), **_fingerprint(pays)},
+        "asked": levels[0],
+        "units": levels[1],
+        "people": {"people": len(spends), "dropped": len(short), **_fingerprint(payers)},
         "tiers": {**tiers, "names": {str(asked): name for asked, name in state.names.items()}},
         "levels": pairs.ravel(),
         "new": new,
@@ -203,15 +212,33 @@ def _fingerprint(spends: Mapping[str, int]) -> dict[str, Any]:
     return {"count": len(spends), "ids": digest(f"{who}\t{units}" for who, units in spends.items())}
 
 
-def sound(event: Event, index: Mapping[str, int]) -> bool:
-    """Say whether a stored charge took from each person what it says, and from everybody what was asked for.
+def amounts(event: Event, index: Mapping[str, int]) -> dict[str, tuple[int, int]]:
+    """Return {person: (units asked for, units paid)} of everybody whom a charge names.
 
-    `index` is {person: index of what they paid}, of the people whom the events put into its cohorts. Whoever can write
-    to the database can append an event that adds up; what it charges and what it says must not differ.
+    `index` is {person: index of their level}, of the people whom the events put into its cohorts.
     """
-    facts = event.facts
-    units, said, asked = books.integers(facts["units"]).tolist(), facts["people"], facts["request"]
-    paid = _fingerprint({who: units[place] for who, place in index.items()})
-    counts = said["people"] == asked["people"]["count"] and said["dropped"] == said["people"] - said["count"]
-    everybody = paid == asked["people"] or (asked["lacking"] == "drop" and said["dropped"] > 0)
-    return counts and everybody and paid == {name: said[name] for name in paid}
+    asked, paid = (books.integers(event.facts[name]).tolist() for name in ("asked", "units"))
+    levels = list(zip(asked, paid, strict=True))
+    return {who: levels[place] for who, place in index.items()}
+
+
+def sound(event: Event, index: Mapping[str, int]) -> bool:
+    """Say whether everybody whom a stored charge names paid what was asked of them, or was left out as it says.
+
+    What was asked is the digest in the event's request, by which `_charge_once` knows the request again; `index` as for
+    `amounts`. An event that lacks something of this was not written here.
+    """
+    try:
+        found, said, request = amounts(event, index), event.facts["people"], event.facts["request"]
+        asked, lacking = {who: units for who, (units, _) in found.items()}, request["lacking"]
+        pays = {who: paid for who, (_, paid) in found.items() if paid}
+        each = all(paid == units or (paid == 0 and lacking == "drop") for units, paid in found.values())
+        counts = {"people": len(found), "dropped": len(found) - len(pays)}
+        return (
+            each
+            and bool(pays)
+            and _fingerprint(asked) == request["people"]
+            and {**counts, **_fingerprint(pays)} == said
+        )
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
+        return False

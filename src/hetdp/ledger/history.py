@@ -301,7 +301,7 @@ def verify(connection: Connection, state: State, name: str) -> Verified:
         kinds[EXTERNAL if external else event.kind] += 1
         if external:
             if not sound(event, indices(event, there)):
-                raise refused(f"event {event.seq} of {name} charges something else than it says")
+                raise refused(f"event {event.seq} of {name} charges something else than was asked for")
         elif event.kind == "charge":
             charged[event.release] = event.seq
             if not np.array_equal(books.charges(planned(event)), books.integers(facts["units"])):

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import math
 import secrets
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from functools import lru_cache
 from itertools import accumulate, pairwise
-from typing import Any
+from typing import Any, Never
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,9 +34,22 @@ from .exact import LARGEST_SCALE, SMALLEST_SCALE, NoiseTerm, weigh
 from .sampling import KEEP_ONE, SamplingPlan
 
 _ASKED = 8
+_SEEDS = ("seed", "rng", "random_state", "random_seed", "generator")
 
 
-def release(tally: Tally, plan: Plan) -> Answer:
+def refuse_seed(options: Iterable[str], *, known: bool = True) -> None:
+    """Raise for a seed by any of its usual names; if no option is `known`, for any other name too."""
+    for name in options:
+        if name in _SEEDS:
+            raise InputError(
+                f"a release takes no {name}: whoever knows it could take the noise away; to try things out on invented "
+                "people, with numbers that repeat, use hetdp.simulate(rng=…)"
+            )
+        if not known:
+            raise TypeError(f"there is no option {name!r}")
+
+
+def release(tally: Tally, plan: Plan, **unknown: Never) -> Answer:
     """Spend the privacy that the plan says and return the answer.
 
     Claim: for any tally of the plan's people the result is ε-DP for everybody, at the spends in `plan.table`.
@@ -55,6 +68,7 @@ def release(tally: Tally, plan: Plan) -> Answer:
     plan
         From `hetdp.plan(tally.levels, bounds=…)`.
     """
+    refuse_seed(unknown, known=False)
     _fit(tally, plan)
     if plan.statistic.private_bounds:
         settle([[plan]])
