@@ -37,14 +37,14 @@ def write_whole(path: str | os.PathLike[str], text: str, *, public: bool = False
         raise
 
 
-def sync_file(handle: int) -> None:
+def _full_sync(handle: int) -> None:
     """Have what was written to an open file on the disk itself: on macOS `fsync` leaves it in the disk's cache."""
-    if sys.platform == "darwin":
-        import fcntl
+    import fcntl
 
-        fcntl.fcntl(handle, fcntl.F_FULLFSYNC)
-    else:
-        os.fsync(handle)
+    fcntl.fcntl(handle, fcntl.F_FULLFSYNC)
+
+
+sync_file = _full_sync if sys.platform == "darwin" else os.fsync
 
 
 def sync_folder(path: Path) -> None:
