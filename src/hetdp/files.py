@@ -37,14 +37,15 @@ def write_whole(path: str | os.PathLike[str], text: str, *, public: bool = False
         raise
 
 
-def _full_sync(handle: int) -> None:
-    """Have what was written to an open file on the disk itself: on macOS `fsync` leaves it in the disk's cache."""
-    import fcntl
+if sys.platform == "darwin":
 
-    fcntl.fcntl(handle, fcntl.F_FULLFSYNC)
+    def sync_file(handle: int) -> None:
+        """Have what was written to an open file on the disk itself: here `fsync` leaves it in the disk's cache."""
+        import fcntl
 
-
-sync_file = _full_sync if sys.platform == "darwin" else os.fsync
+        fcntl.fcntl(handle, fcntl.F_FULLFSYNC)
+else:
+    sync_file = os.fsync
 
 
 def sync_folder(path: Path) -> None:
