@@ -390,6 +390,7 @@ def test_the_curators_way_from_an_empty_database_to_a_published_result(site, vis
     curator.check()
 
     page.get_by_role("link", name="New study").click()
+    expect(page.locator("#question-rows > li")).to_have_count(1)  # the script is there
     say(page, "Create the study")
     expect(page.get_by_label("Title")).to_be_focused()
     expect(page.get_by_label("Title")).to_have_attribute("aria-invalid", "true")

@@ -129,7 +129,7 @@ def test_who_withdrew_after_a_publication_still_sees_what_was_used(site):
     page = words(people[0].get("/answer"))
     assert "You took part before." in page
     assert re.search(r"ε = [\d.]+ was used\.", page)
-    assert "Delete everything of mine" in page
+    assert "Delete my link" in page
     assert "Withdraw my answers" not in page
 
 
