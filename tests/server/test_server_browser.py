@@ -21,7 +21,7 @@ from serving import DAY, later, served, settings_for
 
 PHONE = {"viewport": {"width": 390, "height": 844}, "has_touch": True, "is_mobile": True}
 DESKTOP = {"viewport": {"width": 1280, "height": 860}}
-expect.set_options(timeout=15_000)  # a machine may be busy; nothing here is about time
+expect.set_options(timeout=60_000)  # a machine may be busy; nothing here is about time
 STATIC = Path(hetdp.__file__).parent / "server" / "static"
 
 
