@@ -21,7 +21,7 @@ from serving import DAY, later, served, settings_for
 
 PHONE = {"viewport": {"width": 390, "height": 844}, "has_touch": True, "is_mobile": True}
 DESKTOP = {"viewport": {"width": 1280, "height": 860}}
-expect.set_options(timeout=15_000)  # a machine may be busy; nothing here is about time
+expect.set_options(timeout=60_000)  # a machine may be busy; nothing here is about time
 STATIC = Path(hetdp.__file__).parent / "server" / "static"
 
 
@@ -390,6 +390,7 @@ def test_the_curators_way_from_an_empty_database_to_a_published_result(site, vis
     curator.check()
 
     page.get_by_role("link", name="New study").click()
+    expect(page.locator("#question-rows > li")).to_have_count(1)  # the script is there
     say(page, "Create the study")
     expect(page.get_by_label("Title")).to_be_focused()
     expect(page.get_by_label("Title")).to_have_attribute("aria-invalid", "true")

@@ -308,7 +308,7 @@ def live(request: Request, study: str) -> dict[str, Any]:
     """Return what is public about a study while people join: counts, what the ledger says, and each question's plan."""
     database, publisher = _store(request), request.app.state.publisher
     found = database.read(studies.shown, study)
-    joined, imported = database.read(studies.joined, found), database.read(people.from_files, study)
+    joined, imported = database.read(studies.joined, found), database.read(people.from_files, found)
     return dashboard.live(found, joined, imported, publisher.balances(study))
 
 

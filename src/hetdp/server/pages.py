@@ -134,7 +134,8 @@ def _offer(t: Texts, study: dict[str, Any], choice: dict[str, Any]) -> dict[str,
     `right` is how often of 100 times somebody could guess something about this person's answers who knows everything
     else and would be right half of the time without them.
     """
-    right = 100 if choice["meaning"]["code"] == "meaning.certain" else math.ceil(100 * choice["sure"] - 1e-9)
+    unlike = {"meaning.certain": 100, "meaning.unused": 50}
+    right = unlike.get(choice["meaning"]["code"], max(51, math.ceil(100 * choice["sure"] - 1e-9)))
     name = f"ε = {t.epsilon(choice['epsilon'])}" if study["free"] else choice["name"]
     limit = t(choice["limit"]["code"], **_written(t, choice["limit"]["facts"]))
     meaning = "privacy.with" if 50 < right < 100 else "privacy.with-all" if right == 100 else "privacy.with-none"

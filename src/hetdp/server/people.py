@@ -326,9 +326,13 @@ def imports(transaction: Transaction, study: str) -> list[dict[str, Any]]:
     return [{"file": row.id[:MARK], "people": row.people} for row in rows]
 
 
-def from_files(transaction: Transaction, study: str) -> int:
-    """Return how many people of a study come from files."""
-    return sum(file["people"] for file in imports(transaction, study))
+def from_files(transaction: Transaction, study: Study) -> int:
+    """Return how many of those who count in a study now, as `studies.joined` has it, come from files."""
+    about = tables.people.c
+    mine = (about.study == study.id) & about.epsilon.is_not(None) & (sa.func.length(about.id) > MARK)
+    if study.each_wave == "ask" and study.status != "published":
+        mine &= about.answer.is_not(None)
+    return int(transaction.execute(sa.select(sa.func.count()).where(mine)).scalar_one())
 
 
 def delete_import(transaction: Transaction, study_id: str, file: str) -> dict[str, bool]:
