@@ -15,7 +15,12 @@
     tables     the tables and their versions; what is done first at every start
     dashboard  what is public while people join; the interactive page of the paper
     settings   what the operator chose
-    run        serve, also with a sample study, replace the key, back up
+    run        serve, also with a sample study, replace the curator's key
+    check      what is wrong, before anything starts
+    status     /health, the status page, the path under which the server lives
+    backup     copy everything but the key, check a copy, put it back
+    restore    what of a backup may be used, and what must be lost
+    rotate     a new key for the vault; what is left of deleted answers
 
 Handlers parse, call one verb, answer. Every number comes from the library.
 """

@@ -17,6 +17,7 @@ from hetdp.core.domain import epsilon_of
 from hetdp.errors import InputError
 
 from . import access, app, dashboard, texts
+from . import status as operating
 from .access import RefusedError
 from .app import CURATOR, Curator, Participant, WaveNumber
 from .texts import Texts
@@ -60,7 +61,7 @@ def _worded(t: Texts, error: dict[str, Any]) -> str:
 
 def _root(request: Request) -> str:
     """Return the path under which this site lies, without a slash at its end."""
-    return str(getattr(request.app.state.settings, "root", ""))
+    return str(request.app.state.settings.root)
 
 
 def _page(
@@ -195,6 +196,12 @@ def curator_page(request: Request) -> Response:
 def curators_page(request: Request, by: Curator) -> Response:
     """List the curators, with forms to add and to remove one."""
     return _page(request, "curators.html", scripts=("curators",), curators=app.curators(request, by))
+
+
+@pages.get("/curator/status", dependencies=[CURATOR])
+def status_page(request: Request) -> Response:
+    """Show how the server is."""
+    return _page(request, "status.html", server=operating.operator_status(request))
 
 
 @pages.get("/curator/new", dependencies=[CURATOR])
