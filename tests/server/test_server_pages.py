@@ -83,7 +83,9 @@ def test_everything_that_is_promised_stands_on_the_page_before_anything_is_answe
 
 
 def test_what_a_choice_lets_somebody_guess_is_rounded_up(site):
-    tiers = [{"name": f"t{i}", "epsilon": level, "sentence": ""} for i, level in enumerate([1e-12, 1e-6, 0.05, 7.0, 7.5])]
+    tiers = [
+        {"name": f"t{i}", "epsilon": level, "sentence": ""} for i, level in enumerate([1e-12, 1e-6, 0.05, 7.0, 7.5])
+    ]
     page = page_of(site, site.study(tiers=tiers))
     found = re.findall(r"With your answers: (?:at most|up to) (\d+) of 100", page)
     assert found == ["51", "51", "52", "100", "100"]  # never 50 for an ε above 0
