@@ -177,6 +177,30 @@ def test_a_wrong_field_is_named_and_its_rule_is_worded_in_german(site):
     assert said.json()["error"]["message"].startswith("Muss mindestens 1")
 
 
+NOW = 1_800_000_000
+WRONG = {
+    "shares": ({"questions": [{**one, "share": 0.5} for one in THREE]}, "questions.2.share", "mehr als 100 %"),
+    "shares-all": ({"questions": [{**THREE[0], "share": 0.5}, *THREE[1:]]}, "questions.1.share", "jeder Frage"),
+    "twice": ({"questions": [NUMBER, NUMBER]}, "questions.1.name", "schon weiter oben"),
+    "after": ({"waves": [{"closes": NOW}]}, "waves.0.closes", "nach dem Termin davor"),
+    "choices": ({"questions": [{**THREE[2], "choices": ["one"]}]}, "questions.0.choices", "zwei Möglichkeiten"),
+    "bounds": ({"questions": [{**THREE[1], "kind": "number"}]}, "questions.0.bounds", "kleinste und eine größte"),
+    "range": ({"questions": [{**NUMBER, "bounds": [3, 3]}]}, "questions.0.bounds", "muss unter der größten"),
+    "tiers-or-free": ({"tiers": []}, "tiers", "benannte Stufen oder eine Linie"),
+    "free": ({"tiers": [], "free": {"least": 2.0, "most": 1.0}}, "free.most", "größer als das Kleinste"),
+}
+
+
+@pytest.mark.parametrize("rule", WRONG)
+def test_every_rule_of_a_study_has_its_own_words(site, rule):
+    changes, field, words_of_it = WRONG[rule]
+    new = {"title": "x", "questions": [NUMBER], "tiers": TIERS, "opens": NOW, "waves": [{"closes": NOW + DAY}]}
+    said = site.curator.post("/api/studies", json={**new, **changes}, headers={"Accept-Language": "de"})
+    error = said.json()["error"]
+    assert (said.status_code, error["field"], error["facts"]["rule"]) == (422, field, rule)
+    assert words_of_it in error["message"]
+
+
 # ---------------------------------------------------------------------------------------------------------
 # Results
 
