@@ -119,6 +119,7 @@ def curator(browser: Browser, address: str, key: str, study: str) -> None:
 
 def fill_in(page: Page) -> None:
     """Fill the form with the three questions of the sample."""
+    page.locator("#question-rows > li").first.wait_for()  # the script is there
     page.locator("#title").fill(run.TITLE)
     for _ in run.QUESTIONS[1:]:
         page.locator("#add-question").click()

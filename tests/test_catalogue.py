@@ -39,6 +39,7 @@ import hetdp
 import oracle
 from hetdp import cli as _cli
 from hetdp.ledger import Ledger
+from hetdp.ledger import charge as ledger_charge
 from hetdp.ledger import store as ledger_store
 from hetdp.privacy import release as _release
 from hetdp.server import app as server_app
@@ -1092,8 +1093,8 @@ def strangers_are_refused(site, world):
 
 
 def a_double_click_is_one_release(site, world):
-    drawn, said, noisy = [], [], _release.noisy
-    world.patch.setattr(_release, "noisy", lambda *args: drawn.append(args) or noisy(*args))
+    drawn, said, draw = [], [], ledger_charge.release
+    world.patch.setattr(ledger_charge, "release", lambda *args: drawn.append(args) or draw(*args))
     study = site.study()
     person, _ = site.join(study, [(3.0, "open"), (1.0, "public")])
     assert {person.put("/api/answer", json=GOOD).status_code for _ in range(3)} == {200}

@@ -37,14 +37,15 @@ def write_whole(path: str | os.PathLike[str], text: str, *, public: bool = False
         raise
 
 
-def sync_file(handle: int) -> None:
-    """Have what was written to an open file on the disk itself: on macOS `fsync` leaves it in the disk's cache."""
-    if sys.platform == "darwin":
+if sys.platform == "darwin":
+
+    def sync_file(handle: int) -> None:
+        """Have what was written to an open file on the disk itself: here `fsync` leaves it in the disk's cache."""
         import fcntl
 
         fcntl.fcntl(handle, fcntl.F_FULLFSYNC)
-    else:
-        os.fsync(handle)
+else:
+    sync_file = os.fsync
 
 
 def sync_folder(path: Path) -> None:

@@ -83,10 +83,12 @@ def test_everything_that_is_promised_stands_on_the_page_before_anything_is_answe
 
 
 def test_what_a_choice_lets_somebody_guess_is_rounded_up(site):
-    tiers = [{"name": f"t{i}", "epsilon": level, "sentence": ""} for i, level in enumerate([1e-6, 0.05, 7.0, 7.5])]
+    tiers = [
+        {"name": f"t{i}", "epsilon": level, "sentence": ""} for i, level in enumerate([1e-12, 1e-6, 0.05, 7.0, 7.5])
+    ]
     page = page_of(site, site.study(tiers=tiers))
     found = re.findall(r"With your answers: (?:at most|up to) (\d+) of 100", page)
-    assert found == ["51", "52", "100", "100"]  # never 50 for an ε above 0
+    assert found == ["51", "51", "52", "100", "100"]  # never 50 for an ε above 0
 
 
 def test_where_people_are_asked_again_the_page_says_so_and_elsewhere_it_does_not(site):
@@ -129,7 +131,7 @@ def test_who_withdrew_after_a_publication_still_sees_what_was_used(site):
     page = words(people[0].get("/answer"))
     assert "You took part before." in page
     assert re.search(r"ε = [\d.]+ was used\.", page)
-    assert "Delete everything of mine" in page
+    assert "Delete my link" in page
     assert "Withdraw my answers" not in page
 
 
@@ -173,6 +175,30 @@ def test_a_wrong_field_is_named_and_its_rule_is_worded_in_german(site):
     )
     assert said.json()["error"]["field"] == "fewest"
     assert said.json()["error"]["message"].startswith("Muss mindestens 1")
+
+
+NOW = 1_800_000_000
+WRONG = {
+    "shares": ({"questions": [{**one, "share": 0.5} for one in THREE]}, "questions.2.share", "mehr als 100 %"),
+    "shares-all": ({"questions": [{**THREE[0], "share": 0.5}, *THREE[1:]]}, "questions.1.share", "jeder Frage"),
+    "twice": ({"questions": [NUMBER, NUMBER]}, "questions.1.name", "schon weiter oben"),
+    "after": ({"waves": [{"closes": NOW}]}, "waves.0.closes", "nach dem Termin davor"),
+    "choices": ({"questions": [{**THREE[2], "choices": ["one"]}]}, "questions.0.choices", "zwei Möglichkeiten"),
+    "bounds": ({"questions": [{**THREE[1], "kind": "number"}]}, "questions.0.bounds", "kleinste und eine größte"),
+    "range": ({"questions": [{**NUMBER, "bounds": [3, 3]}]}, "questions.0.bounds", "muss unter der größten"),
+    "tiers-or-free": ({"tiers": []}, "tiers", "benannte Stufen oder eine Linie"),
+    "free": ({"tiers": [], "free": {"least": 2.0, "most": 1.0}}, "free.most", "größer als das Kleinste"),
+}
+
+
+@pytest.mark.parametrize("rule", WRONG)
+def test_every_rule_of_a_study_has_its_own_words(site, rule):
+    changes, field, words_of_it = WRONG[rule]
+    new = {"title": "x", "questions": [NUMBER], "tiers": TIERS, "opens": NOW, "waves": [{"closes": NOW + DAY}]}
+    said = site.curator.post("/api/studies", json={**new, **changes}, headers={"Accept-Language": "de"})
+    error = said.json()["error"]
+    assert (said.status_code, error["field"], error["facts"]["rule"]) == (422, field, rule)
+    assert words_of_it in error["message"]
 
 
 # ---------------------------------------------------------------------------------------------------------

@@ -375,6 +375,17 @@ def test_imported_people_count_towards_the_fewest_only_if_the_study_says_so(site
             assert site.publish(study).json()["results"][0]["n"] == 50, "and they are in the result"
 
 
+def test_people_from_files_who_are_not_carried_on_are_not_taken_off_the_count_of_the_next_wave(site):
+    study = site.study(waves=waves(0.5, 0.5), each_wave="ask", imports_count=False)
+    site.rows(study, "value,tier\n" + "5,open\n" * 40)
+    (person,) = site.join(study, [(5, "open")])
+    assert [site.live(study)[name] for name in ("n", "counted")] == [41, 1]
+    assert site.publish(study).status_code == 200
+    assert [site.live(study)[name] for name in ("n", "counted")] == [0, 0]
+    assert person.put("/api/answer", json=saying(5, tier="open")).status_code == 200
+    assert [site.live(study)[name] for name in ("n", "counted")] == [1, 1]
+
+
 def test_the_dashboard_has_spent_and_left_and_frozen_from_the_ledger(site):
     study = site.study(waves=waves(0.5, 0.5), tiers=[TIERS[0], {"name": "mid", "epsilon": 1.0}, TIERS[1]])
     people = site.join(study, [(5, "open")] * 60)

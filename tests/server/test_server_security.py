@@ -66,6 +66,8 @@ MATRIX = {
     ("DELETE", "/api/answer"): (PERSON, None),
     ("GET", "/curator"): (CURATOR, None),
     ("GET", "/curator/new"): (CURATOR, None),
+    ("GET", "/curator/status"): (CURATOR, None),
+    ("GET", "/api/status"): (CURATOR, None),
     ("GET", "/curator/studies/{study}"): (CURATOR, None),
     ("GET", "/curator/studies/{study}/live"): (CURATOR, None),
     ("GET", "/api/studies"): (CURATOR, None),

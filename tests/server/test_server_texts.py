@@ -146,6 +146,7 @@ def test_numbers_and_dates_are_written_as_the_language_does():
     assert (english.plain(7.5), german.plain(7.5)) == ("7.5", "7,5")
     assert (english.spent(0.123411), german.spent(0.123411)) == ("0.1235", "0,1235")
     assert (english.left(0.12399), english.left(0), english.left("inf")) == ("0.123", "0", "∞")
+    assert (english.spent(2e-9), german.spent(2e-9), english.left(2e-9)) == ("0.000001", "0,000001", "0")
     assert "15 Jan 2027, 08:00 UTC" in english.when(1_800_000_000)
     assert "15. Januar 2027, 08:00 Uhr UTC" in german.when(1_800_000_000)
 

@@ -440,3 +440,24 @@ def aimed_at(statistic: Statistic, drift: Any, target: Any) -> Target:
 def unit_cost(statistic: Statistic) -> int:
     """Return what a weight unit costs."""
     return int(statistic.geometry.cost(np.ones(1, np.int64))[0])
+
+
+CONDITION = "if ε tells nothing about the value"
+
+
+def condition(p: Plan) -> str | None:
+    """Return under which condition an interval holds; None if it holds for any ε."""
+    if not needs_independence(p):
+        return None
+    missing = p.statistic.keeps_missing or counts_missing(p.statistic)
+    return CONDITION + (" or about who answers" if missing else "")
+
+
+def counts_missing(statistic: Statistic) -> bool:
+    """Say whether a missing value counts as something: 0 in a sum of those who answered, the midpoint, a number."""
+    return not statistic.keeps_missing and statistic.missing not in (None, "none", "drop")
+
+
+def needs_independence(p: Plan) -> bool:
+    """Say whether an interval holds only under `CONDITION`: people do not count alike, and no drift was stated."""
+    return p.bias_share > 1e-9 and not p.drift

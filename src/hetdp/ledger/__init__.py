@@ -61,12 +61,13 @@ from .charge import Keeper, Part, ReadAll, Request, planned
 from .external import Charged, Lacking
 from .history import Balance, DryRun, Entry, Forecast, Listing, Verified
 from .people import Enrolled, tier_rows, warnings_of
-from .store import PathName, Store, find
+from .store import PathName, Store, find, read_head
+from .tables import SCHEMA, TABLES
 
 __all__ = [
-    "UNLIMITED", "Balance", "Charged", "ChargedError", "DryRun", "Enrolled", "Entry", "Forecast", "Keeper", "Ledger",
-    "LedgerError", "OtherRequestError", "Part", "Request", "Rule", "Verified", "budget_units", "charges", "in_epsilon",
-    "level",
+    "SCHEMA", "TABLES", "UNLIMITED", "Balance", "Charged", "ChargedError", "DryRun", "Enrolled", "Entry", "Forecast",
+    "Keeper", "Ledger", "LedgerError", "OtherRequestError", "Part", "Request", "Rule", "Verified", "budget_units",
+    "charges", "in_epsilon", "level", "read_head",
 ]  # fmt: skip
 
 
@@ -117,11 +118,11 @@ class Ledger:
         return cls(where, head_file=head_file)
 
     @classmethod
-    def upgrade(cls, where: PathName, *, head_file: PathName | None = None) -> Ledger:
+    def upgrade(cls, where: PathName, *, expect_head: str | None = None, head_file: PathName | None = None) -> Ledger:
         """Bring a ledger that an older hetdp wrote to the schema of this one, and open it."""
         with closing(Store(where, head_file)) as store:
             store.upgrade()
-        return cls(where, head_file=head_file)
+        return cls(where, expect_head=expect_head, head_file=head_file)
 
     @property
     def name(self) -> str:
@@ -174,6 +175,22 @@ class Ledger:
         enrolled = self._store.change(lambda connection, state: who.enroll(connection, state, budgets, names))
         self._store.flush_head()
         return enrolled
+
+    def write_off(self, amounts: Mapping[str, int], why: str) -> None:
+        """Count units (10⁻⁹ ε) as spent of people, {id: units}: what a lost ledger charged, or may have charged.
+
+        Use this alone to go on from an old copy. Who is not enrolled yet is enrolled; who asked for less is frozen.
+        """
+        (*ids,) = clean_ids(amounts)
+        owed = {person: int(units) for person, units in zip(ids, amounts.values(), strict=True) if units > 0}
+
+        def work(connection: Any, state: Any) -> tuple[Any, None]:
+            after, asked = who.write_off(connection, state, owed, why)
+            return who.enroll(connection, after, asked, {})[0], None
+
+        if owed:
+            self._store.change(work)
+        self._store.flush_head()
 
     def mean(
         self,
@@ -403,6 +420,10 @@ class Ledger:
     def charged(self, release_id: str) -> bool:
         """Return whether a release was charged; it may have no result yet."""
         return self._store.read(lambda connection, _: find(connection, release_id, "charge")) is not None
+
+    def spends(self) -> dict[str, dict[str, int]]:
+        """Return what each release was charged to whom: {release: {person: units}}."""
+        return self._store.read(lambda connection, state: history.spends(connection, state, self.name))
 
     def history(self) -> Listing[Entry]:
         """Return everything that happened, in order."""

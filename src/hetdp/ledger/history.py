@@ -115,7 +115,7 @@ class Entry(_Plain):
     Attributes
     ----------
     most
-        For a charge: what it cost the person who spent most.
+        For a charge: what it cost the person who spent most; also for what was written off after a copy was lost.
     mechanism
         For a charge of somebody else's mechanism: how they call it.
     """
@@ -132,7 +132,8 @@ class Entry(_Plain):
     def __str__(self) -> str:
         said = {
             "open": "ledger made",
-            "enroll": f"{plural(self.people, 'person')} enrolled or changed",
+            "enroll": f"{plural(self.people, 'person')} enrolled or changed"
+            + (f", ε = {self.most:.9g} at most written off as spent by a lost copy" if self.most else ""),
             "charge": f"{self.release}: charged {plural(self.people, 'person')}, at most ε = {self.most:.9g} each",
             "result": f"{self.release}: result {'' if self.estimate is None else format(self.estimate, '.6g')}",
         }
@@ -166,8 +167,20 @@ def entries(connection: Connection) -> Listing[Entry]:
             if facts.get("statistic", "mean") in ("mean", "proportion"):  # others are no number on that interval
                 entry = replace(entry, estimate=_estimate(facts, Interval(*bounds[event.release])))
         elif event.kind == "enroll":
-            entry = replace(entry, people=sum(people for *_, people in facts["moves"]))
+            most = in_epsilon(int(books.costs(facts)[1].max(initial=0)))
+            entry = replace(entry, people=sum(people for *_, people in facts["moves"]), most=most)
         found.append(entry)
+    return found
+
+
+def spends(connection: Connection, state: State, name: str) -> dict[str, dict[str, int]]:
+    """Return what each release was charged to whom, in units; raise if the people are not those of the events."""
+    found: dict[str, dict[str, int]] = {}
+    for event, there in replayed(connection, state, name):
+        if event.kind == "charge":
+            cohorts, units = books.costs(event.facts)
+            cost = dict(zip(cohorts.tolist(), units.tolist(), strict=True))
+            found[str(event.release)] = {person: cost[cohort] for person, cohort in there.items() if cohort in cost}
     return found
 
 

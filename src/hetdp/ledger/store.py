@@ -394,7 +394,9 @@ def _check_file(path: Path) -> None:
 
 def _postgres(text: str) -> sa.Engine:
     try:
-        return sa.create_engine(sa.make_url(text).set(drivername="postgresql+psycopg"), hide_parameters=True)
+        # A connection that PostgreSQL has closed meanwhile, as when it restarts, is noticed before it is used.
+        url = sa.make_url(text).set(drivername="postgresql+psycopg")
+        return sa.create_engine(url, hide_parameters=True, pool_pre_ping=True)
     except ImportError:
         raise LedgerError(
             "a ledger in PostgreSQL needs psycopg; install it with: pip install 'hetdp[postgres]'"

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from hetdp.core.accuracy import counts_missing, needs_independence
 from hetdp.core.levels import Levels
 from hetdp.core.plan import Plan, plan
 from hetdp.privacy.exact import Box, Choice, Line
 from hetdp.statistics.answer import label
-from hetdp.statistics.difference import counts_missing, needs_independence
 from hetdp.statistics.histogram import MeanByGroup
 from hetdp.statistics.mean import Ratio
 

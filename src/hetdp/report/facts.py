@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from hetdp.core.accuracy import condition
 from hetdp.core.domain import GRID, jsonable
 from hetdp.core.plan import Plan, Row, plan
 from hetdp.estimators import METHODS
 from hetdp.privacy.exact import Line
 from hetdp.privacy.sampling import SamplingPlan
 from hetdp.report.about import SCHEMA, Provenance, __version__
-from hetdp.statistics.difference import condition
 from hetdp.statistics.mean import ANSWERED, Ratio
 from hetdp.theory.certificate import certificate
 

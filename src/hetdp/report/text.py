@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from hetdp.core.accuracy import condition
 from hetdp.core.domain import plural
 from hetdp.estimators import METHODS
 from hetdp.privacy.exact import Choice, Line, Mass
 from hetdp.statistics.answer import ROWS, label
-from hetdp.statistics.difference import condition
 from hetdp.statistics.mean import LearnedMean
 
 from .about import Grid, Lines, Parts

@@ -1,17 +1,26 @@
-"""The central server: people send a value and a privacy choice, the curator publishes, no page shows a value.
+"""The central server: people answer questions and choose their privacy, curators publish, no page shows an answer.
 
 ::
 
     app        all of it put together: the HTTP API
     pages      the pages for people, which show what the API answers
-    access     who may ask: Host, Origin, size, rate, strict JSON; tokens, sessions, the curator; the vault for answers
-    studies    questions, tiers, waves, invitations; what people send, change, withdraw; people from a file
+    texts      the words of the pages, a catalogue for each language
+    access     who may ask: Host, Origin, size, rate, strict JSON; tokens, sessions, curators; the vault for answers
+    fields     which field of a request is wrong, and why
+    studies    questions, tiers, waves; what people send
+    people     curators, invitations, links, people from a file; what is withdrawn and erased
     publish    close, charge, release once, show
+    results    what was published, as a list and as CSV
     store      what stands in the database, and the register by which we know that nobody changed it
     tables     the tables and their versions; what is done first at every start
     dashboard  what is public while people join; the interactive page of the paper
     settings   what the operator chose
-    run        serve, also with a sample study, replace the key, back up
+    run        serve, also with a sample study, replace the curator's key
+    check      what is wrong, before anything starts
+    status     /health, the status page, the path under which the server lives
+    backup     copy everything but the key, check a copy, put it back
+    restore    what of a backup may be used, and what must be lost
+    rotate     a new key for the vault; what is left of deleted answers
 
 Handlers parse, call one verb, answer. Every number comes from the library.
 """

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-import itertools
 import json
 import logging
 import math
@@ -121,9 +120,14 @@ DOCUMENTED: dict[int | str, dict[str, Any]] = {
 }
 
 
+_latest = 0.0  # seconds
+
+
 def now() -> float:
-    """Return the time by the server's own clock, by which every date is decided; tests move it here."""
-    return time.time()
+    """Return the time by the server's own clock, which never goes back; it decides every date, and tests move it."""
+    global _latest  # noqa: PLW0603  the one clock of this process
+    _latest = max(_latest, time.time())
+    return _latest
 
 
 def date(seconds: int) -> str:
@@ -234,8 +238,6 @@ HEADERS = {
     "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
     "Cache-Control": "no-store",
 }
-# The id of a request: that of this run of the server, and a number.
-_RUN, _NUMBERS = secrets.token_hex(4), itertools.count(1)
 
 
 class Guard:
@@ -252,7 +254,7 @@ class Guard:
             return
         start, status, failure = time.perf_counter(), 0, 0
         left = self.settings.import_limit if scope["path"].endswith("/rows") else self.settings.body_limit
-        request_id = scope.setdefault("state", {})["request_id"] = f"{_RUN}-{next(_NUMBERS):x}"
+        request_id = scope.setdefault("state", {})["request_id"] = secrets.token_hex(8)  # it counts nothing
 
         async def limited() -> Message:  # also a body that does not say its length
             nonlocal left
@@ -359,8 +361,8 @@ SECONDS = {CURATOR: 12 * 3600, PARTICIPANT: 90 * 86_400}
 
 
 def cookie_name(kind: str, settings: Settings) -> str:
-    """Return the name of a cookie; over HTTPS it is bound to this host."""
-    return f"__Host-{kind}" if settings.secure else kind
+    """Return the name of a cookie; over HTTPS it is bound to this host, or to TLS alone where the server has a path."""
+    return f"__{'Secure' if settings.root else 'Host'}-{kind}" if settings.secure else kind
 
 
 def session_token(request: Request, kind: str) -> str:
@@ -457,33 +459,41 @@ class Vault:
 
     Argument: every sealed answer of a study has the same length, whatever was said, a fresh nonce of 96 random bits,
     and is authenticated together with the person's id, the study's and the ε, so it can neither be read, altered nor
-    moved to another row. Who can
-    write to the database, but has no key, cannot have it published at another ε or in a study of their own: then it
-    does not open. That a sealed answer is the newest one of its person is the business of the register.
+    moved to another row. Who can write to the database, but has no key, cannot have it published at another ε or in a
+    study of their own: then it does not open. That it is the newest one of its person is the register's business.
     """
 
-    def __init__(self, key: bytes) -> None:
+    def __init__(self, key: bytes, marks: bytes | None = None) -> None:
         self._cipher = AESGCM(key)
         self.fingerprint = hmac.new(key, b"hetdp vault", hashlib.sha256).hexdigest()
         self.register_key = hmac.digest(key, b"hetdp register", "sha256")  # from which the vault's cannot be found
-        self._mark_key = hmac.digest(key, b"hetdp import", "sha256")
+        self.mark_key = marks or hmac.digest(key, b"hetdp import", "sha256")  # after a rotation that of before
 
     def seal(self, codes: Sequence[int], person: str, study: str, epsilon: float) -> bytes:
         """Return codes as bytes that only this vault can open, for this person, study and ε alone; 4 bytes a code."""
-        nonce, said = secrets.token_bytes(_NONCE_BYTES), b"".join(code.to_bytes(4) for code in codes)
-        return nonce + self._cipher.encrypt(nonce, said, _bound(person, study, epsilon))
+        return self._bind(b"".join(code.to_bytes(4) for code in codes), person, study, epsilon)
+
+    def resealed(self, sealed: bytes, new: Vault, *bound: Any, first: bool = False) -> bytes:
+        """Return as another vault seals it what this one sealed; the `first` hetdp bound it to a person alone."""
+        return new._bind(self._opened(sealed, bound[0].encode() if first else _bound(*bound)), *bound)
+
+    def _bind(self, said: bytes, *bound: Any) -> bytes:
+        nonce = secrets.token_bytes(_NONCE_BYTES)
+        return nonce + self._cipher.encrypt(nonce, said, _bound(*bound))
+
+    def _opened(self, sealed: bytes, bound: bytes) -> bytes:
+        try:
+            return self._cipher.decrypt(sealed[:_NONCE_BYTES], sealed[_NONCE_BYTES:], bound)
+        except (InvalidTag, ValueError):
+            raise InputError("an answer does not open: its row was changed outside of the server") from None
 
     def mark(self, content: str) -> str:
         """Return by what the same content is known again; not a plain hash, by which a guess could be tried out."""
-        return hmac.digest(self._mark_key, content.encode(), "sha256").hex()
+        return hmac.digest(self.mark_key, content.encode(), "sha256").hex()
 
     def open(self, sealed: bytes, person: str, study: str, epsilon: float) -> bytes:
         """Return the bytes of the codes again; raise if they were sealed for anything else."""
-        nonce, body = sealed[:_NONCE_BYTES], sealed[_NONCE_BYTES:]
-        try:
-            return self._cipher.decrypt(nonce, body, _bound(person, study, epsilon))
-        except (InvalidTag, ValueError):
-            raise InputError("an answer does not open: its row was changed outside of the server") from None
+        return self._opened(sealed, _bound(person, study, epsilon))
 
 
 def _bound(person: str, study: str, epsilon: float) -> bytes:

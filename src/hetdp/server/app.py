@@ -11,6 +11,7 @@ import math
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, FastAPI, Query, Request
@@ -21,10 +22,10 @@ from starlette.responses import JSONResponse, Response
 from hetdp import __version__
 from hetdp.core.domain import epsilon_of
 
-from . import access, dashboard, people, publish, results, studies, tables
+from . import access, dashboard, importing, people, publish, results, rotate, status, studies, tables
 from .access import DOCUMENTED, SAFE, Guard, Rates, RefusedError, StrictRoute, pace
 from .settings import Settings
-from .store import ChangedError, Register, Store, Transaction
+from .store import ChangedError, Register, Store
 from .studies import MOST_WAVES, NewStudy, Strict
 
 log = logging.getLogger("hetdp.server")
@@ -40,6 +41,7 @@ _CSV = {"requestBody": {"content": {"text/csv": {"schema": {"type": "string"}}},
 def create_app(settings: Settings) -> FastAPI:
     """Return the server as an ASGI application; `app.state.first_key` is the curator's key at the first start."""
     from . import pages  # it asks the handlers below, so it can be imported only after them
+    from .backup import before_upgrade, not_lost
 
     app = FastAPI(
         title="hetdp",
@@ -50,11 +52,13 @@ def create_app(settings: Settings) -> FastAPI:
         redirect_slashes=False,
         responses=DOCUMENTED,
     )
+    not_lost(settings)
     state, vault = app.state, settings.vault()
     database = Store(settings, Register(settings.register_file, vault.register_key))
     state.settings, state.vault, state.store, state.rates = settings, vault, database, Rates()
     try:
         database.claim()
+        state.upgraded = before_upgrade(settings)
         database.write(tables.prepare, vault.fingerprint, trusted=settings.trust_database)
         state.first_key = None if database.read(people.curators) else database.write(people.new_key)
         state.publisher = publish.Publisher(
@@ -64,13 +68,17 @@ def create_app(settings: Settings) -> FastAPI:
         database.close()
         raise
     app.add_middleware(Guard, settings=settings)
+    if settings.root:
+        app.add_middleware(status.UnderPath, root=settings.root)
     app.include_router(api)
+    status.add(app)
     pages.add(app)
     return app
 
 
 @asynccontextmanager
 async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
+    await run_in_threadpool(importing.clear, app.state.store)
     await run_in_threadpool(app.state.publisher.resume)
     expiring = asyncio.create_task(_expire(app))
     log.info("started")
@@ -85,6 +93,9 @@ async def _expire(app: FastAPI) -> None:
     while True:
         try:
             await run_in_threadpool(app.state.store.write, publish.expire)
+            if app.state.store.leftovers:
+                app.state.store.leftovers = False
+                await run_in_threadpool(rotate.scrub, app.state.settings.database)
         except Exception as error:  # noqa: BLE001  whatever it is, it is tried again
             log.warning("answers not deleted yet", extra={"facts": {"error": type(error).__name__}})
         await asyncio.sleep(3600)  # seconds
@@ -211,13 +222,6 @@ def withdraw(
 # Everybody
 
 
-@api.get("/health", tags=["everybody"])
-def health(request: Request) -> dict[str, str]:
-    """Say whether the server and its database answer."""
-    _store(request).read(Transaction.fact, "version")
-    return {"status": "ok", "version": __version__}
-
-
 @api.get("/api/results", tags=["everybody"])
 def result_list(request: Request) -> list[dict[str, Any]]:
     """List the studies that have published."""
@@ -281,7 +285,8 @@ def _with_cookie(request: Request, kind: str, token: str | None) -> Response:
     settings, name = request.app.state.settings, access.cookie_name(kind, request.app.state.settings)
     response = JSONResponse({"csrf": access.csrf_of(token)} if token else {"signed_out": True})
     seconds = access.SECONDS[kind] if token else 0  # one that is removed needs its attributes too, else it stays
-    response.set_cookie(name, token or "", max_age=seconds, httponly=True, samesite="strict", secure=settings.secure)
+    shown = {"httponly": True, "samesite": "strict", "secure": settings.secure, "path": settings.root or "/"}
+    response.set_cookie(name, token or "", max_age=seconds, **shown)
     return response
 
 
@@ -308,7 +313,7 @@ def live(request: Request, study: str) -> dict[str, Any]:
     """Return what is public about a study while people join: counts, what the ledger says, and each question's plan."""
     database, publisher = _store(request), request.app.state.publisher
     found = database.read(studies.shown, study)
-    joined, imported = database.read(studies.joined, found), database.read(people.from_files, study)
+    joined, imported = database.read(studies.joined, found), database.read(people.from_files, found)
     return dashboard.live(found, joined, imported, publisher.balances(study))
 
 
@@ -366,7 +371,7 @@ def import_rows(
     """Import people from CSV: a column for each question, and `tier` or `epsilon`. The same file twice imports once."""
     database = _store(request)
     mark, rows = people.read_rows(body, database.read(studies.get, study), request.app.state.vault)
-    return database.write_as(by, people.add_rows, study, mark, rows)
+    return importing.add(partial(database.write_as, by), people.add_rows, study, mark, rows)
 
 
 @api.get("/api/studies/{study}/rows", tags=["curator"], dependencies=[CURATOR])

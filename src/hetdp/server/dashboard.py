@@ -91,7 +91,7 @@ def live(study: Study, people: People, imported: int, ledger: list[dict[str, Any
     return {
         "study": study.to_dict(),
         "n": n,
-        "counted": n if study.imports_count else max(n - imported, 0),
+        "counted": n if study.imports_count else n - imported,
         "joined": _joined(study, people, ledger or []),
         "ledger": None if ledger is None else jsonable(ledger),
         "frozen": None if ledger is None else sum(row["people"] for row in ledger if row["frozen"]),

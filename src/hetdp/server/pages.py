@@ -17,6 +17,7 @@ from hetdp.core.domain import epsilon_of
 from hetdp.errors import InputError
 
 from . import access, app, dashboard, texts
+from . import status as operating
 from .access import RefusedError
 from .app import CURATOR, Curator, Participant, WaveNumber
 from .texts import Texts
@@ -60,7 +61,7 @@ def _worded(t: Texts, error: dict[str, Any]) -> str:
 
 def _root(request: Request) -> str:
     """Return the path under which this site lies, without a slash at its end."""
-    return str(getattr(request.app.state.settings, "root", ""))
+    return str(request.app.state.settings.root)
 
 
 def _page(
@@ -134,7 +135,8 @@ def _offer(t: Texts, study: dict[str, Any], choice: dict[str, Any]) -> dict[str,
     `right` is how often of 100 times somebody could guess something about this person's answers who knows everything
     else and would be right half of the time without them.
     """
-    right = 100 if choice["meaning"]["code"] == "meaning.certain" else math.ceil(100 * choice["sure"] - 1e-9)
+    unlike = {"meaning.certain": 100, "meaning.unused": 50}
+    right = unlike.get(choice["meaning"]["code"], max(51, math.ceil(100 * choice["sure"] - 1e-9)))
     name = f"ε = {t.epsilon(choice['epsilon'])}" if study["free"] else choice["name"]
     limit = t(choice["limit"]["code"], **_written(t, choice["limit"]["facts"]))
     meaning = "privacy.with" if 50 < right < 100 else "privacy.with-all" if right == 100 else "privacy.with-none"
@@ -194,6 +196,12 @@ def curator_page(request: Request) -> Response:
 def curators_page(request: Request, by: Curator) -> Response:
     """List the curators, with forms to add and to remove one."""
     return _page(request, "curators.html", scripts=("curators",), curators=app.curators(request, by))
+
+
+@pages.get("/curator/status", dependencies=[CURATOR])
+def status_page(request: Request) -> Response:
+    """Show how the server is."""
+    return _page(request, "status.html", server=operating.operator_status(request))
 
 
 @pages.get("/curator/new", dependencies=[CURATOR])

@@ -303,8 +303,10 @@ def _content(study: Study, levels: list[float], said: list[tuple[int, ...]]) -> 
     return sorted((level, codes if level else ()) for level, codes in zip(levels, said, strict=True))
 
 
-def add_rows(transaction: Transaction, study: str, mark: str, people: list[dict[str, Any]]) -> dict[str, int]:
-    """Add people from a file; if the same content came before and was not deleted, they are there already."""
+def add_rows(
+    transaction: Transaction, study: str, mark: str, people: list[dict[str, Any]], written: int = 0
+) -> dict[str, int]:
+    """Add people from a file, of which some may be `written`; if the same came before, they are there already."""
     before = transaction.row("import", mark)
     if before is not None or transaction.register.known("import", mark) is not None:
         known = transaction.believed("import", before)  # taken out of the database, its people would come a second time
@@ -313,10 +315,11 @@ def add_rows(transaction: Transaction, study: str, mark: str, people: list[dict[
     if studies.get(transaction, study).phase() != "open":
         raise RefusedError(409, "closed", "This study does not take answers now.")
     transaction.insert("person", people)
-    row = {"id": mark, "study": study, "people": len(people)}
+    count = len(people) + written
+    row = {"id": mark, "study": study, "people": count}
     transaction.insert("import", [row]) if before is None else transaction.change("import", row)
-    transaction.note("rows imported", study, count=len(people), file=mark[:MARK])
-    return {"people": len(people)}
+    transaction.note("rows imported", study, count=count, file=mark[:MARK])
+    return {"people": count}
 
 
 def imports(transaction: Transaction, study: str) -> list[dict[str, Any]]:
@@ -326,9 +329,13 @@ def imports(transaction: Transaction, study: str) -> list[dict[str, Any]]:
     return [{"file": row.id[:MARK], "people": row.people} for row in rows]
 
 
-def from_files(transaction: Transaction, study: str) -> int:
-    """Return how many people of a study come from files."""
-    return sum(file["people"] for file in imports(transaction, study))
+def from_files(transaction: Transaction, study: Study) -> int:
+    """Return how many of those who count in a study now, as `studies.joined` has it, come from files."""
+    about = tables.people.c
+    mine = (about.study == study.id) & about.epsilon.is_not(None) & (sa.func.length(about.id) > MARK)
+    if study.each_wave == "ask" and study.status != "published":
+        mine &= about.answer.is_not(None)
+    return int(transaction.execute(sa.select(sa.func.count()).where(mine)).scalar_one())
 
 
 def delete_import(transaction: Transaction, study_id: str, file: str) -> dict[str, bool]:

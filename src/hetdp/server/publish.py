@@ -351,6 +351,8 @@ def _closed(
         raise RefusedError(409, "early", _EARLY.format(access.date(closes)), closes=closes)
     if charged and study.status == "open":
         raise RefusedError(409, "old-copy", _OLD_COPY)
+    if transaction.fact(f"importing {study_id}") is not None:  # half of it would be published
+        raise RefusedError(409, "importing", "A file is being imported into this study. Wait until that is done.")
     transaction.register.finish(study_id, study.wave)  # if the server was cut off just before it said so
     answered = _answered(transaction, study)
     if study.status == "publishing":

@@ -1,4 +1,4 @@
-"""What an operator does: run the server, also with a sample study, replace the curator's key, back up."""
+"""What an operator does: run the server, also with a sample study, replace the curator's key."""
 
 from __future__ import annotations
 
@@ -6,12 +6,10 @@ import json
 import logging
 import random
 import socket
-import sqlite3
 import sys
 import tempfile
 import time
-from contextlib import closing, suppress
-from pathlib import Path
+from contextlib import suppress
 from typing import Any
 
 import sqlalchemy as sa
@@ -20,6 +18,8 @@ from hetdp.errors import InputError
 
 from . import people, studies, tables
 from .app import create_app
+from .backup import vault_there
+from .check import check_clock
 from .settings import Settings
 from .store import Register, Transaction, begin
 
@@ -32,13 +32,17 @@ _BESIDE = (
 def serve(settings: Settings, host: str, port: int, *, proxy: bool = False, demo: bool = False) -> None:
     """Serve until a signal comes; running requests are finished.
 
-    With `proxy`, a proxy on this machine is trusted to say which address a client has. With `demo`, there is a sample
-    study.
+    With `proxy`, a proxy on this machine is trusted to say which address a client has, as are those of the settings.
+    With `demo`, there is a sample study.
     """
     import uvicorn
 
+    check_clock(settings)
     listener = _listening(host, port)
+    proxies = (*settings.proxies, "127.0.0.1") if proxy else settings.proxies
     app = create_app(settings)
+    if app.state.upgraded is not None:
+        print(app.state.upgraded, file=sys.stderr)
     if settings.key_beside_database and not demo:
         print(_BESIDE.format(settings.vault_file), file=sys.stderr)
     address = settings.origin or f"http://{host}:{listener.getsockname()[1]}"
@@ -52,8 +56,8 @@ def serve(settings: Settings, host: str, port: int, *, proxy: bool = False, demo
         log_config=None,
         access_log=False,
         server_header=False,
-        proxy_headers=proxy,
-        forwarded_allow_ips="127.0.0.1",
+        proxy_headers=bool(proxies),
+        forwarded_allow_ips=list(proxies),
         timeout_graceful_shutdown=10,  # seconds
         limit_concurrency=1000,
         h11_max_incomplete_event_size=2**15,
@@ -92,8 +96,11 @@ def _log_to_stderr() -> None:
 
 def replaced_key(settings: Settings) -> str:
     """Return a new curator key; the old one and every session of the curator end."""
+    file = settings.sqlite_file
+    if file is not None and not file.exists():
+        raise InputError(f"there is no database {file}; is this the right folder? Nothing was made")
+    register = Register(settings.register_file, vault_there(settings).register_key)
     engine = tables.connect(settings.database)
-    register = Register(settings.register_file, settings.vault().register_key)
     try:
         if not sa.inspect(engine).has_table(tables.facts.name):
             raise InputError("there is no server's database here; start the server first")
@@ -104,35 +111,6 @@ def replaced_key(settings: Settings) -> str:
     finally:
         register.close()
         engine.dispose()
-
-
-def back_up(settings: Settings, folder: Path) -> None:
-    """Copy the SQLite database and the ledger into a new folder; the server may be running.
-
-    The key of the vault is left out on purpose: a copy of the database without it tells nobody's answer. So are the
-    ledger's head and the register: they would vouch for the old copy beside them, so that budgets could be spent
-    twice, and answers that were withdrawn since would come back unnoticed.
-    """
-    name = settings.sqlite_file
-    if name is None:
-        raise InputError("this copies SQLite; with PostgreSQL use pg_dump, which takes the ledger's tables along")
-    ledger = Path(settings.ledger)
-    for path in (name, ledger):
-        if not path.exists():
-            raise InputError(f"there is no database {path}; start the server first, or bring it back")
-    try:
-        folder.mkdir(mode=0o700)
-    except OSError:
-        raise InputError(f"the folder {folder} cannot be made; name one that does not exist yet") from None
-    _copy(name, folder / name.name)  # first: a charge that comes meanwhile must not be missing from the ledger's copy
-    _copy(ledger, folder / ledger.name)
-
-
-def _copy(source: Path, target: Path) -> None:
-    address = f"{source.resolve().as_uri()}?mode=rw"  # never a new and empty one
-    with closing(sqlite3.connect(address, uri=True)) as old, closing(sqlite3.connect(target)) as new:
-        old.backup(new)
-    target.chmod(0o600)
 
 
 # ---------------------------------------------------------------------------------------------------------

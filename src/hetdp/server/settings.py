@@ -1,12 +1,21 @@
-"""What the operator chose, in one frozen record, and which files follow from it; the key of the vault is one."""
+"""What the operator chose, in one frozen record, and which files follow from it; the key of the vault is one.
+
+Every field but a few can be said in three ways: as an option, in the environment (`HETDP_` and its name in capitals),
+or in one TOML file. An option counts before the environment, the environment before the file, the file before the
+default. Whatever is said and not known is refused: a misspelt limit would otherwise be no limit.
+"""
 
 from __future__ import annotations
 
+import ipaddress
 import os
 import re
 import secrets
-from dataclasses import dataclass, field
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 from sqlalchemy.engine import make_url
@@ -26,6 +35,10 @@ class Settings:
     ----------
     database
         A URL of SQLAlchemy: SQLite (the default) or PostgreSQL.
+    host, port
+        Where to listen.
+    proxies
+        Addresses or networks of proxies that are trusted to say which address a client has.
     key
         The key of the vault in hexadecimal (64 digits), usually from the environment; else `key_file` is used.
     key_file
@@ -33,11 +46,14 @@ class Settings:
     hosts
         The names under which the server may be asked. Anything else in the Host header is refused.
     origin
-        The public address, as in https://survey.example.org; None: taken from the request.
+        The public address, as in https://survey.example.org; with a path, as in https://example.org/survey, the server
+        lives under that path. None: taken from the request.
     head_file, expect_head
         Where the ledger's head is kept outside of it, and a head that was written down: see `Ledger`.
     trust_database
         Take the answers as the database has them, after an older copy was put back on purpose: see `register`.
+    trust_clock
+        Start although the clock says an earlier time than the last event has.
     body_limit, import_limit
         The most bytes of a request, and of a file of rows.
     per_address, per_person
@@ -51,14 +67,18 @@ class Settings:
         How long people can still withdraw once a curator closes a wave early.
     """
 
-    database: str = "sqlite:///hetdp-server.db"
-    key: str | None = None
+    database: str = field(default="sqlite:///hetdp-server.db", repr=False)  # it may hold a password
+    host: str = "127.0.0.1"
+    port: int = 8000
+    proxies: tuple[str, ...] = ()
+    key: str | None = field(default=None, repr=False)
     key_file: Path | None = None
     hosts: tuple[str, ...] = LOOPBACK
     origin: str | None = None
     head_file: Path | None = None
     expect_head: str | None = None
     trust_database: bool = False
+    trust_clock: bool = False
     body_limit: int = 2**16
     import_limit: int = 2**24
     per_address: int = 6000
@@ -68,22 +88,45 @@ class Settings:
     tick: float = 1.0
     notice_days: int = 7
     secure: bool = field(init=False, default=False)  # browsers reach it by HTTPS, so that cookies may be bound to it
+    root: str = field(init=False, default="")  # the path under which the server lives, without a slash at its end
 
     def __post_init__(self) -> None:
+        for network in self.proxies:
+            try:
+                ipaddress.ip_network(network)
+            except ValueError:
+                why = (
+                    f"a proxy is named by its address or network, as 127.0.0.1 or 172.16.0.0/12 (got {network[:64]!r})"
+                )
+                raise InputError(why) from None
         if self.origin is not None:
             parts = urlsplit(self.origin)
-            if parts.scheme not in {"http", "https"} or not parts.netloc or parts.path not in {"", "/"}:
-                raise InputError(f"the origin is an address like https://survey.example.org (got {self.origin!r})")
+            plain = re.fullmatch(r"(/[A-Za-z0-9_.~-]+)*/?", parts.path) and not parts.query and not parts.fragment
+            if parts.scheme not in {"http", "https"} or not parts.netloc or not plain:
+                raise InputError(
+                    f"the origin is an address like https://survey.example.org or https://example.org/survey "
+                    f"(got {self.origin!r})"
+                )
             object.__setattr__(self, "origin", self.origin.rstrip("/"))
+            object.__setattr__(self, "root", parts.path.rstrip("/"))
             object.__setattr__(self, "secure", parts.scheme == "https")
             object.__setattr__(self, "hosts", (*self.hosts, host_of(parts.netloc)))
 
+    @classmethod
+    def said(cls, options: Mapping[str, Any], environment: Mapping[str, str], file: Path | None = None) -> Settings:
+        """Return the settings that were said by options, in the environment and in a file, in this order."""
+        found: dict[str, Any] = {}
+        for name, value in (_from_file(file) if file is not None else {}).items():
+            found[name] = _fitting(name, value, f"{name} in {file}")
+        for name, value in _from_environment(environment).items():
+            found[name] = _fitting(name, value, f"HETDP_{name.upper()}")
+        found |= {name: value for name, value in options.items() if value is not None}
+        found["hosts"] = (*LOOPBACK, *found.get("hosts", ()))
+        return cls(**found)
+
     def vault(self) -> Vault:
         """Return the vault, by its key; a key file that does not exist yet is made."""
-        text = self.key if self.key is not None else _key_text(self.vault_file)
-        if not re.fullmatch("[0-9a-fA-F]{64}", text.strip()):
-            raise InputError("the key of the vault must be 64 hexadecimal digits; restore it from its backup")
-        return Vault(bytes.fromhex(text))
+        return vault_of(self.key if self.key is not None else _key_text(self.vault_file))
 
     @property
     def vault_file(self) -> Path:
@@ -133,14 +176,99 @@ class Settings:
         return Path(url.database).resolve() if url.get_backend_name() == "sqlite" and url.database else None
 
 
+# ---------------------------------------------------------------------------------------------------------
+# The environment and the file
+
+# What is said for one start alone, as an option, and never stands anywhere: left there it would be said every time.
+ONCE = {"expect_head", "trust_database", "trust_clock"}
+KNOWN = {one.name: str(one.type) for one in fields(Settings) if one.init and one.name not in ONCE}
+# What the environment may also name by a file that holds it, as container systems hand secrets over.
+BY_FILE = {"database"}
+_YES, _NO = {"1", "true", "yes", "on"}, {"0", "false", "no", "off"}
+
+
+def _from_file(path: Path) -> dict[str, Any]:
+    try:
+        with path.open("rb") as file:
+            found = tomllib.load(file)
+    except OSError as error:
+        raise InputError(f"the settings {path} cannot be read: {error.strerror}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        place = re.search(r"line \d+", str(error))  # not the message, which may quote a secret
+        raise InputError(f"the settings {path} are no TOML{f' at {place[0]}' if place else ''}") from None
+    if "key" in found:
+        raise InputError(f'{path} holds the key itself; name a file that holds it: key_file = "/etc/hetdp/survey.key"')
+    for name in found.keys() - KNOWN.keys():
+        raise InputError(_unknown(f"{name[:64]!r} in {path}", name))
+    return found
+
+
+def _from_environment(environment: Mapping[str, str]) -> dict[str, str]:
+    found = {}
+    for variable, text in sorted(environment.items()):
+        name = variable.removeprefix("HETDP_").lower()
+        secret = name.removesuffix("_file")
+        if not variable.startswith("HETDP_") or variable in {"HETDP_SCREENSHOTS", "HETDP_SETTINGS"}:
+            continue
+        if name.endswith("_file") and secret in BY_FILE:
+            try:
+                found[secret] = Path(text).read_text(encoding="utf-8").strip()
+            except (OSError, UnicodeDecodeError):
+                raise InputError(f"the file that {variable} names cannot be read") from None
+        elif name in KNOWN:
+            found[name] = text
+        else:
+            raise InputError(_unknown(variable, name))
+    return found
+
+
+def _unknown(said: str, name: str) -> str:
+    if name in ONCE:
+        return f"{said} is for one start alone; say it as an option: --{name.replace('_', '-')}"
+    return f"there is no setting {said}; the settings are {', '.join(sorted(KNOWN))}"
+
+
+def _fitting(name: str, value: Any, where: str) -> Any:
+    """Return a value in the type of its field; what is wrong is said without the value, which may be a secret."""
+    kind, text = KNOWN[name], isinstance(value, str)
+    try:
+        if kind.startswith("tuple"):
+            parts = [part.strip() for part in value.split(",")] if text else list(value)
+            if all(isinstance(part, str) for part in parts):
+                return tuple(part for part in parts if part)
+        elif kind == "bool":
+            if isinstance(value, bool) or (text and value.lower() in _YES | _NO):
+                return value if isinstance(value, bool) else value.lower() in _YES
+        elif kind in {"int", "float"}:
+            number = {"int": int, "float": float}[kind](value)
+            if not isinstance(value, bool) and (text or number == value) and number >= 0:
+                return number
+        elif text:
+            return Path(value) if kind.startswith("Path") else value
+    except (TypeError, ValueError, OverflowError):
+        pass
+    wanted = {"int": "a whole number from 0 on", "float": "a number from 0 on", "bool": "true or false"}
+    raise InputError(f"{where} must be {wanted.get(kind, 'a list of names' if kind.startswith('tuple') else 'a text')}")
+
+
+# ---------------------------------------------------------------------------------------------------------
+# The key
+
+
+def vault_of(text: str) -> Vault:
+    """Return the vault of a key's text: 64 digits, and after a rotation 64 more by which older imports are known."""
+    if not re.fullmatch("[0-9a-fA-F]{64}(:[0-9a-fA-F]{64})?", text.strip()):
+        raise InputError("the key of the vault must be 64 hexadecimal digits; restore it from its backup")
+    key, _, marks = text.strip().partition(":")
+    return Vault(bytes.fromhex(key), bytes.fromhex(marks) or None)
+
+
 def _key_text(path: Path) -> str:
     """Return the text of the key file; of two processes that make it at the same time, one does."""
     try:
         handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except FileExistsError:
-        if path.stat().st_mode & 0o077:
-            raise InputError(f"others can read the key file {path}; run chmod 600 on it") from None
-        return path.read_text(encoding="ascii", errors="replace")
+        return key_text(path)
     except OSError:
         raise InputError(f"the key file {path} cannot be made; is its folder there and writable?") from None
     text = secrets.token_hex(32)
@@ -149,3 +277,13 @@ def _key_text(path: Path) -> str:
         file.flush()
         os.fsync(file.fileno())
     return text
+
+
+def key_text(path: Path) -> str:
+    """Return the text of a key file that is there; raise if others can read it."""
+    try:
+        if path.stat().st_mode & 0o077:
+            raise InputError(f"others can read the key file {path}; run chmod 600 on it")
+        return path.read_text(encoding="ascii", errors="replace")
+    except OSError as error:
+        raise InputError(f"the key file {path} cannot be read: {error.strerror}") from None

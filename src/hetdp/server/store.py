@@ -375,8 +375,8 @@ class Store:
         self._handle: int | None = None
         self._turn, self._closed = threading.RLock(), False  # whose turn it is to write
         self._emptying: threading.Timer | None = None
-        # Whether a change may be in doubt: now that of the process before, if it was cut off.
-        self._doubt = True
+        self.leftovers = self.engine.dialect.name != "sqlite"  # of deleted answers, for `app` to remove every hour
+        self._doubt = True  # whether a change may be: now that of the process before, if it was cut off
 
     def claim(self) -> None:
         """Become the one server of this database; raise if there is another."""
@@ -460,8 +460,8 @@ class Store:
         A reader that is under way can prevent that for a moment, and so can a full disk; then it is tried again soon.
         """
         with self._turn:
-            self._emptying = None
-            if self._closed or self.engine.dialect.name != "sqlite":
+            self._emptying, self.leftovers = None, self.engine.dialect.name != "sqlite"
+            if self._closed or self.leftovers:
                 return
             busy = 1
             with suppress(sqlite3.Error, sa.exc.SQLAlchemyError), closing(self.engine.raw_connection()) as raw:

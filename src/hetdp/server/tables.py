@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 VERSION = "5"
 # The name of the first curator.
 FIRST = "curator"
-_LOCK = 0x686574_6470  # a number of our own among PostgreSQL's advisory locks
+LOCK = 0x686574_6470  # a number of our own among PostgreSQL's advisory locks
 # Seconds to wait for another connection.
 PATIENCE = 10
 
@@ -147,7 +147,7 @@ def take_lock(session: Any, _record: Any) -> None:
     from .access import RefusedError  # which asks these tables, so it can be imported only after them
 
     try:
-        (locked,) = session.execute("SELECT pg_try_advisory_lock(%s)", (_LOCK,)).fetchone()
+        (locked,) = session.execute("SELECT pg_try_advisory_lock(%s)", (LOCK,)).fetchone()
         session.execute("SET synchronous_commit TO on")  # what is acknowledged is on disk
         session.commit()
     except BaseException:  # whatever it is, a session that is not used must not keep the lock
@@ -177,7 +177,10 @@ def prepare(transaction: Transaction, fingerprint: str, *, trusted: bool) -> Non
         index.create(transaction.connection, checkfirst=True)
     before_registers = _upgraded(transaction)
     if transaction.fact("vault") not in {None, fingerprint}:
-        raise InputError("this is not the key with which the answers were sealed; nothing was changed")
+        raise InputError(
+            "this is not the key with which the answers were sealed; nothing was changed. If a key rotation was cut "
+            "off, finish it with: hetdp serve --rotate-key"
+        )
     transaction.set_fact("vault", fingerprint)
     register = transaction.register
     people_there = any(transaction.execute(sa.select(table.c.id).limit(1)).first() for table in (studies, people))
@@ -249,8 +252,8 @@ def open_ledger(settings: Settings, database: Store) -> Ledger:
     if made and not head.exists() and expected is None:
         # The ledger itself asks for its head only once something is charged; an old copy may be older than that.
         raise InputError(
-            f"{head} is missing, so an old copy of the ledger could not be noticed; bring it back, or give the head "
-            "that you wrote down: --expect-head NUMBER:HASH"
+            f"{head} is missing, so an old copy of the ledger could not be noticed; bring it back, give the head that "
+            "you wrote down (--expect-head NUMBER:HASH), or go back to a backup: hetdp serve --restore FOLDER"
         )
     opened = Ledger(where, expect_head=expected, head_file=head) if there else Ledger.create(where, head_file=head)
     if not made:

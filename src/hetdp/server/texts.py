@@ -27,6 +27,8 @@ FOLDER = Path(__file__).parent / "texts"
 # Set by a script when somebody chooses a language; it holds nothing else.
 COOKIE = "hetdp_language"
 USUAL = "en"
+# An ε below this is not worth its digits.
+CRUMB = 1e-6
 
 
 @dataclass(frozen=True)
@@ -93,13 +95,14 @@ class Texts:
         return self.written(numbers.epsilon(epsilon_of(x)))
 
     def spent(self, x: Any) -> str:
-        """Return an ε that is a limit, rounded up so that what is printed holds."""
-        return self.written(numbers.spent_epsilon(epsilon_of(x)))
+        """Return an ε that is a limit, rounded up so that what is printed holds; the ledger's smallest units too."""
+        limit = epsilon_of(x)
+        return self.written(f"{CRUMB:f}" if 0 < limit < CRUMB else numbers.spent_epsilon(limit))
 
     def left(self, x: Any) -> str:
         """Return an ε that is left at least, rounded down."""
         left = epsilon_of(x)
-        return self.epsilon(left) if left in (0, math.inf) else self.epsilon(rounded_down(left))
+        return "0" if left < CRUMB else self.epsilon(left if math.isinf(left) else rounded_down(left))
 
     def when(self, seconds: int) -> Markup:
         """Return a time that a script turns into the reader's own; without it, it is UTC."""

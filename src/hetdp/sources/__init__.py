@@ -241,8 +241,7 @@ def _table(
     """Decide what a source is: a table of one of these kinds, or None for values in memory.
 
     A list is one of names of files if columns are `named`; one name in it, as the command line gives it, may be the URL
-    of a database. Otherwise its entries are private cells, and nothing may be asked of them here. Libraries are loaded
-    by what they are needed for.
+    of a database. Otherwise its entries are private cells, and nothing may be asked of them here.
     """
     listed = isinstance(origin, (list, tuple))
     names = [origin] if not listed else list(origin) if named else []

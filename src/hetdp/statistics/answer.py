@@ -375,7 +375,7 @@ class Combined(Reported):
 
     def to_dict(self, level: float = 0.95) -> dict[str, Any]:
         """Return the number, its intervals, the shares and the groups as plain data."""
-        from .difference import condition
+        from hetdp.core.accuracy import condition
 
         interval = {"level": level, "guaranteed": list(self.confidence_interval(level))}
         if not self._of_answers:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from hetdp.core.accuracy import check_level, unit_width
+from hetdp.core.accuracy import check_level, condition, needs_independence, unit_width
 from hetdp.core.domain import jsonable
 from hetdp.errors import InputError
 from hetdp.privacy.exact import Line
@@ -19,7 +19,6 @@ from .answer import not_from_data
 if TYPE_CHECKING:
     from hetdp.core.plan import Plan
     from hetdp.report.about import Parts
-    from hetdp.statistics.statistic import Statistic
 
     from .answer import Combined
     from .statistic import Answer
@@ -28,26 +27,6 @@ SAME_PEOPLE = (
     "The same people may be in both: nothing is assumed about how the two go together, so each has half of the chance "
     "to miss."
 )
-
-CONDITION = "if ε tells nothing about the value"
-
-
-def condition(p: Plan) -> str | None:
-    """Return under which condition an interval holds; None if it holds for any ε."""
-    if not needs_independence(p):
-        return None
-    missing = p.statistic.keeps_missing or counts_missing(p.statistic)
-    return CONDITION + (" or about who answers" if missing else "")
-
-
-def counts_missing(statistic: Statistic) -> bool:
-    """Say whether a missing value counts as something: 0 in a sum of those who answered, the midpoint, a number."""
-    return not statistic.keeps_missing and statistic.missing not in (None, "none", "drop")
-
-
-def needs_independence(p: Plan) -> bool:
-    """Say whether an interval holds only under `CONDITION`: people do not count alike, and no drift was stated."""
-    return p.bias_share > 1e-9 and not p.drift
 
 
 @dataclass(frozen=True, eq=False, repr=False)

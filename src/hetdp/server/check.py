@@ -1,0 +1,275 @@
+"""`hetdp serve --check`: everything that is wrong, before anything starts. It makes and changes nothing."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import socket
+import sqlite3
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager, suppress
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import sqlalchemy as sa
+
+from hetdp.errors import HetdpError, InputError
+from hetdp.ledger import SCHEMA, Ledger
+
+from . import access, tables
+from .backup import last_backup, not_lost, vault_there, versions_there
+from .settings import LOOPBACK, Settings
+from .status import LEAST_FREE, free_bytes
+
+# Clocks of two machines may differ by so many seconds.
+_TOLERANCE = 300
+_OLD_BACKUP = 7 * 86_400
+
+
+class Finding(NamedTuple):
+    """What was looked at, how it is (ok, warning, error), and a sentence."""
+
+    part: str
+    level: str
+    sentence: str
+
+    def __str__(self) -> str:
+        return f"{self.level:<8}{self.part}: {self.sentence}"
+
+
+def check(settings: Settings) -> list[Finding]:
+    """Return what was found, in the order in which a start would meet it."""
+    found: list[Finding] = []
+    for part, look in _PARTS.items():
+        try:
+            found += [Finding(part, *one) for one in look(settings)]
+        except (HetdpError, OSError, sa.exc.SQLAlchemyError, sqlite3.Error) as error:
+            # The messages of a database may quote the address with its password; ours do not.
+            why = str(error) if isinstance(error, HetdpError) else f"cannot be read or reached ({type(error).__name__})"
+            found.append(Finding(part, "error", why))
+    return found
+
+
+Found = Iterator[tuple[str, str]]
+
+
+def _network(settings: Settings) -> Found:
+    listens = settings.host if settings.host != "::1" else "[::1]"
+    alone = listens in LOOPBACK
+    if settings.origin is None and not alone:
+        yield "error", f"it listens on {settings.host}, and no name is known under which it is asked: give --origin URL"
+    elif settings.origin is None:
+        yield "ok", f"reached from this machine alone, on {settings.host} port {settings.port}"
+    elif not settings.secure:
+        yield "warning", f"{settings.origin} is not https: whoever listens on the way reads answers and keys"
+    elif not settings.proxies:
+        yield "warning", "no proxy is trusted (--proxy), so all clients have its address and share one limit"
+    else:
+        yield "ok", f"{settings.origin} through a proxy at {', '.join(settings.proxies)}"
+    if settings.secure and not alone and not settings.proxies:
+        yield (
+            "error",
+            f"it listens on {settings.host} without TLS, and {settings.origin} is https: put a proxy before it",
+        )
+    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+    with suppress(socket.gaierror), closing(socket.socket(family)) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((settings.host, settings.port))
+        except OSError as error:
+            running = _is_locked(settings)
+            why = "a server is running there" if running else str(error.strerror)
+            yield "warning" if running else "error", f"{settings.host} port {settings.port} cannot be used: {why}"
+
+
+def _is_locked(settings: Settings) -> bool:
+    """Say whether a server holds the lock of this database on this machine."""
+    path = Path(f"{settings.sqlite_file or settings.register_file}.lock")
+    if not path.exists():
+        return False
+    handle = os.open(path, os.O_RDWR)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    finally:
+        os.close(handle)
+    return False
+
+
+def _key(settings: Settings) -> Found:
+    if settings.key is None and not settings.vault_file.exists():
+        parent = settings.vault_file.resolve().parent
+        if not os.access(parent, os.W_OK):
+            yield "error", f"the key file {settings.vault_file} cannot be made: its folder is missing or read-only"
+            return
+        there = _there(settings)
+        wrong = "but there is a database already: bring the key back"
+        yield (
+            "error" if there else "ok",
+            f"{settings.vault_file} is made at the first start{', ' + wrong if there else ''}",
+        )
+    else:
+        vault_there(settings)
+        yield "ok", "in HETDP_KEY" if settings.key is not None else f"in {settings.vault_file}, for its owner alone"
+    if settings.key_beside_database:
+        yield "warning", "it lies in the folder of the database: whoever copies this folder can read every answer"
+    fresh = None if settings.key is not None else settings.vault_file.with_name(f"{settings.vault_file.name}.new")
+    if fresh is not None and fresh.exists():
+        yield "error", "a key rotation was cut off; finish it with: hetdp serve --rotate-key"
+
+
+def _there(settings: Settings) -> bool:
+    """Say whether there is a server's database; SQLite would make an empty file if it was merely connected to."""
+    if settings.sqlite_file is not None:
+        return settings.sqlite_file.exists() and settings.sqlite_file.stat().st_size > 0
+    with _asked(settings) as connection:
+        return bool(sa.inspect(connection).has_table("server_facts"))
+
+
+@contextmanager
+def _asked(settings: Settings) -> Iterator[sa.Connection]:
+    engine = tables.connect(settings.database)
+    try:
+        with engine.connect() as connection:
+            yield connection
+    finally:
+        engine.dispose()
+
+
+def _rows(settings: Settings, query: str) -> list[Any]:
+    """Return what a query of our own finds; SQLite is opened for reading alone."""
+    file = settings.sqlite_file
+    if file is not None:
+        with closing(sqlite3.connect(f"{file.as_uri()}?mode=ro", uri=True)) as raw:
+            return raw.execute(query).fetchall()
+    with _asked(settings) as connection:
+        return list(connection.exec_driver_sql(query).all())
+
+
+def _database(settings: Settings) -> Found:
+    file = settings.sqlite_file
+    if file is not None:
+        if not os.access(file.parent, os.W_OK) or (file.exists() and not os.access(file, os.W_OK)):
+            yield "error", f"{file} or its folder is missing or read-only for this user"
+            return
+        if file.exists() and file.stat().st_mode & 0o077:
+            yield "warning", f"others can read {file}; the server will change that at its start"
+    if not _there(settings):
+        not_lost(settings)
+        yield "ok", "reached; there is no server's database yet, it is made at the first start"
+        return
+    facts = dict(map(tuple, _rows(settings, "SELECT name, text FROM server_facts")))
+    version = facts.get("version")
+    known = str(version).isdecimal() and 1 <= int(str(version)) <= int(tables.VERSION)
+    if not known:
+        yield "error", f"this hetdp does not know version {version} of the database; update hetdp"
+    elif version != tables.VERSION:
+        yield "warning", f"the start upgrades it from version {version} to {tables.VERSION}, after a backup"
+    else:
+        yield "ok", f"reached, version {version}"
+    with suppress(InputError):  # said above
+        if facts.get("vault") not in {None, vault_there(settings).fingerprint}:
+            yield "error", "this is not the key with which the answers were sealed"
+    if file is None and _rows(settings, "SHOW fsync")[0][0] != "on":
+        yield "error", "PostgreSQL runs with fsync = off and would forget answers; switch it on"
+
+
+def _ledger(settings: Settings) -> Found:
+    file = settings.sqlite_file
+    made = _there(settings) and ("ledger",) in [tuple(row) for row in _rows(settings, "SELECT name FROM server_facts")]
+    if not made:
+        yield "ok", "it is made at the first start"
+        return
+    if file is not None and not Path(settings.ledger).exists():
+        yield "error", f"{settings.ledger} is missing: without it budgets could be overspent; bring it back"
+        return
+    if not settings.ledger_head.exists() and settings.expect_head is None:
+        yield (
+            "error",
+            f"{settings.ledger_head} is missing; bring it back, or restore a backup: hetdp serve --restore FOLDER",
+        )
+        return
+    _, version = versions_there(settings) or (None, None)
+    if version is not None and version < SCHEMA:
+        yield "warning", f"the start upgrades it from version {version} to {SCHEMA}, after a backup"
+        return
+    with Ledger(settings.ledger, head_file=settings.ledger_head, expect_head=settings.expect_head) as ledger:
+        yield "ok", f"head {ledger.head[:24]}…, as outside of it"
+
+
+def _register(settings: Settings) -> Found:
+    if not settings.register_file.exists():
+        needed = _there(settings) and _rows(settings, "SELECT id FROM server_studies LIMIT 1")
+        level = "error" if needed and not settings.trust_database else "ok"
+        yield (
+            level,
+            f"{settings.register_file} {'is missing; bring it back' if needed else 'is made at the first start'}",
+        )
+        return
+    with closing(sqlite3.connect(f"{settings.register_file.as_uri()}?mode=ro", uri=True)) as raw:
+        raw.execute("SELECT count(*) FROM vouched").fetchone()
+    if settings.register_file.stat().st_mode & 0o077:
+        yield "warning", f"others can read {settings.register_file}; the server will change that at its start"
+    yield "ok", str(settings.register_file)
+
+
+def _disk(settings: Settings) -> Found:
+    free = free_bytes(settings)
+    said = f"{free // 2**20:,} MiB free"
+    yield ("ok", said) if free >= LEAST_FREE else ("error", f"{said}; at least {LEAST_FREE // 2**20} are needed")
+
+
+def _clock(settings: Settings) -> Found:
+    last = last_event(settings)
+    if last is not None and time.time() < last - _TOLERANCE and not settings.trust_clock:
+        yield "error", _BACK.format(access.date(int(time.time())), access.date(last))
+    else:
+        yield "ok", access.date(int(time.time()))
+
+
+_BACK = (
+    "the clock says {}, and the last event in the database is of {}: dates that bind people would be wrong. Set the "
+    "clock; if that event has the wrong time, start once with --trust-clock"
+)
+
+
+def last_event(settings: Settings) -> int | None:
+    """Return the time of the last event in the log of the database, if there is one."""
+    if not _there(settings):
+        return None
+    with suppress(sqlite3.Error, sa.exc.SQLAlchemyError):  # no such table yet, or it is refused in other words
+        found = _rows(settings, "SELECT max(at) FROM server_audit")
+        return None if found[0][0] is None else int(found[0][0])
+    return None
+
+
+def check_clock(settings: Settings) -> None:
+    """Raise if the clock was set back since the last event."""
+    for level, sentence in _clock(settings) if not settings.trust_clock else ():
+        if level == "error":
+            raise InputError(sentence)
+
+
+def _backups(settings: Settings) -> Found:
+    try:
+        made = int(json.loads(last_backup(settings).read_text(encoding="utf-8"))["made"])
+    except (OSError, ValueError, LookupError):
+        yield "warning" if _there(settings) else "ok", "none was made yet: hetdp serve --backup FOLDER"
+        return
+    old = time.time() - made > _OLD_BACKUP
+    yield "warning" if old else "ok", f"the last one is of {access.date(made)}"
+
+
+_PARTS: dict[str, Callable[[Settings], Found]] = {
+    "network": _network,
+    "key": _key,
+    "database": _database,
+    "ledger": _ledger,
+    "register": _register,
+    "disk": _disk,
+    "clock": _clock,
+    "backup": _backups,
+}

@@ -1,0 +1,388 @@
+"""Back from a backup, also from one that is older than the last publication: what may be used, and what must be lost.
+
+A backup knows nothing of what came after it. Three witnesses may have survived, and each is asked: the register (which
+rows are the newest, which waves were read and what they used of whom), the ledger (what was charged), the ledger's
+head (whether the copy has all charges).
+
+Claim. After `restore` no answer is used that its person withdrew or changed after the backup, and all publications
+together, those of before and after the backup and those that are made from now on, use at most the ε that each person
+has chosen last, unless the operator says `trusted` and is wrong.
+
+Argument. A person's answer stays if the register that was in use vouches for this very row, so that it is the newest
+one; or if the operator says that nobody answered, changed or withdrew since. Every other answer is deleted: its person
+can answer again. Of each wave that was read since, the use of each person counts as spent, in the register, whose uses
+bind every later wave (`publish`), and in the ledger: exactly, if the register or the newest ledger is there. If neither
+is, every wave counts as read that could have been: dates bind, so it had to be closed, at its date or at the end of a
+notice that was given after the backup at the earliest. What it used of a person is at most its share of the ε that
+they had chosen, or of the largest that the study offers where a person may have chosen another one. That wave is over:
+it is not published again.
+
+Nothing is deleted but answers: files that were there are moved to a folder, and the backup stays as it is. If this is
+cut off, run it again: the witnesses are replaced last, the register before the head.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sqlite3
+import time
+from collections import Counter, defaultdict
+from contextlib import closing
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import sqlalchemy as sa
+
+from hetdp.core.domain import plural
+from hetdp.errors import HetdpError, InputError
+from hetdp.ledger import UNLIMITED, Ledger, Rule, budget_units, read_head
+
+from . import access, tables
+from .backup import Backup, alone, bind_answers, checked, copy, put_back, set_aside, vault_there
+from .people import MARK, new_key
+from .settings import Settings
+from .store import Register, Transaction, begin, new_version
+from .studies import Study
+
+_Row = dict[str, Any]
+# Of a study and a wave, what was used of whom, in the ledger's units.
+Uses = dict[tuple[str, int], dict[str, int]]
+
+
+@dataclass
+class Restored:
+    """What was brought back, and what was lost."""
+
+    made: int
+    kept: int = 0
+    emptied: int = 0
+    came_later: int = 0
+    waves: list[str] = field(default_factory=list)
+    exact: bool = True
+    written_off: int = 0
+    key: str = ""
+    aside: str = ""
+
+    def __str__(self) -> str:
+        said = [f"restored the backup of {access.date(self.made)}: {plural(self.kept, 'answer')} kept"]
+        if self.emptied:
+            said.append(
+                f"lost: {plural(self.emptied, 'answer')}, because their people changed or withdrew them since, or may "
+                "have; they can answer again by their links of then"
+            )
+        if self.came_later:
+            said.append(
+                f"lost: {plural(self.came_later, 'row')} of people, studies or files that came after the backup"
+            )
+        said += [f"over: {wave}" for wave in self.waves]
+        if self.written_off:
+            how = "what they used" if self.exact else "the most that they could have used"
+            said.append(f"written off as spent in the ledger, {how}: for {plural(self.written_off, 'person')}")
+        said += [
+            f"what was there before is in {self.aside}",
+            f'the one curator now is "{tables.FIRST}", with a new key (shown this once): {self.key}',
+        ]
+        return "\n".join(said)
+
+
+def restore(settings: Settings, folder: Path, *, trusted: bool = False) -> Restored:
+    """Put a backup in the place of the database, and make sure that nothing is used twice; no server may be running."""
+    backup, vault = checked(settings, folder), vault_there(settings)
+    with alone(settings):
+        place = settings.sqlite_file or settings.register_file
+        aside = place.with_name(f"{place.name}.before-restore-{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}")
+        newest = _newest_ledger(settings, backup)
+        before = _known(settings.register_file)
+        staged = settings.register_file.with_name(f"{settings.register_file.name}.restoring")
+        _stage(staged, settings.register_file if before is not None else backup.register)
+        put_back(settings, backup, aside, ledger=not newest)
+        if backup.schema == "1":
+            bind_answers(settings)
+        all_known = newest or _complete(settings, backup)
+        told = Restored(backup.made, aside=str(aside))
+        register, engine = Register(staged, vault.register_key), tables.connect(settings.database)
+        try:
+            with closing(_ledger(settings, backup, newest=newest)) as ledger, engine.begin() as connection:
+                begin(connection, writes=True)
+                transaction = Transaction(connection, register)
+                tables.prepare(transaction, vault.fingerprint, trusted=True)
+                work = _Work(transaction, backup, told, before, trusted, ledger.spends(), all_known)
+                owed = work.carry_out()
+            _finish(settings, register, staged, aside)
+            _write_off(settings, backup, owed, told, aside, newest=newest)
+        finally:
+            register.close()
+            engine.dispose()
+        aside.mkdir(mode=0o700, exist_ok=True)
+        return told
+
+
+# ---------------------------------------------------------------------------------------------------------
+# The witnesses
+
+
+def _newest_ledger(settings: Settings, backup: Backup) -> bool:
+    """Say whether the ledger that is there can be trusted, has its newest event and continues that of the backup."""
+    if not settings.ledger_head.exists():
+        return False
+    try:
+        with Ledger(settings.ledger, head_file=settings.ledger_head, expect_head=backup.head) as ledger:
+            ledger.verify()
+    except (HetdpError, sa.exc.SQLAlchemyError):
+        return False
+    return True
+
+
+def _complete(settings: Settings, backup: Backup) -> bool:
+    """Say whether the head outside proves that the ledger of the backup has all events."""
+    try:
+        head = read_head(settings.ledger_head)
+    except HetdpError:
+        return False
+    return head is not None and str(head) == backup.head
+
+
+def _known(path: Path) -> dict[tuple[str, str], bytes] | None:
+    """Return the MACs of the register that is there; None if it cannot be used."""
+    if not path.exists():
+        return None
+    register = Register(path, b"")
+    try:
+        with register.connected(writes=False) as file:
+            if file.exec_driver_sql("PRAGMA integrity_check").scalar() != "ok":
+                return None
+            rows = file.exec_driver_sql("SELECT kind, id, coalesce(coming, mac) FROM vouched").all()
+            return {(kind, row): mac for kind, row, mac in rows if mac is not None}
+    except HetdpError:
+        return None
+    finally:
+        register.close()
+
+
+def _stage(staged: Path, source: Path | None) -> None:
+    for end in ("", "-wal", "-shm"):
+        Path(f"{staged}{end}").unlink(missing_ok=True)
+    if source is not None:
+        copy(source, staged)
+
+
+def _ledger(settings: Settings, backup: Backup, *, newest: bool) -> Ledger:
+    """Open the ledger that is in place now: the newest one, or that of the backup, without a word to the head outside.
+
+    A ledger of the backup gets a head file of its own until all is done.
+    """
+    if newest:
+        return Ledger(settings.ledger, head_file=settings.ledger_head)
+    temporary = _temporary(settings)
+    temporary.unlink(missing_ok=True)
+    if backup.head is None:
+        raise InputError("this backup has no ledger; it was made before the first start had ended: use another one")
+    # It may be from an older hetdp; one of this version stays as it is.
+    return Ledger.upgrade(settings.ledger, head_file=temporary, expect_head=backup.head)
+
+
+def _temporary(settings: Settings) -> Path:
+    return settings.ledger_head.with_name(f"{settings.ledger_head.name}.restoring")
+
+
+# ---------------------------------------------------------------------------------------------------------
+# What may be used
+
+
+@dataclass
+class _Work:
+    """Decides about every row of the database that was put back."""
+
+    transaction: Transaction
+    backup: Backup
+    told: Restored
+    before: dict[tuple[str, str], bytes] | None  # what the register in use vouched for
+    trusted: bool
+    charged: dict[str, dict[str, int]]  # by the ledger that is in place
+    all_known: bool  # that ledger has every charge
+
+    def carry_out(self) -> dict[str, int]:
+        """Change the rows and the register; return what the ledger does not know yet of whom, in units."""
+        rows = {kind: self._rows(kind) for kind in tables.VOUCHED}
+        newest = {kind: {row["id"] for row in rows[kind] if self._is_newest(kind, row)} for kind in rows}
+        there = {(kind, row["id"]) for kind in rows for row in rows[kind]}
+        self.told.came_later = len((self.before or {}).keys() - there)
+        owed: Counter[str] = Counter()
+        for row in rows["study"]:
+            people = [person for person in rows["person"] if person["study"] == row["id"]]
+            lost = self._lost(Study.of(row), people)
+            for (study, wave), uses in lost.items():
+                self._write_down(study, wave, uses)
+                if not self._is_charged(study, wave):
+                    owed.update(uses)
+            self._empty(row, people, rows["import"], newest)
+            if lost:
+                self._move_on(Study.of(row), lost)
+        self._vouch()
+        with self.transaction.register.connected(writes=True) as file:  # sessions may have been ended since
+            file.exec_driver_sql("DELETE FROM epochs")
+        self.transaction.register.end_sessions("")
+        self.transaction.execute(sa.delete(tables.curators))  # keys of then may have been replaced or taken away since
+        self.told.key = new_key(self.transaction)
+        self.transaction.note("restored from a backup", made=access.date(self.backup.made), emptied=self.told.emptied)
+        return {person: min(units, UNLIMITED) for person, units in owed.items()}
+
+    def _rows(self, kind: str) -> list[dict[str, Any]]:
+        table = tables.VOUCHED[kind]
+        found = self.transaction.execute(sa.select(table))
+        return [dict(zip(table.c.keys(), row, strict=True)) for row in found]
+
+    def _is_newest(self, kind: str, row: dict[str, Any]) -> bool:
+        if self.before is None:
+            return self.trusted
+        return self.before.get((kind, row["id"])) == self.transaction.register.sign_row(kind, row.values())
+
+    # --- Waves that were read since, or may have been
+
+    def _lost(self, study: Study, people: list[dict[str, Any]]) -> Uses:
+        """Return the waves from the open one on that were read, or may have been, with what each used of whom."""
+        found: Uses = defaultdict(dict)
+        register = self.transaction.register
+        if self.before is not None:
+            drawn = "SELECT wave FROM waves WHERE study = ? AND wave >= ? AND (done OR number IS NOT NULL)"
+            used = "SELECT person, units FROM uses WHERE study = ? AND wave = ?"
+            with register.connected(writes=False) as file:
+                for (wave,) in file.exec_driver_sql(drawn, (study.id, study.wave)).all():
+                    rows = file.exec_driver_sql(used, (study.id, wave)).all()
+                    found[study.id, wave] = {row.person: row.units for row in rows}
+        elif self.all_known:
+            for release, uses in self.charged.items():
+                match = re.fullmatch(rf"{study.id}-(\d+)(-.*)?", release)
+                if match and int(match[1]) >= study.wave:
+                    together = Counter[str](found[study.id, int(match[1])]) + Counter[str](uses)
+                    found[study.id, int(match[1])] = dict(together)
+        else:
+            for wave in self._possible(study):
+                share = Rule.given(share=study.waves[wave].share)
+                for row in people:
+                    known = self.trusted and row["epsilon"] is not None
+                    units = budget_units(row["epsilon"] if known else _largest(study))
+                    if known or not self.trusted:
+                        found[study.id, wave][row["id"]] = share.allowed(units, units)
+                self.told.exact = False
+        return dict(found)
+
+    def _possible(self, study: Study) -> list[int]:
+        """Return the waves that may have been published since the backup, by the dates that bind."""
+        found, earliest, now = [], self.backup.made, max(access.now(), self.backup.made)
+        if study.status in {"published", "deleted"}:
+            return []
+        for wave in range(study.wave, len(study.waves)):
+            earliest = min(study.waves[wave].closes, earliest + self.backup.notice)
+            if now < earliest:
+                break
+            found.append(wave)
+        return found
+
+    def _is_charged(self, study: str, wave: int) -> bool:
+        return any(re.fullmatch(rf"{study}-{wave}(-.*)?", release) for release in self.charged)
+
+    def _write_down(self, study: str, wave: int, uses: dict[str, int]) -> None:
+        """Let the register know that a wave is over, and what it used of whom."""
+        with self.transaction.register.connected(writes=True) as file:
+            file.exec_driver_sql(
+                "INSERT INTO waves (study, wave, release, done) VALUES (?, ?, 'lost', 1) "
+                "ON CONFLICT (study, wave) DO UPDATE SET done = 1",
+                (study, wave),
+            )
+            cells = [(study, wave, person, units) for person, units in uses.items()]
+            if cells:
+                file.exec_driver_sql(
+                    "INSERT OR REPLACE INTO uses (study, wave, person, units) VALUES (?, ?, ?, ?)", cells
+                )
+
+    def _move_on(self, study: Study, lost: Uses) -> None:
+        """Go on behind the last wave that is over; its result is lost, unless it stands elsewhere."""
+        wave = max(wave for _, wave in lost) + 1
+        last = wave >= len(study.waves)
+        row = self.transaction.row("study", study.id) or {}
+        moved = {"wave": wave, "status": "published" if last else "open", "version": new_version()}
+        self.transaction.change("study", {**row, **moved})
+        numbers = ", ".join(str(wave + 1) for wave in sorted(wave for _, wave in lost))
+        certain = self.before is not None or self.all_known
+        why = "was published after the backup" if certain else "may have been published after the backup"
+        self.told.waves.append(f"wave {numbers} of study {study.id} {why}; its result is not in this copy")
+        self.transaction.note("waves lost with a backup", study.id, waves=numbers, certain=certain)
+
+    # --- Answers
+
+    def _empty(self, study: _Row, people: list[_Row], files: list[_Row], newest: dict[str, set[str]]) -> None:
+        """Delete every answer of a study that is not known to be the newest of its person."""
+        for row in people:
+            if row["id"] in newest["person"]:
+                self.told.kept += row["answer"] is not None
+            elif row["answer"] is not None or row["epsilon"] is not None:
+                self.told.emptied += row["answer"] is not None
+                self.transaction.change("person", {**row, "epsilon": None, "answer": None, "version": new_version()})
+        gone = {row["id"] for row in people} - newest["person"]
+        for row in files:
+            mine = row["study"] == study["id"]
+            if mine and any(person.startswith(row["id"][:MARK]) for person in gone):
+                self.transaction.change("import", {**row, "people": 0})  # so that it can be imported again
+
+    def _vouch(self) -> None:
+        """Let the register vouch for the rows as they are now, and for no others."""
+        register = self.transaction.register
+        with register.connected(writes=True) as file:
+            file.exec_driver_sql("DELETE FROM vouched")
+            for kind in tables.VOUCHED:
+                cells = [
+                    (
+                        kind,
+                        row["id"],
+                        row["id"] if kind == "study" else row["study"],
+                        register.sign_row(kind, row.values()),
+                    )
+                    for row in self._rows(kind)
+                ]
+                if cells:
+                    file.exec_driver_sql("INSERT INTO vouched (kind, id, study, mac) VALUES (?, ?, ?, ?)", cells)
+
+
+def _largest(study: Study) -> float:
+    """Return the largest ε that a study offers."""
+    return study.free.most if study.free is not None else max(tier.level for tier in study.tiers)
+
+
+# ---------------------------------------------------------------------------------------------------------
+# At last, the files outside of the database: the register, then the ledger with its head
+
+
+def _finish(settings: Settings, register: Register, staged: Path, aside: Path) -> None:
+    register.close()
+    with closing(sqlite3.connect(staged)) as file:  # one file, without a log beside it
+        file.execute("PRAGMA journal_mode = DELETE")
+    set_aside(settings.register_file, aside)
+    staged.replace(settings.register_file)
+    tables.private(settings.register_file)
+
+
+def _write_off(
+    settings: Settings,
+    backup: Backup,
+    owed: dict[str, int],
+    told: Restored,
+    aside: Path,
+    *,
+    newest: bool,
+) -> None:
+    """Charge what the ledger does not know, then let its head be the head."""
+    if owed:
+        with Ledger(
+            settings.ledger, head_file=settings.ledger_head if newest else _temporary(settings), expect_head=backup.head
+        ) as again:
+            again.write_off(owed, f"restored from a backup of {access.date(backup.made)}")
+        told.written_off = sum(units > 0 for units in owed.values())
+    if not newest:
+        set_aside(settings.ledger_head, aside)
+        _temporary(settings).replace(settings.ledger_head)
+        folder = os.open(settings.ledger_head.parent, os.O_RDONLY)
+        os.fsync(folder)
+        os.close(folder)

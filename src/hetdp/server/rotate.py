@@ -1,0 +1,169 @@
+"""A new key for the vault: every sealed answer is sealed anew, and the register is signed anew.
+
+Claim. Whenever this is cut off, running it again ends with all answers under the new key, and no answer is lost or
+believed that was not believed before.
+
+Argument. The new key is on disk first (KEY.new), then a register signed with it (REGISTER.rotating), then one
+transaction of the database seals all answers anew and writes down the new key's fingerprint. So the fingerprint says on
+which side of that transaction it was cut off: before it, all of this is done again with the same new key; after it, the
+two files are put in their places. The old key stays where it is until the register is in its place. A row for which
+the old register does not vouch is left as it is, and the new one does not vouch for it either.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import sqlite3
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import sqlalchemy as sa
+
+from hetdp.core.domain import plural
+from hetdp.errors import InputError
+
+from . import access, tables
+from .backup import alone, copy, vault_there
+from .settings import Settings, key_text, vault_of
+from .store import Register, Transaction, begin, new_version
+
+
+def rotate_key(settings: Settings) -> str:
+    """Give the vault a new key and return what was done; no server may be running."""
+    if settings.key is not None:
+        raise InputError(
+            "the key comes from HETDP_KEY and cannot be replaced there; put it into a file: --key-file FILE"
+        )
+    path, register_file = settings.vault_file, settings.register_file
+    fresh, staged = path.with_name(f"{path.name}.new"), register_file.with_name(f"{register_file.name}.rotating")
+    old = vault_there(settings)
+    with alone(settings), _connected(settings) as connection:
+        if not register_file.exists():
+            raise InputError(f"{register_file} is missing; start the server first, or bring it back")
+        current = Transaction(connection, Register(register_file, old.register_key)).fact("vault")
+        connection.rollback()
+        if current == old.fingerprint:
+            new = _new_key(fresh, old)
+            answers = _seal_anew(settings, connection, old, new, staged)
+        elif fresh.exists() and current == vault_of(key_text(fresh)).fingerprint:
+            answers = "the answers"  # all but the files was done before it was cut off
+        else:
+            raise InputError("this is not the key with which the answers were sealed; nothing was changed")
+        if staged.exists():
+            _replace(staged, register_file)
+        kept = path.with_name(f"{path.name}.until-{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}")
+        os.link(path, kept)
+        fresh.replace(path)
+        _sync(path.parent)
+    scrub(settings.database)
+    return (
+        f"{answers} sealed with a new key, in {path}; everybody's session has ended.\n"
+        f"The old key is {kept}: backups of before need it. Make a new backup, then delete both the old backups and it."
+    )
+
+
+def _new_key(fresh: Path, old: access.Vault) -> access.Vault:
+    """Return the vault of the new key, which is on disk; the one of an attempt that was cut off, if there is one."""
+    if not fresh.exists():
+        handle = os.open(fresh.with_suffix(".part"), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        with os.fdopen(handle, "w", encoding="ascii") as file:
+            file.write(f"{secrets.token_hex(32)}:{old.mark_key.hex()}\n")
+            file.flush()
+            os.fsync(file.fileno())
+        fresh.with_suffix(".part").replace(fresh)
+        _sync(fresh.parent)
+    return vault_of(key_text(fresh))
+
+
+def _seal_anew(
+    settings: Settings, connection: sa.Connection, old: access.Vault, new: access.Vault, staged: Path
+) -> str:
+    for end in ("", "-wal", "-shm"):
+        Path(f"{staged}{end}").unlink(missing_ok=True)
+    copy(settings.register_file, staged)
+    before, after = Register(settings.register_file, old.register_key), Register(staged, new.register_key)
+    try:
+        begin(connection, writes=True)
+        if before.in_doubt():
+            raise InputError("the last change is in doubt since the server was cut off; start and stop it once first")
+        transaction, count, macs = Transaction(connection, before), 0, []
+        for kind, table in tables.VOUCHED.items():
+            for cells in transaction.execute(sa.select(table)).all():
+                row: dict[str, Any] = dict(zip(table.c.keys(), cells, strict=True))
+                if not transaction.vouches(kind, row):
+                    macs.append((secrets.token_bytes(32), kind, row["id"]))
+                    continue
+                if row.get("answer") is not None:
+                    answer = old.resealed(row["answer"], new, row["id"], row["study"], row["epsilon"])
+                    row |= {"answer": answer, "version": new_version()}
+                    transaction.execute(sa.update(table).where(table.c.id == row["id"]).values(row))
+                    count += 1
+                macs.append((after.sign_row(kind, row.values()), kind, row["id"]))
+        transaction.set_fact("vault", new.fingerprint)
+        transaction.note("key of the vault replaced")
+        with after.connected(writes=True) as file:
+            file.exec_driver_sql("UPDATE vouched SET mac = ?", (secrets.token_bytes(32),))  # of rows that are missing
+            if macs:
+                file.exec_driver_sql("UPDATE vouched SET mac = ? WHERE kind = ? AND id = ?", macs)
+            file.exec_driver_sql("DELETE FROM epochs")
+            file.exec_driver_sql("INSERT INTO epochs VALUES ('', ?)", (secrets.randbits(62),))
+        after.close()
+        with closing(sqlite3.connect(staged)) as file:  # one file, without a log beside it
+            file.execute("PRAGMA journal_mode = DELETE")
+        connection.commit()
+    finally:
+        before.close()
+        after.close()
+    return plural(count, "answer")
+
+
+def _replace(staged: Path, place: Path) -> None:
+    for end in ("-wal", "-shm"):  # of the register before; a log beside another file would be applied to it
+        Path(f"{place}{end}").unlink(missing_ok=True)
+    staged.replace(place)
+    _sync(place.parent)
+
+
+def _sync(folder: Path) -> None:
+    handle = os.open(folder, os.O_RDONLY)
+    os.fsync(handle)
+    os.close(handle)
+
+
+@contextmanager
+def _connected(settings: Settings) -> Iterator[sa.Connection]:
+    engine = tables.connect(settings.database)
+    try:
+        with engine.connect() as connection:
+            if not sa.inspect(connection).has_table("server_facts"):
+                raise InputError("there is no server's database here; is this the right folder?")
+            connection.rollback()
+            yield connection
+    finally:
+        engine.dispose()
+
+
+def scrub(database: str) -> None:
+    """Remove what is left of deleted and replaced answers from the files of the database, as far as it allows.
+
+    SQLite overwrites what is deleted, and its write-ahead log is emptied. PostgreSQL leaves the bytes in the table
+    until it is written anew, and in its own log until that file goes: a checkpoint, and a new file, let it go, where
+    this user may ask for them.
+    """
+    engine = tables.connect(database)
+    try:
+        if engine.dialect.name == "sqlite":
+            with closing(engine.raw_connection()) as raw:
+                raw.cursor().execute("PRAGMA wal_checkpoint(TRUNCATE)")
+            return
+        with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+            connection.exec_driver_sql("VACUUM (FULL) server_people")
+            for statement in ("SELECT pg_switch_wal()", "CHECKPOINT"):
+                with suppress(sa.exc.DBAPIError):  # this user may not
+                    connection.exec_driver_sql(statement)
+    finally:
+        engine.dispose()
