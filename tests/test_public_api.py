@@ -63,11 +63,13 @@ def test_no_public_parameter_is_plainly_any(name):
     assert [kind for kind, annotation in kinds.items() if annotation in ("Any", inspect.Parameter.empty)] == []
 
 
+TALLY = hetdp.read([1.0], epsilon=1, bounds=(0, 1))
 SEEDED = {
     "mean": lambda **seed: hetdp.mean([1.0], epsilon=1, bounds=(0, 1), **seed),
     "histogram": lambda **seed: hetdp.histogram(["a"], epsilon=1, categories=["a"], **seed),
     "median": lambda **seed: hetdp.median([1.0], epsilon=1, bounds=(0, 1), **seed),
     "ask": lambda **seed: hetdp.ask([1.0], {"x": hetdp.ask.mean(bounds=(0, 1))}, epsilon=1, **seed),
+    "release": lambda **seed: hetdp.release(TALLY, hetdp.plan(TALLY.levels, bounds=(0, 1)), **seed),
 }
 
 
@@ -83,12 +85,19 @@ def test_a_seed_is_refused_by_a_ledger_before_anything_is_charged(tmp_path):
         how = {"person": PEOPLE, "bounds": (0, 1), "missing": "none", "spend": 0.1, "release_id": "may"}
         with pytest.raises(InputError, match=r"hetdp\.simulate"):
             ledger.mean(VALUES, **how, seed=1)
+        asked = hetdp.ask.mean(bounds=how.pop("bounds"), missing=how.pop("missing"))
+        with pytest.raises(InputError, match=r"hetdp\.simulate"):
+            ledger.ask(VALUES, asked, **how, seed=1)
+        with pytest.raises(TypeError, match="no option 'colour'"):
+            ledger.ask(VALUES, asked, **how, colour=1)
         assert not ledger.charged("may")
 
 
 def test_a_word_that_is_no_option_is_still_an_error():
     with pytest.raises(TypeError, match="no option 'colour'"):
         hetdp.ask([1.0], {"x": hetdp.ask.mean(bounds=(0, 1))}, epsilon=1, colour=1)
+    with pytest.raises(TypeError, match="no option 'colour'"):
+        hetdp.release(TALLY, hetdp.plan(TALLY.levels, bounds=(0, 1)), colour=1)
 
 
 AGAIN = "Running this cell again"

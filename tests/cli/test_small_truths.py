@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import sqlite3
+import subprocess
 import sys
 
 import duckdb
@@ -206,3 +207,29 @@ def test_in_json_lines_no_value_decides_whether_a_number_is_a_column(cell, tmp_p
         (tmp_path / "p.ndjson").write_text(f'{{{keys}"x": {cell}}}\n' + f'{{{keys}"x": 1}}\n' * 49)
         words = ("--value", "x", "--missing", "midpoint", "--epsilon", "0.5", *BOUNDS, "--json")
         assert levels(hetdp_command("mean", tmp_path / "p.ndjson", *words)[1]) == found
+
+
+ELSEWHERE = """
+import os, sys
+{lacks}
+sys.argv = ["hetdp", "serve", "--check"]
+from hetdp.cli import main
+try:
+    main()
+finally:
+    print("hetdp.server" in sys.modules)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("lacks", "refused"), [("sys.modules['fcntl'] = None", True), ("del os.memfd_create", True), ("", False)]
+)
+def test_serving_on_another_system_is_refused_in_one_sentence_before_the_server_is_imported(lacks, refused, tmp_path):
+    """Windows has neither, macOS no files in memory; with both, the server is imported and looks at its settings."""
+    command = [sys.executable, "-c", ELSEWHERE.format(lacks=lacks)]
+    run = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert ("the server needs Linux" in run.stderr, run.stdout.endswith("False\n")) == (refused, refused)
+    assert "Traceback" not in run.stderr
+    if refused:
+        assert (run.returncode, run.stderr.count("\n")) == (2, 1)

@@ -418,8 +418,7 @@ def test_control_the_same_forger_who_takes_what_is_asked_is_believed(tmp_path, m
         assert spent(ledger, *PEOPLE[:4]) == [0.3, 0.3, 0.3, 0]
 
 
-def test_nobody_who_could_not_pay_can_be_made_a_payer_by_saying_so(tmp_path, monkeypatch):
-    """With "refuse" a person at a level that costs nothing is a fault, also if the event says that nobody is."""
+def test_where_nobody_may_be_left_out_a_person_who_paid_nothing_is_noticed(tmp_path, monkeypatch):
     where = forged(tmp_path, monkeypatch, "drop", {**REAL, PEOPLE[0]: 10**12}, _as_refused)
     with Ledger(where) as ledger:
         with pytest.raises(LedgerError, match="took something else than was asked for"):

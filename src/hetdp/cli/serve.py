@@ -49,10 +49,7 @@ def serve(
     demo: Annotated[bool, Option("--demo", help="Start with a sample study in a temporary folder.")] = False,
 ) -> None:
     """Run the central server: people send a value and a privacy choice, the curator publishes a private mean."""
-    if find_spec("fcntl") is None or not hasattr(os, "memfd_create"):
-        raise InputError(
-            "the server needs Linux: this system has no file locks or no files in memory as Linux has them"
-        )
+    _needs_linux()
     try:
         from hetdp.server import backup as backups
         from hetdp.server import check as checks
@@ -102,3 +99,9 @@ def serve(
         run.serve_demo(settings.host, settings.port)
     else:
         run.serve(settings, settings.host, settings.port)
+
+
+def _needs_linux() -> None:
+    """Raise on a system that lacks what the server is built on; importing it there would fail in other words."""
+    if find_spec("fcntl") is None or not hasattr(os, "memfd_create"):
+        raise InputError("the server needs Linux: this system lacks its file locks or its files in memory")

@@ -30,16 +30,7 @@ from hetdp.core.cells import Categories, Edges
 from hetdp.core.domain import Interval, clean_ids, jsonable, plural
 from hetdp.core.levels import Levels
 from hetdp.core.plan import plan
-from hetdp.core.types import (
-    Amount,
-    ArrayLike,
-    BoundsLike,
-    ByLike,
-    MissingLike,
-    PersonLike,
-    SourceLike,
-    TiersLike,
-)
+from hetdp.core.types import Amount, ArrayLike, BoundsLike, ByLike, MissingLike, PersonLike, SourceLike, TiersLike
 from hetdp.errors import ChargedError, InputError, LedgerError, OtherRequestError
 from hetdp.estimators import METHODS
 from hetdp.privacy.release import refuse_seed, unused
@@ -179,17 +170,12 @@ class Ledger:
     def write_off(self, amounts: Mapping[str, int], why: str) -> None:
         """Count units (10⁻⁹ ε) as spent of people, {id: units}: what a lost ledger charged, or may have charged.
 
-        Use this alone to go on from an old copy. Who is not enrolled yet is enrolled; who asked for less is frozen.
+        Use this alone to go on from an old copy. Who of `amounts` is not enrolled yet is enrolled; who asked for less is
+        frozen. The history keeps `why`.
         """
-        (*ids,) = clean_ids(amounts)
-        owed = {person: int(units) for person, units in zip(ids, amounts.values(), strict=True) if units > 0}
-
-        def work(connection: Any, state: Any) -> tuple[Any, None]:
-            after, asked = who.write_off(connection, state, owed, why)
-            return who.enroll(connection, after, asked, {})[0], None
-
+        owed = {p: int(units) for p, units in zip(clean_ids(amounts), amounts.values(), strict=True) if units > 0}
         if owed:
-            self._store.change(work)
+            self._store.change(lambda connection, state: (history.write_off(connection, state, owed, why), None))
         self._store.flush_head()
 
     def mean(
@@ -341,8 +327,8 @@ class Ledger:
 
         Parameters
         ----------
-        request
-            What the release is to be.
+        requests
+            What each release is to be.
         read
             From the id of each release, {person: index of their level in its plan} and the plan to its tally. It reads
             the values, so it is called once, after the charges are on disk, with the releases whose plans use data.

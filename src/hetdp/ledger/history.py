@@ -1,4 +1,7 @@
-"""What a ledger tells: balances, everything that happened, how long budgets will last. All of it is public."""
+"""What a ledger tells: balances, everything that happened, how long budgets will last. All of it is public.
+
+And what is done to a ledger that is not of a release: counting what a lost one may have charged.
+"""
 
 from __future__ import annotations
 
@@ -22,8 +25,8 @@ from . import books
 from .books import EXTERNAL, UNLIMITED, Cohort, Rule, State, in_epsilon, refused
 from .charge import Request, charge_of, everybody, intended, intent_of, located, planned
 from .external import sound
-from .people import indices, members, replayed, tier_rows, warnings_of
-from .store import check_cohorts, events, run
+from .people import enroll, indices, members, move_facts, replayed, tier_rows, warnings_of
+from .store import check_cohorts, events, run, write
 
 if TYPE_CHECKING:
     from hetdp.report.about import Parts
@@ -268,6 +271,38 @@ def _together(parts: Sequence[list[dict[str, Any]]]) -> list[dict[str, Any]]:
 
 
 _AMOUNTS = ("spent", "left")
+
+
+# --- After a ledger was lost: what it charged, or may have charged, counts as spent
+
+
+def write_off(connection: Connection, state: State, amounts: Mapping[str, int], why: str) -> State:
+    """Count units as spent that a lost ledger charged, or may have charged.
+
+    Each person goes to a cohort of their own kind, which is then charged as by a release. Nobody is let off because
+    their budget is too small: it is raised to what was spent, and then put back to what they asked for. Who asked for
+    less is frozen by that.
+    """
+    there = members(connection, state.head.seq, list(amounts)) if state.people else {}
+    before = {person: state.cohorts[there[person]] for person in amounts if person in there}
+    kinds: dict[str, tuple[int, int, int]] = {}
+    for person, amount in amounts.items():
+        asked, spent = (before[person].asked, before[person].spent) if person in before else (0, 0)
+        units = min(amount, UNLIMITED - spent)
+        kinds[person] = (max(asked, spent + units), spent, units)
+    first = max(state.cohorts, default=0) + 1
+    cohort = {kind: number for number, kind in enumerate(sorted(set(kinds.values())), first)}
+    to = {person: cohort[kind] for person, kind in kinds.items()}
+    facts = {
+        "new": [[number, asked, max(asked, spent), spent] for (asked, spent, _), number in cohort.items()],
+        **move_facts(there, to.items()),
+        "levels": np.array([[number, index] for index, number in enumerate(cohort.values())], np.int64).ravel(),
+        "units": np.array([units for *_, units in cohort], np.int64),
+        "why": why,
+    }
+    event = books.next_event(state.head, "enroll", facts)
+    after = write(connection, state, event, to)
+    return enroll(connection, after, {person: now.asked for person, now in before.items()}, {})[0]
 
 
 # --- Verification: the whole ledger from its first event on

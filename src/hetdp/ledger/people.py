@@ -182,35 +182,6 @@ def enroll(
     return write(connection, state, event, to), Enrolled(**kinds)
 
 
-def write_off(
-    connection: Connection, state: State, amounts: Mapping[str, int], why: str
-) -> tuple[State, Mapping[str, int]]:
-    """Count units as spent that a lost ledger charged, or may have charged; return what these people asked for before.
-
-    Each person goes to a cohort of their own kind, which is then charged as by a release. Nobody is let off because
-    their budget is too small: it is raised to what was spent, and whoever lowers it again is frozen.
-    """
-    there = members(connection, state.head.seq, list(amounts)) if state.people else {}
-    before = {person: state.cohorts[there[person]] for person in amounts if person in there}
-    kinds: dict[str, tuple[int, int, int]] = {}
-    for person, amount in amounts.items():
-        asked, spent = (before[person].asked, before[person].spent) if person in before else (0, 0)
-        units = min(amount, UNLIMITED - spent)
-        kinds[person] = (max(asked, spent + units), spent, units)
-    first = max(state.cohorts, default=0) + 1
-    cohort = {kind: number for number, kind in enumerate(sorted(set(kinds.values())), first)}
-    to = {person: cohort[kind] for person, kind in kinds.items()}
-    facts = {
-        "new": [[number, asked, max(asked, spent), spent] for (asked, spent, _), number in cohort.items()],
-        **move_facts(there, to.items()),
-        "levels": np.array([[number, index] for index, number in enumerate(cohort.values())], np.int64).ravel(),
-        "units": np.array([units for *_, units in cohort], np.int64),
-        "why": why,
-    }
-    event = books.next_event(state.head, "enroll", facts)
-    return write(connection, state, event, to), {person: now.asked for person, now in before.items()}
-
-
 def budgets_of(
     source: Any, person: Any, budget: Any, tiers: Mapping[str, Any], form: Form
 ) -> tuple[dict[str, int], dict[int, str]]:
