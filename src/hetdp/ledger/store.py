@@ -5,7 +5,7 @@ the lock before it reads (SQLite's own, see `sqlite_engine`; on PostgreSQL the o
 decides from cannot change before it commits. Statements are plain SQL, the same for both databases.
 
 Every transaction checks the chain of the events that are new to it, and that balances are what the charges add up to.
-`charge.replayed` and `history.verify` check the rest.
+`people.replayed` and `history.verify` check the rest.
 
 Claim. Whatever left a ledger is covered by its head file, and the head file never leads the database.
 
