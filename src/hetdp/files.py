@@ -37,15 +37,14 @@ def write_whole(path: str | os.PathLike[str], text: str, *, public: bool = False
         raise
 
 
-if sys.platform == "darwin":
-
-    def sync_file(handle: int) -> None:
-        """Have what was written to an open file on the disk itself: here `fsync` leaves it in the disk's cache."""
+def sync_file(handle: int) -> None:
+    """Have what was written to an open file on the disk itself: on macOS `fsync` leaves it in the disk's cache."""
+    if sys.platform == "darwin":
         import fcntl
 
         fcntl.fcntl(handle, fcntl.F_FULLFSYNC)
-else:
-    sync_file = os.fsync
+    else:
+        os.fsync(handle)
 
 
 def sync_folder(path: Path) -> None:

@@ -913,15 +913,13 @@ def test_verify_compares_balances_even_if_nobody_else_has_written(file):
             ledger.verify()
 
 
-def test_a_ledger_that_lost_its_connection_says_so_and_goes_on_with_another(durable_server, caplog):
+def test_a_ledger_whose_connection_was_ended_meanwhile_goes_on_with_another(durable_server, caplog):
     name = f"lost_{uuid.uuid4().hex[:12]}"
     durable_server.run(f"CREATE DATABASE {name}")
     try:
         with made(durable_server.url(name)) as ledger:
             end = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = "
             durable_server.run(f"{end}'{name}'")
-            with pytest.raises(LedgerError, match="ended the connection"):
-                mean(ledger, values=Untouchable())
             assert mean(ledger).plan.n == 200
             assert not caplog.records
     finally:

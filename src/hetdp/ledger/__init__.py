@@ -170,7 +170,7 @@ class Ledger:
     def write_off(self, amounts: Mapping[str, int], why: str) -> None:
         """Count units (10⁻⁹ ε) as spent of people, {id: units}: what a lost ledger charged, or may have charged.
 
-        Use this alone to go on from an old copy. Who of `amounts` is not enrolled yet is enrolled, and who asked for less
+        Use this alone to go on from an old copy. Who of `amounts` is not enrolled yet is enrolled; who asked for less
         is frozen. The history keeps `why`.
         """
         owed = {p: int(units) for p, units in zip(clean_ids(amounts), amounts.values(), strict=True) if units > 0}
