@@ -23,6 +23,7 @@ import os
 import re
 import secrets
 import sqlite3
+import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -487,7 +488,7 @@ def write_head(path: Path | None, head: Head, *, sync: bool = False) -> None:
                 file.seek(0)
                 file.write(f"hetdp-ledger-head {head.seq:020d} {head.hash}\n".encode("ascii"))
             if sync or match is None:
-                sync_file(file.fileno())
+                (sync_file if sys.platform == "darwin" else os.fsync)(file.fileno())  # there fsync is not enough
         if match is None:  # a new file: its name too must be on disk
             sync_folder(path.parent)
     except OSError as error:
