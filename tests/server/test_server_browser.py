@@ -531,6 +531,8 @@ def test_curators_are_added_and_removed_and_named_in_the_log(site, visit):
     say(first.page, "Remove ada")
     say(first.page, "Press again to remove")
     expect(first.page.get_by_role("button", name="Remove")).to_have_count(0)
+    expect(first.page.get_by_text("Removed: ada · by curator")).to_be_visible()
+    first.check()
     second.page.reload()
     expect(second.page.get_by_role("heading", name="Sign in")).to_be_visible()
 

@@ -16,7 +16,7 @@ from starlette.staticfiles import StaticFiles
 from hetdp.core.domain import epsilon_of
 from hetdp.errors import InputError
 
-from . import access, app, dashboard, texts
+from . import access, app, dashboard, people, texts
 from . import status as operating
 from .access import RefusedError
 from .app import CURATOR, Curator, Participant, WaveNumber
@@ -195,7 +195,9 @@ def curator_page(request: Request) -> Response:
 @pages.get("/curator/curators")
 def curators_page(request: Request, by: Curator) -> Response:
     """List the curators, with forms to add and to remove one."""
-    return _page(request, "curators.html", scripts=("curators",), curators=app.curators(request, by))
+    t = texts.chosen(request)
+    log = [_event(t, event) for event in request.app.state.store.read(people.events, None)]  # of no study
+    return _page(request, "curators.html", t=t, scripts=("curators",), curators=app.curators(request, by), events=log)
 
 
 @pages.get("/curator/status", dependencies=[CURATOR])

@@ -85,8 +85,8 @@ def every(transaction: Transaction) -> list[Study]:
     return [Study.of(dict(row._mapping)) for row in transaction.execute(query)]
 
 
-def events(transaction: Transaction, study: str, most: int = 200) -> list[dict[str, Any]]:
-    """Return the public events of a study, the newest first; those from before curators had names are by nobody."""
+def events(transaction: Transaction, study: str | None, most: int = 200) -> list[dict[str, Any]]:
+    """Return the public events of a study, or of none, the newest first; old ones, without names, are by nobody."""
     table = tables.audit
     query = sa.select(table).where(table.c.study == study).order_by(table.c.number.desc()).limit(most)
     rows = transaction.execute(query)
