@@ -227,6 +227,26 @@ def test_nobody_withdraws_from_under_the_charge_of_a_publication_that_is_under_w
     assert published.json()["results"][0]["n"] == 2
 
 
+def test_an_answer_that_is_withdrawn_after_all_while_its_wave_is_charged_is_not_read(site, monkeypatch):
+    """The register is asked just before answers are opened, also if nothing kept somebody from withdrawing."""
+    study, said = site.study(), []
+    one, _ = site.join(study, [(3, "public")] * 2)
+    real, register = Ledger.carry_out, site.app.state.store.register
+
+    def meanwhile(*args):
+        register.at_work.clear()
+        said.append(one.delete("/api/answer").status_code)
+        return real(*args)
+
+    monkeypatch.setattr(Ledger, "carry_out", meanwhile)
+    opened, code = [], access.Vault.open
+    monkeypatch.setattr(access.Vault, "open", lambda *args: opened.append(args) or code(*args))
+    refused = site.publish(study)
+    assert (refused.status_code, code_of(refused), said, opened) == (409, "ledger", [200], [])
+    monkeypatch.setattr(Ledger, "carry_out", real)
+    assert site.publish(study).json()["results"][0]["n"] == 1
+
+
 def test_a_publication_that_is_refused_keeps_nobody_from_withdrawing(site, monkeypatch):
     study, said = site.study(), []
     (one,) = site.join(study, [(3, "public")])

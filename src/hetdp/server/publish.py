@@ -389,7 +389,8 @@ def _store(
 ) -> dict[str, Any]:
     """Store the result of the study's wave and open the next one, or delete the answers; return what is shown."""
     table, wave, last = tables.results, study.wave, study.wave + 1 == len(study.waves)
-    row = {"study": study.id, "wave": wave, "published": int(access.now() // 60 * 60), "body": json.dumps(body, allow_nan=False)}
+    minute, text = int(access.now() // 60 * 60), json.dumps(body, allow_nan=False)
+    row = {"study": study.id, "wave": wave, "published": minute, "body": text}
     status, waves = "published" if last else "open", _following(study, notice)
     studies.move(transaction, study.id, wave=wave + 1, status=status, waves=waves)  # it may refuse
     transaction.execute(sa.delete(table).where((table.c.study == study.id) & (table.c.wave == wave)))

@@ -73,7 +73,7 @@ people = sa.Table(
     sa.Column("epsilon", sa.Double),
     sa.Column("answer", sa.LargeBinary),  # what was said to all questions, sealed; null before and after
     sa.Column("version", sa.Text),  # random, anew whenever the row is written: see `store.Register`
-    sa.Column("number", sa.Integer),  # the public number of the invitation; null: from a file, or from before version 5
+    sa.Column("number", sa.Integer),  # of the invitation; null: from a file, erased, or from before version 5
     sa.Column("gone", sa.Text),  # revoked (an invitation), erased (all about the person); null: neither
     sa.Index("server_people_choices", "study", "epsilon"),  # by which people are counted
 )
