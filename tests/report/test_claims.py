@@ -70,5 +70,5 @@ def test_row_105_reports_and_the_server_print_them(epsilon):
     said = re.search(r"spending ε = ([\d.e-]+) changes .* factor of ([\d.e+]+)", " ".join(plan.report().split()))
     assert float(said[1]) >= plan.spent.max()
     assert at_least(said[2], plan.spent.max().item())[0]
-    on_the_server = re.search(r"factor of ([\d.e+]+)\.$", dashboard._meaning(epsilon))
+    on_the_server = re.search(r"factor of ([\d.e+]+)\.$", dashboard._meaning(epsilon)["sentence"])
     assert at_least(on_the_server[1], epsilon)[0]

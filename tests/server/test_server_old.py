@@ -1,6 +1,6 @@
 """A server's database that an older hetdp wrote: everything in it stays, and goes on.
 
-`tests/old/server-4.tar.gz` was written by the version before several questions: a study with one wave published and a
+`tests/old/study-4.tar.gz` was written by the version before several questions: a study with one wave published and a
 second one open, with people from a file, a person with a link to come back and an open invitation; and a study whose
 number was drawn and is in the register alone, because the ledger's database refused to store it.
 """
@@ -20,7 +20,7 @@ from hetdp import InputError
 from hetdp.server import create_app, tables
 from serving import later, served, settings_for
 
-OLD = Path(__file__).parents[1] / "old" / "server-4.tar.gz"
+OLD = Path(__file__).parents[1] / "old" / "study-4.tar.gz"
 FAR = 4_000_000_000  # when the last wave closes
 
 
