@@ -60,6 +60,7 @@ def create_app(settings: Settings) -> FastAPI:
         database.claim()
         state.upgraded = before_upgrade(settings)
         database.write(tables.prepare, vault.fingerprint, trusted=settings.trust_database)
+        rotate.forget(settings.register_file)  # the key in use is the right one, and no answer was changed yet
         state.first_key = None if database.read(people.curators) else database.write(people.new_key)
         state.publisher = publish.Publisher(
             database, vault, tables.open_ledger(settings, database), notice=86_400 * settings.notice_days

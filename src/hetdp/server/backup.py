@@ -37,6 +37,8 @@ from .settings import Settings, key_text, vault_of
 MANIFEST, DATABASE, BOOKS, REGISTER = "backup.json", "database", "ledger", "register"
 # Tables that an older hetdp made and this one does not know.
 _FORMER = {"server_sessions"}
+# How often a copy is made again because a study was changed meanwhile, and seconds between.
+_TRIES, _PAUSE = 20, 0.25
 
 
 @dataclass(frozen=True)
@@ -85,7 +87,8 @@ def back_up(settings: Settings, folder: Path) -> dict[str, Any]:
     """Copy database, ledger and register into a new folder, and return what is said of it; the server may be running.
 
     The key of the vault is left out on purpose: a copy without it tells nobody's answer. The database is copied first:
-    a charge or a use that comes meanwhile must not be missing from the ledger or the register.
+    a charge or a use that comes meanwhile must not be missing from the ledger or the register. If a study is changed
+    meanwhile, all is copied again, so that the copied register vouches for the copied study: see `restore`.
     """
     vault, made = vault_there(settings), int(time.time())
     for path in (settings.sqlite_file, settings.sqlite_file and Path(settings.ledger)):
@@ -97,13 +100,22 @@ def back_up(settings: Settings, folder: Path) -> dict[str, Any]:
         raise InputError(f"the folder {folder} cannot be made; name one that does not exist yet") from None
     engine = tables.connect(settings.database)
     try:
-        if settings.sqlite_file is not None:
-            copy(settings.sqlite_file, folder / DATABASE)
-            copy(Path(settings.ledger), folder / BOOKS)
+        for _ in range(_TRIES):
+            before = _vouched_studies(settings)
+            for path in folder.iterdir():
+                path.unlink()
+            if settings.sqlite_file is not None:
+                copy(settings.sqlite_file, folder / DATABASE)
+                copy(Path(settings.ledger), folder / BOOKS)
+            else:
+                _dump(engine, folder / DATABASE)
+            if settings.register_file.exists():
+                copy(settings.register_file, folder / REGISTER)
+            if before == _vouched_studies(settings):
+                break
+            time.sleep(_PAUSE)
         else:
-            _dump(engine, folder / DATABASE)
-        if settings.register_file.exists():
-            copy(settings.register_file, folder / REGISTER)
+            raise InputError("studies were being changed all the time; nothing was backed up, try again")
         versions = _versions(settings, folder)
     finally:
         engine.dispose()
@@ -122,6 +134,17 @@ def back_up(settings: Settings, folder: Path) -> dict[str, Any]:
     with suppress(OSError):  # it is for the status page alone
         write_whole(last_backup(settings), json.dumps({"made": made, "head": said["head"]}))
     return said
+
+
+def _vouched_studies(settings: Settings) -> list[Any]:
+    """Return what the register says of studies and imports now, also of those that are just being changed."""
+    if not settings.register_file.exists():
+        return []
+    query = "SELECT kind, id, mac, coming FROM vouched WHERE kind IN ('study', 'import') ORDER BY kind, id"
+    address = f"{settings.register_file.resolve().as_uri()}?mode=rw"
+    with suppress(sqlite3.Error), closing(sqlite3.connect(address, uri=True)) as file:
+        return file.execute(query).fetchall()
+    return []  # a register that cannot be read is refused, or copied, as it is
 
 
 def copy(source: Path, target: Path) -> None:
@@ -171,6 +194,12 @@ def _mac(vault: access.Vault, said: Mapping[str, Any]) -> str:
     return hmac.digest(vault.register_key, b"hetdp backup " + json.dumps(said, sort_keys=True).encode(), "sha256").hex()
 
 
+def beside(place: Path, why: str) -> Path:
+    """Return the name of a folder beside a file that is not there yet, with the time in it."""
+    name = f"{place.name}.{why}-{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}"
+    return next(one for i in range(1000) if not (one := place.with_name(f"{name}-{i}" if i else name)).exists())
+
+
 def before_upgrade(settings: Settings) -> str | None:
     """Back up a database or ledger of an older schema, and bring the ledger to this one; return what to say, if so."""
     found = versions_there(settings)
@@ -180,9 +209,7 @@ def before_upgrade(settings: Settings) -> str | None:
     if not (schema or "").isdecimal() or int(schema or 0) > int(tables.VERSION) or (ledger or 0) > SCHEMA:
         return None  # it is refused in its own words
     place = settings.sqlite_file or settings.register_file
-    stamp = time.strftime("%Y%m%d-%H%M%S", time.gmtime())
-    name = f"{place.name}.before-upgrade-{schema}-{ledger}-{stamp}"
-    folder = next(one for i in range(1000) if not (one := place.with_name(f"{name}-{i}" if i else name)).exists())
+    folder = beside(place, f"before-upgrade-{schema}-{ledger}")
     back_up(settings, folder)
     if schema == "1":
         bind_answers(settings)

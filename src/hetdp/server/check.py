@@ -263,6 +263,19 @@ def _backups(settings: Settings) -> Found:
     yield "warning" if old else "ok", f"the last one is of {access.date(made)}"
 
 
+def _copies(settings: Settings) -> Found:
+    """Name the folders that an upgrade or a restore has left: answers that were deleted since are in them, sealed."""
+    place = settings.sqlite_file or settings.register_file
+    found = [path.name for path in sorted(place.parent.glob(f"{place.name}.before-*")) if path.is_dir()]
+    if found:
+        yield (
+            "warning",
+            f"older copies of answers are in {place.parent}: {', '.join(found)}; delete them when all is well",
+        )
+    else:
+        yield "ok", "an upgrade or a restore has left none"
+
+
 _PARTS: dict[str, Callable[[Settings], Found]] = {
     "network": _network,
     "key": _key,
@@ -272,4 +285,5 @@ _PARTS: dict[str, Callable[[Settings], Found]] = {
     "disk": _disk,
     "clock": _clock,
     "backup": _backups,
+    "copies": _copies,
 }

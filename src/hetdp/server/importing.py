@@ -73,8 +73,10 @@ def _begin(transaction: Transaction, study: str, mark: str) -> int:
     """Mark the study; if the same file came before, return how many people it has."""
     under_way(transaction, study)
     before = transaction.row("import", mark)
-    if before is not None and transaction.believed("import", before)["people"]:
-        return int(before["people"])
+    # As in `add_rows`, but before a row is written: `undo` would empty the people of the first import too.
+    known = before is not None or transaction.register.known("import", mark) is not None
+    if known and (people := transaction.believed("import", before)["people"]):
+        return int(people)
     _open(transaction, study)
     transaction.set_fact(_name(study), mark)
     return 0

@@ -4,18 +4,28 @@ A backup knows nothing of what came after it. Three witnesses may have survived,
 rows are the newest, which waves were read and what they used of whom), the ledger (what was charged), the ledger's
 head (whether the copy has all charges).
 
-Claim. After `restore` no answer is used that its person withdrew or changed after the backup, and all publications
-together, those of before and after the backup and those that are made from now on, use at most the ε that each person
-has chosen last, unless the operator says `trusted` and is wrong.
+Claim. After `restore` no answer is used that its person withdrew or changed after the backup, nor one whose row or
+study somebody else had changed before it, and all publications together, those of before and after the backup and those
+that are made from now on, use at most the ε that each person has chosen last, unless the operator says `trusted` and is
+wrong.
 
 Argument. A person's answer stays if the register that was in use vouches for this very row, so that it is the newest
-one; or if the operator says that nobody answered, changed or withdrew since. Every other answer is deleted: its person
-can answer again. Of each wave that was read since, the use of each person counts as spent, in the register, whose uses
-bind every later wave (`publish`), and in the ledger: exactly, if the register or the newest ledger is there. If neither
-is, every wave counts as read that could have been: dates bind, so it had to be closed, at its date or at the end of a
-notice that was given after the backup at the earliest. What it used of a person is at most its share of the ε that
-they had chosen, or of the largest that the study offers where a person may have chosen another one. That wave is over:
-it is not published again.
+one; or if the operator says that nobody answered, changed or withdrew since, and the register of the backup vouches for
+it. Every other answer is deleted: its person can answer again, but for those who the register in use says were erased
+or revoked; nor does a study come back of which it says that it was deleted (`Register.sign_row` has a letter for each).
+A row of a study or an import is believed if one of the two registers vouches for it, and stays changed if neither does:
+the study is not published. (A backup from before there were registers has none. Its studies are believed, and their
+answers only if the operator says so: whoever answers again is shown the study as it is now.)
+
+Of each wave that was read since, the use of each person counts as spent, in the register, whose uses bind every later
+wave (`publish`), and in the ledger: exactly, if the register or the newest ledger is there. If neither is, every wave
+counts as read that could have been: dates bind, so it had to be closed, at its date or at the end of a notice that was
+given after the backup at the earliest. The notice is that of then or of now, whichever is shorter; the operator has to
+name a shorter one that was set in between. What it used of a person is at most its share of the ε that they had chosen,
+or of the largest that the study offers where a person may have chosen another one. That wave is over: it is not
+published again. So is one that has a result in the ledger although nobody was read for it. The wave after it is open
+for the days of the notice at least, counted from now, as after every publication: dates that were postponed since are
+not known, and nobody's time to withdraw gets shorter than that.
 
 Nothing is deleted but answers: files that were there are moved to a folder, and the backup stays as it is. If this is
 cut off, run it again: the witnesses are replaced last, the register before the head.
@@ -25,8 +35,8 @@ from __future__ import annotations
 
 import os
 import re
+import secrets
 import sqlite3
-import time
 from collections import Counter, defaultdict
 from contextlib import closing
 from dataclasses import dataclass, field
@@ -39,16 +49,18 @@ from hetdp.core.domain import plural
 from hetdp.errors import HetdpError, InputError
 from hetdp.ledger import UNLIMITED, Ledger, Rule, budget_units, read_head
 
-from . import access, tables
-from .backup import Backup, alone, bind_answers, checked, copy, put_back, set_aside, vault_there
+from . import access, publish, rotate, tables
+from .backup import Backup, alone, beside, bind_answers, checked, copy, put_back, set_aside, vault_there
 from .people import MARK, new_key
 from .settings import Settings
 from .store import Register, Transaction, begin, new_version
 from .studies import Study
 
 _Row = dict[str, Any]
-# Of a study and a wave, what was used of whom, in the ledger's units.
-Uses = dict[tuple[str, int], dict[str, int]]
+# What a register vouches for: of the kind of a row and its id, its MAC; two, if the last change is in doubt.
+Known = dict[tuple[str, str], tuple[bytes, ...]]
+# Waves of a study that are over: how its charge is called, if that is known, and what it used of whom, in units.
+Lost = dict[int, tuple[str | None, dict[str, int]]]
 
 
 @dataclass
@@ -62,6 +74,8 @@ class Restored:
     waves: list[str] = field(default_factory=list)
     exact: bool = True
     written_off: int = 0
+    deleted: int = 0
+    changed: int = 0
     key: str = ""
     aside: str = ""
 
@@ -75,6 +89,12 @@ class Restored:
         if self.came_later:
             said.append(
                 f"lost: {plural(self.came_later, 'row')} of people, studies or files that came after the backup"
+            )
+        if self.deleted:
+            said.append(f"deleted again: {plural(self.deleted, 'study')}, deleted after the backup")
+        if self.changed:
+            said.append(
+                f"changed from outside before the backup, and not to be published: {plural(self.changed, 'study')}"
             )
         said += [f"over: {wave}" for wave in self.waves]
         if self.written_off:
@@ -92,7 +112,7 @@ def restore(settings: Settings, folder: Path, *, trusted: bool = False) -> Resto
     backup, vault = checked(settings, folder), vault_there(settings)
     with alone(settings):
         place = settings.sqlite_file or settings.register_file
-        aside = place.with_name(f"{place.name}.before-restore-{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}")
+        aside = beside(place, "before-restore")
         newest = _newest_ledger(settings, backup)
         before = _known(settings.register_file)
         staged = settings.register_file.with_name(f"{settings.register_file.name}.restoring")
@@ -108,7 +128,10 @@ def restore(settings: Settings, folder: Path, *, trusted: bool = False) -> Resto
                 begin(connection, writes=True)
                 transaction = Transaction(connection, register)
                 tables.prepare(transaction, vault.fingerprint, trusted=True)
-                work = _Work(transaction, backup, told, before, trusted, ledger.spends(), all_known)
+                results = {str(entry.release) for entry in ledger.history() if entry.kind == "result"}
+                books = _Books(ledger.spends(), results, all_known)
+                days = sorted((backup.notice, 86_400 * settings.notice_days))
+                work = _Work(transaction, backup, told, before, _copied(backup), trusted, books, *days)
                 owed = work.carry_out()
             _finish(settings, register, staged, aside)
             _write_off(settings, backup, owed, told, aside, newest=newest)
@@ -144,7 +167,7 @@ def _complete(settings: Settings, backup: Backup) -> bool:
     return head is not None and str(head) == backup.head
 
 
-def _known(path: Path) -> dict[tuple[str, str], bytes] | None:
+def _known(path: Path) -> Known | None:
     """Return the MACs of the register that is there; None if it cannot be used."""
     if not path.exists():
         return None
@@ -154,11 +177,21 @@ def _known(path: Path) -> dict[tuple[str, str], bytes] | None:
             if file.exec_driver_sql("PRAGMA integrity_check").scalar() != "ok":
                 return None
             rows = file.exec_driver_sql("SELECT kind, id, coalesce(coming, mac) FROM vouched").all()
-            return {(kind, row): mac for kind, row, mac in rows if mac is not None}
+            return {(kind, row): (mac,) for kind, row, mac in rows if mac is not None}
     except HetdpError:
         return None
     finally:
         register.close()
+
+
+def _copied(backup: Backup) -> Known | None:
+    """Return the MACs of the register in the backup, which is not touched; None if there was none."""
+    if backup.register is None:
+        return None
+    address = f"{backup.register.resolve().as_uri()}?mode=ro&immutable=1"
+    with closing(sqlite3.connect(address, uri=True)) as file:
+        rows = file.execute("SELECT kind, id, mac, coming FROM vouched").fetchall()
+    return {(kind, row): tuple(mac for mac in macs if mac is not None) for kind, row, *macs in rows}
 
 
 def _stage(staged: Path, source: Path | None) -> None:
@@ -191,6 +224,32 @@ def _temporary(settings: Settings) -> Path:
 # What may be used
 
 
+@dataclass(frozen=True)
+class _Books:
+    """What the ledger that is in place says: what was charged to whom, which releases have a result."""
+
+    charged: dict[str, dict[str, int]]
+    results: set[str]
+    complete: bool  # it has every charge
+
+    def waves(self, study: Study) -> dict[int, dict[str, int]]:
+        """Return the waves of a study from the open one on that were charged, with the use of each person."""
+        found: dict[int, Counter[str]] = defaultdict(Counter)
+        for release, uses in self.charged.items():
+            match = re.fullmatch(rf"{study.id}-(\d+)(-.*)?", release)
+            if match and int(match[1]) >= study.wave:
+                found[int(match[1])].update(uses)
+        return {wave: dict(uses) for wave, uses in found.items()}
+
+    def has_result(self, study: str, wave: int) -> bool:
+        """Say whether a result of a wave is there."""
+        return any(re.fullmatch(rf"{study}-{wave}(-.*)?", release) for release in self.results)
+
+    def has_charge(self, name: str | None) -> bool:
+        """Say whether this attempt at a wave was charged; the names of its questions begin with no digit."""
+        return name is not None and any(re.fullmatch(rf"{name}(-\D.*)?", release) for release in self.charged)
+
+
 @dataclass
 class _Work:
     """Decides about every row of the database that was put back."""
@@ -198,29 +257,41 @@ class _Work:
     transaction: Transaction
     backup: Backup
     told: Restored
-    before: dict[tuple[str, str], bytes] | None  # what the register in use vouched for
+    before: Known | None  # what the register in use vouched for
+    copied: Known | None  # what the one of the backup vouches for
     trusted: bool
-    charged: dict[str, dict[str, int]]  # by the ledger that is in place
-    all_known: bool  # that ledger has every charge
+    books: _Books
+    shortest: int  # the days to withdraw that the server of then, or of now, gives: the shorter and the longer
+    notice: int
 
     def carry_out(self) -> dict[str, int]:
         """Change the rows and the register; return what the ledger does not know yet of whom, in units."""
         rows = {kind: self._rows(kind) for kind in tables.VOUCHED}
-        newest = {kind: {row["id"] for row in rows[kind] if self._is_newest(kind, row)} for kind in rows}
+        newest = {row["id"] for row in rows["person"] if self._is_newest(row)}
+        changed = {
+            (kind, row["id"]) for kind in ("study", "import") for row in rows[kind] if self._is_changed(kind, row)
+        }
         there = {(kind, row["id"]) for kind in rows for row in rows[kind]}
         self.told.came_later = len((self.before or {}).keys() - there)
         owed: Counter[str] = Counter()
         for row in rows["study"]:
             people = [person for person in rows["person"] if person["study"] == row["id"]]
-            lost = self._lost(Study.of(row), people)
-            for (study, wave), uses in lost.items():
-                self._write_down(study, wave, uses)
-                if not self._is_charged(study, wave):
-                    owed.update(uses)
+            if self._ended("study", row["id"]):
+                self._delete(row, people)
+                continue
+            self.transaction.register.leave(row["id"])  # a server that was reading it is gone, and nothing was drawn
             self._empty(row, people, rows["import"], newest)
-            if lost:
-                self._move_on(Study.of(row), lost)
-        self._vouch()
+            if ("study", row["id"]) in changed:
+                self.told.changed += 1
+                continue
+            study = Study.of(row)
+            lost = self._lost(study, people)
+            for wave, (name, uses) in lost.items():
+                self._write_down(study.id, wave, uses)
+                if not (self.books.complete or self.books.has_charge(name)):
+                    owed.update(uses)
+            self._move_on(study, row, sorted(lost))
+        self._vouch(changed)
         with self.transaction.register.connected(writes=True) as file:  # sessions may have been ended since
             file.exec_driver_sql("DELETE FROM epochs")
         self.transaction.register.end_sessions("")
@@ -234,40 +305,55 @@ class _Work:
         found = self.transaction.execute(sa.select(table))
         return [dict(zip(table.c.keys(), row, strict=True)) for row in found]
 
-    def _is_newest(self, kind: str, row: dict[str, Any]) -> bool:
+    def _is_in(self, known: Known, kind: str, row: _Row) -> bool:
+        signed = self.transaction.register.sign_row(kind, row.values())
+        # Without the letter behind it, which one of a former version lacks.
+        return any(mac[:32] == signed[:32] for mac in known.get((kind, row["id"]), ()))
+
+    def _is_newest(self, row: _Row) -> bool:
+        """Say whether a person's row is the newest one."""
         if self.before is None:
-            return self.trusted
-        return self.before.get((kind, row["id"])) == self.transaction.register.sign_row(kind, row.values())
+            return self.trusted and (self.copied is None or self._is_in(self.copied, "person", row))
+        return self._is_in(self.before, "person", row)
+
+    def _is_changed(self, kind: str, row: _Row) -> bool:
+        """Say whether no register vouches for a row of a study or an import, although there is one."""
+        known = [one for one in (self.before, self.copied) if one is not None]
+        return bool(known) and not any(self._is_in(one, kind, row) for one in known)
+
+    def _ended(self, kind: str, row: str) -> str | None:
+        """Return how a study or person ended, if the register in use knows that they did."""
+        letters = [mac[32:] for mac in (self.before or {}).get((kind, row), ())]
+        return next((how for how, one in tables.ENDED.items() if one in letters), None)
 
     # --- Waves that were read since, or may have been
 
-    def _lost(self, study: Study, people: list[dict[str, Any]]) -> Uses:
-        """Return the waves from the open one on that were read, or may have been, with what each used of whom."""
-        found: Uses = defaultdict(dict)
-        register = self.transaction.register
+    def _lost(self, study: Study, people: list[_Row]) -> Lost:
+        """Return the waves from the open one on that were read, or may have been, or have a result."""
+        charged = self.books.waves(study)
         if self.before is not None:
-            drawn = "SELECT wave FROM waves WHERE study = ? AND wave >= ? AND (done OR number IS NOT NULL)"
+            over = {wave for wave in charged if self.books.has_result(study.id, wave)}
+            found: Lost = {wave: (f"{study.id}-{wave}", charged[wave]) for wave in over}
+            drawn = "SELECT wave, release FROM waves WHERE study = ? AND wave >= ? AND (done OR number IS NOT NULL)"
             used = "SELECT person, units FROM uses WHERE study = ? AND wave = ?"
-            with register.connected(writes=False) as file:
-                for (wave,) in file.exec_driver_sql(drawn, (study.id, study.wave)).all():
+            with self.transaction.register.connected(writes=False) as file:
+                for wave, release in file.exec_driver_sql(drawn, (study.id, study.wave)).all():
                     rows = file.exec_driver_sql(used, (study.id, wave)).all()
-                    found[study.id, wave] = {row.person: row.units for row in rows}
-        elif self.all_known:
-            for release, uses in self.charged.items():
-                match = re.fullmatch(rf"{study.id}-(\d+)(-.*)?", release)
-                if match and int(match[1]) >= study.wave:
-                    together = Counter[str](found[study.id, int(match[1])]) + Counter[str](uses)
-                    found[study.id, int(match[1])] = dict(together)
-        else:
-            for wave in self._possible(study):
-                share = Rule.given(share=study.waves[wave].share)
-                for row in people:
-                    known = self.trusted and row["epsilon"] is not None
-                    units = budget_units(row["epsilon"] if known else _largest(study))
-                    if known or not self.trusted:
-                        found[study.id, wave][row["id"]] = share.allowed(units, units)
-                self.told.exact = False
-        return dict(found)
+                    found[wave] = (release, {row.person: row.units for row in rows})
+            return found
+        if self.books.complete:
+            return {wave: (f"{study.id}-{wave}", uses) for wave, uses in charged.items()}
+        found = {}
+        for wave in self._possible(study):
+            share, uses = Rule.given(share=study.waves[wave].share), {}
+            for row in people:
+                is_known = self.trusted and row["epsilon"] is not None
+                units = budget_units(row["epsilon"] if is_known else _largest(study))
+                if is_known or not self.trusted:
+                    uses[row["id"]] = share.allowed(units, units)
+            found[wave] = (None, uses)
+            self.told.exact = False
+        return found
 
     def _possible(self, study: Study) -> list[int]:
         """Return the waves that may have been published since the backup, by the dates that bind."""
@@ -275,14 +361,11 @@ class _Work:
         if study.status in {"published", "deleted"}:
             return []
         for wave in range(study.wave, len(study.waves)):
-            earliest = min(study.waves[wave].closes, earliest + self.backup.notice)
+            earliest = min(study.waves[wave].closes, earliest + self.shortest)
             if now < earliest:
                 break
             found.append(wave)
         return found
-
-    def _is_charged(self, study: str, wave: int) -> bool:
-        return any(re.fullmatch(rf"{study}-{wave}(-.*)?", release) for release in self.charged)
 
     def _write_down(self, study: str, wave: int, uses: dict[str, int]) -> None:
         """Let the register know that a wave is over, and what it used of whom."""
@@ -298,50 +381,61 @@ class _Work:
                     "INSERT OR REPLACE INTO uses (study, wave, person, units) VALUES (?, ?, ?, ?)", cells
                 )
 
-    def _move_on(self, study: Study, lost: Uses) -> None:
+    def _move_on(self, study: Study, row: _Row, lost: list[int]) -> None:
         """Go on behind the last wave that is over; its result is lost, unless it stands elsewhere."""
-        wave = max(wave for _, wave in lost) + 1
-        last = wave >= len(study.waves)
-        row = self.transaction.row("study", study.id) or {}
-        moved = {"wave": wave, "status": "published" if last else "open", "version": new_version()}
-        self.transaction.change("study", {**row, **moved})
-        numbers = ", ".join(str(wave + 1) for wave in sorted(wave for _, wave in lost))
-        certain = self.before is not None or self.all_known
+        if not lost:
+            if study.status == "open" and study.wave in self.books.waves(study):  # charged, and given up unread
+                self.transaction.change("study", {**row, "status": "stopped", "version": new_version()})
+            return
+        last = study.model_copy(update={"wave": lost[-1]})
+        moved = {"wave": last.wave + 1, "waves": publish._following(last, self.notice), "version": new_version()}
+        status = "published" if last.wave + 1 >= len(study.waves) else "open"
+        self.transaction.change("study", {**row, **moved, "status": status})
+        numbers = ", ".join(str(wave + 1) for wave in lost)
+        certain = self.before is not None or self.books.complete
         why = "was published after the backup" if certain else "may have been published after the backup"
         self.told.waves.append(f"wave {numbers} of study {study.id} {why}; its result is not in this copy")
         self.transaction.note("waves lost with a backup", study.id, waves=numbers, certain=certain)
 
     # --- Answers
 
-    def _empty(self, study: _Row, people: list[_Row], files: list[_Row], newest: dict[str, set[str]]) -> None:
-        """Delete every answer of a study that is not known to be the newest of its person."""
+    def _delete(self, study: _Row, people: list[_Row]) -> None:
+        """Delete a study again that was deleted after the backup, with all links."""
+        self.transaction.change("study", {**study, "status": "deleted", "version": new_version()})
+        publish.emptied(self.transaction, study["id"])
+        self.told.deleted += 1
+        self.told.emptied += sum(row["answer"] is not None for row in people)
+
+    def _empty(self, study: _Row, people: list[_Row], files: list[_Row], newest: set[str]) -> None:
+        """Delete every answer of a study that is not known to be the newest of its person, and links that ended."""
         for row in people:
-            if row["id"] in newest["person"]:
+            ended = self._ended("person", row["id"])
+            if row["id"] in newest:
                 self.told.kept += row["answer"] is not None
-            elif row["answer"] is not None or row["epsilon"] is not None:
+            elif ended or row["answer"] is not None or row["epsilon"] is not None:
                 self.told.emptied += row["answer"] is not None
-                self.transaction.change("person", {**row, "epsilon": None, "answer": None, "version": new_version()})
-        gone = {row["id"] for row in people} - newest["person"]
+                gone = {"epsilon": None, "answer": None, "version": new_version()}
+                if ended:
+                    number = row["number"] if ended == "revoked" else None
+                    gone |= {"invitation": None, "again": None, "gone": ended, "number": number}
+                self.transaction.change("person", {**row, **gone})
+        lost = {row["id"] for row in people} - newest
         for row in files:
             mine = row["study"] == study["id"]
-            if mine and any(person.startswith(row["id"][:MARK]) for person in gone):
+            if mine and any(person.startswith(row["id"][:MARK]) for person in lost):
                 self.transaction.change("import", {**row, "people": 0})  # so that it can be imported again
 
-    def _vouch(self) -> None:
-        """Let the register vouch for the rows as they are now, and for no others."""
+    def _vouch(self, changed: set[tuple[str, str]]) -> None:
+        """Let the register vouch for the rows as they are now, and for no others; not for those that were changed."""
         register = self.transaction.register
         with register.connected(writes=True) as file:
             file.exec_driver_sql("DELETE FROM vouched")
             for kind in tables.VOUCHED:
-                cells = [
-                    (
-                        kind,
-                        row["id"],
-                        row["id"] if kind == "study" else row["study"],
-                        register.sign_row(kind, row.values()),
-                    )
-                    for row in self._rows(kind)
-                ]
+                cells = []
+                for row in self._rows(kind):
+                    known = (kind, row["id"]) not in changed
+                    mac = register.sign_row(kind, row.values()) if known else secrets.token_bytes(32)
+                    cells.append((kind, row["id"], row["id" if kind == "study" else "study"], mac))
                 if cells:
                     file.exec_driver_sql("INSERT INTO vouched (kind, id, study, mac) VALUES (?, ?, ?, ?)", cells)
 
@@ -359,6 +453,7 @@ def _finish(settings: Settings, register: Register, staged: Path, aside: Path) -
     register.close()
     with closing(sqlite3.connect(staged)) as file:  # one file, without a log beside it
         file.execute("PRAGMA journal_mode = DELETE")
+    rotate.forget(settings.register_file)
     set_aside(settings.register_file, aside)
     staged.replace(settings.register_file)
     tables.private(settings.register_file)

@@ -8,6 +8,11 @@ transaction of the database seals all answers anew and writes down the new key's
 which side of that transaction it was cut off: before it, all of this is done again with the same new key; after it, the
 two files are put in their places. The old key stays where it is until the register is in its place. A row for which
 the old register does not vouch is left as it is, and the new one does not vouch for it either.
+
+The fingerprint stands in the database, whose owner can make the transaction fail and show its rows later, when people
+have withdrawn. So REGISTER.rotating is put in place only if nothing was written since it was made: every start of a
+server with the old key, and every restore, deletes it before anything is written (`forget`). Without it the rotation
+goes on only if the register in place is signed with the new key already.
 """
 
 from __future__ import annotations
@@ -39,7 +44,7 @@ def rotate_key(settings: Settings) -> str:
             "the key comes from HETDP_KEY and cannot be replaced there; put it into a file: --key-file FILE"
         )
     path, register_file = settings.vault_file, settings.register_file
-    fresh, staged = path.with_name(f"{path.name}.new"), register_file.with_name(f"{register_file.name}.rotating")
+    fresh, staged = path.with_name(f"{path.name}.new"), _staged(register_file)
     old = vault_there(settings)
     with alone(settings), _connected(settings) as connection:
         if not register_file.exists():
@@ -51,6 +56,11 @@ def rotate_key(settings: Settings) -> str:
             answers = _seal_anew(settings, connection, old, new, staged)
         elif fresh.exists() and current == vault_of(key_text(fresh)).fingerprint:
             answers = "the answers"  # all but the files was done before it was cut off
+            if not staged.exists() and not _is_signed(connection, register_file, vault_of(key_text(fresh))):
+                raise InputError(
+                    "the database says that the key was replaced, and the server has been used with the old one since: "
+                    "it was changed from outside, or an older copy was put back. Bring the newest one back"
+                )
         else:
             raise InputError("this is not the key with which the answers were sealed; nothing was changed")
         if staged.exists():
@@ -64,6 +74,36 @@ def rotate_key(settings: Settings) -> str:
         f"{answers} sealed with a new key, in {path}; everybody's session has ended.\n"
         f"The old key is {kept}: backups of before need it. Make a new backup, then delete both the old backups and it."
     )
+
+
+def _staged(register_file: Path) -> Path:
+    return register_file.with_name(f"{register_file.name}.rotating")
+
+
+def forget(register_file: Path) -> None:
+    """Delete the register of a rotation that was cut off: from now on it would be older than the one in place."""
+    there = [path for end in ("", "-wal", "-shm") if (path := Path(f"{_staged(register_file)}{end}")).exists()]
+    for path in there:
+        path.unlink()
+    if there:
+        _sync(register_file.parent)
+
+
+def _is_signed(connection: sa.Connection, register_file: Path, vault: access.Vault) -> bool:
+    """Say whether the register in place vouches for a row by this vault's key, or for none at all."""
+    register = Register(register_file, vault.register_key)
+    try:
+        transaction, known = Transaction(connection, register), 0
+        for kind, table in tables.VOUCHED.items():
+            for cells in transaction.execute(sa.select(table)).all():
+                row = dict(zip(table.c.keys(), cells, strict=True))
+                if transaction.vouches(kind, row):
+                    return True
+                known += register.known(kind, row["id"]) is not None
+        return not known
+    finally:
+        connection.rollback()
+        register.close()
 
 
 def _new_key(fresh: Path, old: access.Vault) -> access.Vault:
@@ -82,8 +122,7 @@ def _new_key(fresh: Path, old: access.Vault) -> access.Vault:
 def _seal_anew(
     settings: Settings, connection: sa.Connection, old: access.Vault, new: access.Vault, staged: Path
 ) -> str:
-    for end in ("", "-wal", "-shm"):
-        Path(f"{staged}{end}").unlink(missing_ok=True)
+    forget(settings.register_file)
     copy(settings.register_file, staged)
     before, after = Register(settings.register_file, old.register_key), Register(staged, new.register_key)
     try:

@@ -56,7 +56,20 @@ from hetdp.files import sqlite_engine
 from . import access
 from .access import RefusedError
 from .settings import Settings
-from .tables import PATIENCE, VOUCHED, audit, connect, facts, log_emptied, people, still_curator, take_lock, widen
+from .tables import (
+    ENDED,
+    ENDS,
+    PATIENCE,
+    VOUCHED,
+    audit,
+    connect,
+    facts,
+    log_emptied,
+    people,
+    still_curator,
+    take_lock,
+    widen,
+)
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -109,15 +122,16 @@ class Register:
         return hmac.digest(self._key, repr(cells).encode("utf-8", "surrogatepass"), "sha256")
 
     def sign_row(self, kind: str, cells: Iterable[Any]) -> bytes:
-        """Return the MAC of a row, its cells in the order of the columns.
+        """Return the MAC of a row, its cells in the order of the columns, and behind it a letter if the row has ended.
 
         Nulls at the end are left out, so that a column which a later version adds leaves old rows as they are. Rows
-        of a table still have the same MAC only if all their cells are the same.
+        of a table still have the same MAC only if all their cells are the same. The letter is for `restore`.
         """
         found = (kind, *cells)
+        ended = ENDED.get(found[ENDS[kind]], b"")
         while found[-1] is None:
             found = found[:-1]
-        return self.sign(*found)
+        return self.sign(*found) + ended
 
     def known(self, kind: str, row: str) -> tuple[str, bytes] | None:
         """Return the study and the MAC of a row as this server wrote it last, if there is such a row."""
@@ -224,9 +238,7 @@ class Register:
 
     def keep(self, study: str, wave: int, release: str, numbers: Mapping[str, Sequence[float]]) -> None:
         """Write down all numbers that were drawn for a wave, before anybody sees one of them."""
-        query = (
-            "UPDATE waves SET number = ? WHERE study = ? AND wave = ? AND release = ? AND number IS NULL AND NOT done"
-        )
+        query = "UPDATE waves SET number = ? WHERE (study, wave, release) = (?, ?, ?) AND number IS NULL AND NOT done"
         text = json.dumps({name: [number.hex() for number in some] for name, some in numbers.items()})
         if self._write(query, (text, study, wave, release)) != 1:
             raise ChangedError
@@ -321,7 +333,8 @@ class Transaction:
     def vouches(self, kind: str, row: Mapping[str, Any]) -> bool:
         """Say whether a row is, cell by cell, the one that this server wrote last."""
         known = self.written.get((kind, row["id"])) or self.register.known(kind, row["id"])
-        return known is not None and hmac.compare_digest(known[1], self._mac(kind, row))
+        mac = self._mac(kind, row)[:32]  # without the letter, which those of a former version lack
+        return known is not None and hmac.compare_digest(known[1][:32], mac)
 
     def _mac(self, kind: str, row: Mapping[str, Any]) -> bytes:
         return self.register.sign_row(kind, map(row.get, VOUCHED[kind].c.keys()))

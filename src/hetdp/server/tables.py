@@ -127,6 +127,9 @@ CREATE TABLE IF NOT EXISTS waves (
 
 # The kinds of rows for which the register vouches; the id is the first cell of each.
 VOUCHED = {"study": studies, "person": people, "import": imports}
+# What ends a study or a person for good, and the cell that says so, counted from the kind of row, which comes first.
+ENDED = {"deleted": b"d", "revoked": b"r", "erased": b"e"}
+ENDS = {"study": 1 + studies.c.keys().index("status"), "person": 1 + people.c.keys().index("gone"), "import": 0}
 
 
 def connect(url: str, **pool: int) -> sa.Engine:

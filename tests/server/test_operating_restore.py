@@ -1,0 +1,343 @@
+"""What a restore, a rotation or an import must not bring back: each of these went wrong once."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import time
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+
+from hetdp.errors import InputError
+from hetdp.ledger import Ledger
+from hetdp.server import backup, check, importing, people, publish, restore, rotate, tables
+from hetdp.server.access import RefusedError
+from hetdp.server.backup import back_up
+from serving import DAY, later, saying, served, settings_for
+
+
+@pytest.fixture
+def settings(tmp_path):
+    return settings_for(tmp_path, port=0)
+
+
+def changed(settings, *statements):
+    """Do what somebody does who can write to the database and to nothing else."""
+    with closing(sqlite3.connect(settings.sqlite_file, timeout=30)) as file:
+        for statement in statements:
+            file.execute(*statement) if isinstance(statement, tuple) else file.execute(statement)
+        file.commit()
+
+
+def cells(settings, query):
+    with closing(sqlite3.connect(settings.sqlite_file, timeout=30)) as file:
+        return file.execute(query).fetchall()
+
+
+def waves(count=4):
+    now = int(time.time())
+    return [{"closes": now + 3600 + 90 * DAY * i, "share": 1 / count} for i in range(count)]
+
+
+def signed_in(site, key):
+    site.curator.headers["Authorization"] = f"Bearer {key}"
+    return site
+
+
+def refused(site, token):
+    return site.client().post("/api/session/participant", json={"token": token}).status_code
+
+
+# ---------------------------------------------------------------------------------------------------------
+# Rotation
+
+
+def failed_rotation(settings, monkeypatch):
+    """Let the database make the commit of a rotation fail; return the rows that its owner has seen."""
+    seen = {}
+
+    def failing(connection):
+        for table in ("server_people", "server_facts", "server_imports"):
+            seen[table] = [
+                tuple(row) for row in connection.execute(sa.select(sa.text("*")).select_from(sa.table(table)))
+            ]
+        raise sa.exc.OperationalError("commit", {}, Exception())
+
+    with monkeypatch.context() as patch:
+        patch.setattr(sa.Connection, "commit", failing)
+        with pytest.raises(sa.exc.OperationalError):
+            rotate.rotate_key(settings)
+    return seen
+
+
+def shown_again(settings, seen):
+    for table, rows in seen.items():
+        places = ", ".join("?" * len(rows[0])) if rows else ""
+        changed(settings, *((f"INSERT OR REPLACE INTO {table} VALUES ({places})", row) for row in rows))  # noqa: S608
+
+
+def test_the_register_of_a_rotation_that_failed_is_not_put_in_place_once_somebody_withdrew(settings, monkeypatch):
+    with served(settings) as site:
+        study = site.study()
+        tokens = site.invite(study, 2)
+        said = [site.enter(token).put("/api/answer", json=saying(3, tier="open")).json() for token in tokens]
+        link = said[0]["come_back"].partition("#")[2]
+    seen = failed_rotation(settings, monkeypatch)
+    assert Path(f"{settings.register_file}.rotating").exists()
+    with served(settings) as site:
+        assert site.enter(link).delete("/api/answer").status_code == 200
+    shown_again(settings, seen)
+    with pytest.raises(InputError, match="changed from outside"):
+        rotate.rotate_key(settings)
+    with pytest.raises(InputError):  # nor does a server start with what is there now
+        served(settings).__enter__()
+
+
+def test_a_rotation_that_failed_is_finished_if_no_server_has_run_since(settings, monkeypatch):
+    """The control: the rows of the rotation that failed came into the database after all."""
+    with served(settings) as site:
+        study = site.study()
+        site.join(study, [(3.0, "open")] * 3)
+        key = site.key
+    shown_again(settings, failed_rotation(settings, monkeypatch))
+    assert "sealed with a new key" in rotate.rotate_key(settings)
+    with served(settings) as site:
+        assert signed_in(site, key).publish(study).json()["study"]["id"] == study
+
+
+# ---------------------------------------------------------------------------------------------------------
+# What a restore believes
+
+
+def test_a_study_that_was_changed_before_the_backup_is_not_believed_after_a_restore(settings, tmp_path):
+    with served(settings) as site:
+        study = site.study(fewest=50, waves=waves())
+        site.join(study, [(3.0, "open")] * 4)
+    now = int(time.time())
+    shares = [{"closes": now - 1, "share": 1.0}, *waves()[1:]]
+    changed(settings, ("UPDATE server_studies SET waves = ?, fewest = 1, opens = ?", (json.dumps(shares), now - 9)))
+    back_up(settings, tmp_path / "b")
+    told = restore.restore(settings, tmp_path / "b")
+    assert told.changed == 1
+    assert "changed from outside" in str(told)
+    with served(settings) as site:
+        assert signed_in(site, told.key).publish_now(study).json()["error"]["code"] == "changed"
+
+
+@pytest.mark.parametrize("trusted", [True, False])
+def test_a_person_whose_row_was_changed_before_the_backup_is_not_believed_without_the_register(
+    trusted, settings, tmp_path
+):
+    with served(settings) as site:
+        site.join(site.study(), [(3.0, "strict")] * 3)
+    changed(settings, "UPDATE server_people SET epsilon = 2.0 WHERE id = (SELECT min(id) FROM server_people)")
+    back_up(settings, tmp_path / "b")
+    settings.register_file.unlink()
+    told = restore.restore(settings, tmp_path / "b", trusted=trusted)
+    assert (told.kept, told.emptied) == ((2, 1) if trusted else (0, 3))
+
+
+def test_a_study_that_went_on_after_the_backup_is_believed_as_the_backup_has_it(settings, tmp_path):
+    """The control: the register in use does not vouch for this row any more, that of the backup does."""
+    with served(settings) as site:
+        study = site.study(waves=waves())
+        back_up(settings, tmp_path / "b")
+        site.app.state.store.write(publish.close_early, study, 0, 60)
+    told = restore.restore(settings, tmp_path / "b")
+    assert told.changed == 0
+    with served(settings) as site:
+        assert signed_in(site, told.key).live(study)["study"]["phase"] == "open"
+        assert site.invite(study, 1)
+
+
+def test_a_backup_is_made_again_if_a_study_changes_meanwhile(settings, tmp_path, monkeypatch):
+    """Else its register would not vouch for its study."""
+    copied = []
+    with served(settings) as site:
+        study = site.study(waves=waves())
+
+        def copy(source, target, real=backup.copy):
+            real(source, target)
+            copied.append(target.name)
+            if len(copied) == 1:
+                site.app.state.store.write(publish.close_early, study, 0, 60)
+
+        monkeypatch.setattr(backup, "copy", copy)
+        back_up(settings, tmp_path / "b")
+    assert copied == ["database", "ledger", "register"] * 2
+    assert restore.restore(settings, tmp_path / "b").changed == 0
+
+
+def test_a_backup_gives_up_if_studies_never_stop_changing(settings, tmp_path, monkeypatch):
+    with served(settings):
+        numbers = iter(range(10**6))
+        monkeypatch.setattr(backup, "_vouched_studies", lambda _: next(numbers))
+        monkeypatch.setattr(backup, "_PAUSE", 0)
+        with pytest.raises(InputError, match="try again"):
+            back_up(settings, tmp_path / "b")
+
+
+# ---------------------------------------------------------------------------------------------------------
+# What ended stays so
+
+
+def test_links_of_people_who_are_gone_stay_dead_after_a_restore_and_others_live(settings, tmp_path):
+    with served(settings) as site:
+        study = site.study()
+        erased, revoked, withdrawn, kept = site.invite(study, 4)
+        persons = [site.enter(token) for token in (erased, withdrawn, kept)]
+        said = [person.put("/api/answer", json=saying(3, tier="open")).json() for person in persons]
+        links = [one["come_back"].partition("#")[2] for one in said]
+        back_up(settings, tmp_path / "b")
+        assert persons[0].delete("/api/answer?everything=true").json()["erased"]
+        site.app.state.store.write(people.revoke, study)
+        assert persons[1].delete("/api/answer").status_code == 200
+    told = restore.restore(settings, tmp_path / "b")
+    assert (told.kept, told.emptied) == (1, 2)
+    with served(settings) as site:
+        assert [refused(site, token) for token in (links[0], erased, revoked)] == [403] * 3
+        assert [refused(site, token) for token in links[1:]] == [200, 200]
+        counts = site.app.state.store.read(people.invitations, study)
+    assert (counts["revoked"], counts["open"]) == (1, 0)
+
+
+def test_a_study_that_was_deleted_after_the_backup_stays_deleted(settings, tmp_path):
+    with served(settings) as site:
+        study, other = site.study(), site.study()
+        token, open_one = site.invite(study, 1) + site.invite(other, 1)
+        site.join(study, [(3.0, "open")] * 2)
+        back_up(settings, tmp_path / "b")
+        assert site.curator.delete(f"/api/studies/{study}").status_code == 200
+    told = restore.restore(settings, tmp_path / "b")
+    assert (told.deleted, told.kept) == (1, 0)
+    assert cells(settings, "SELECT count(*) FROM server_people WHERE answer IS NOT NULL") == [(0,)]
+    with served(settings) as site:
+        assert (refused(site, token), refused(site, open_one)) == (403, 200)
+        assert [one["id"] for one in signed_in(site, told.key).curator.get("/api/studies").json()] == [other]
+        assert site.publish(study).status_code in {404, 409}
+
+
+def test_the_keys_of_all_curators_end_with_a_restore(settings, tmp_path):
+    with served(settings) as site:
+        second = site.app.state.store.write(people.add_curator, "second")
+        back_up(settings, tmp_path / "b")
+        keys = [site.key, second, site.app.state.store.write(people.add_curator, "third")]
+    told = restore.restore(settings, tmp_path / "b")
+    with served(settings) as site:
+        found = [
+            site.client(Authorization=f"Bearer {key}").get("/api/studies").status_code for key in [*keys, told.key]
+        ]
+        assert found == [401, 401, 401, 200]
+        assert site.app.state.store.read(people.curators) == [tables.FIRST]
+
+
+# ---------------------------------------------------------------------------------------------------------
+# Waves
+
+
+@pytest.mark.parametrize("crowd", [30, 5])  # of five people every plan abstains: a result, and nobody was read
+def test_the_wave_after_a_lost_one_is_open_for_the_notice_from_the_restore_on(crowd, settings, tmp_path):
+    with served(settings) as site:
+        study = site.study(waves=waves())
+        site.join(study, [(3.0, ("strict", "open")[i % 2]) for i in range(crowd)])
+        back_up(settings, tmp_path / "b")
+        with later(300 * DAY):  # so late that the next three dates have passed as well
+            assert site.publish_now(study, 0).status_code == 200
+    with later(300 * DAY):
+        told = restore.restore(settings, tmp_path / "b")
+        assert len(told.waves) == 1
+    with later(300 * DAY + 60), served(settings) as site:
+        signed_in(site, told.key)
+        assert site.publish_now(study, 1).json()["error"]["code"] == "early"
+        with later(308 * DAY):
+            assert site.publish_now(study, 1).status_code == 200
+
+
+def test_a_wave_that_was_charged_and_given_up_after_the_backup_can_be_published(settings, tmp_path, monkeypatch):
+    with served(settings) as site:
+        study = site.study()
+        site.join(study, [(3.0, "open")] * 30)
+        back_up(settings, tmp_path / "b")
+
+        def refuse(*_):
+            raise RefusedError(409)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(publish.Reading, "__call__", refuse)
+            assert site.publish(study).status_code == 409
+    told = restore.restore(settings, tmp_path / "b")
+    assert (told.waves, told.kept, told.written_off) == ([], 30, 0)
+    with served(settings) as site:
+        assert signed_in(site, told.key).publish(study).status_code == 200
+    with Ledger(settings.ledger, head_file=settings.ledger_head) as ledger:
+        assert len(ledger.spends()) == 1  # the charge that was made is the one that was carried out
+        ledger.verify()
+
+
+def test_a_second_restore_writes_nothing_off_again(settings, tmp_path):
+    with served(settings) as site:
+        study = site.study(waves=waves())
+        site.join(study, [(3.0, "open")] * 30)
+        back_up(settings, tmp_path / "b")
+        assert site.publish(study).status_code == 200
+    for path in (settings.ledger, settings.sqlite_file):
+        for end in ("", "-wal", "-shm"):
+            Path(f"{path}{end}").unlink(missing_ok=True)
+    first = restore.restore(settings, tmp_path / "b")
+    with Ledger(settings.ledger, head_file=settings.ledger_head) as ledger:
+        spent = [one.spent for one in ledger.balances()]
+    second = restore.restore(settings, tmp_path / "b")
+    assert first.aside != second.aside
+    with Ledger(settings.ledger, head_file=settings.ledger_head) as ledger:
+        assert [one.spent for one in ledger.balances()] == spent
+    assert (first.written_off, second.written_off) == (30, 0)
+    assert max(spent) == pytest.approx(0.5)
+
+
+@pytest.mark.parametrize(("days", "lost"), [(7, 0), (1, 1)])
+def test_without_witnesses_the_shorter_notice_decides_which_waves_may_have_been_published(days, lost, tmp_path):
+    settings = settings_for(tmp_path)
+    with served(settings) as site:
+        site.join(site.study(waves=[{"closes": int(time.time()) + 90 * DAY, "share": 1.0}]), [(3.0, "open")] * 3)
+    back_up(settings, tmp_path / "b")
+    settings.register_file.unlink()
+    settings.ledger_head.unlink()
+    with later(3 * DAY):
+        told = restore.restore(settings_for(tmp_path, notice_days=days), tmp_path / "b")
+    assert len(told.waves) == lost
+
+
+# ---------------------------------------------------------------------------------------------------------
+# A large file
+
+
+def test_a_large_file_whose_mark_was_taken_out_of_the_database_leaves_its_people_alone(settings):
+    csv = "value,tier\n" + "".join(f"{i % 10},open\n" for i in range(importing.BATCH + 50))
+    with served(settings) as site:
+        study = site.study()
+        assert site.rows(study, csv).status_code == 201
+        changed(settings, "DELETE FROM server_imports")
+        assert site.rows(study, csv).json()["error"]["code"] == "changed"
+        assert site.live(study)["n"] == importing.BATCH + 50
+    assert cells(settings, "SELECT count(*) FROM server_people WHERE answer IS NOT NULL") == [(importing.BATCH + 50,)]
+
+
+# ---------------------------------------------------------------------------------------------------------
+# Copies that the server made by itself
+
+
+def test_the_check_names_folders_that_hold_older_copies(settings, tmp_path):
+    def said():
+        return [str(one) for one in check.check(settings) if "delete" in one.sentence]
+
+    with served(settings):
+        pass
+    back_up(settings, tmp_path / "b")
+    assert not said()
+    told = restore.restore(settings, tmp_path / "b")
+    (found,) = said()
+    assert Path(told.aside).name in found
+    assert found.startswith("warning")
