@@ -14,7 +14,7 @@ import httpx
 import pytest
 
 from hetdp.errors import InputError
-from hetdp.server import Settings, access, check, run, status
+from hetdp.server import Settings, access, check, run
 from serving import facts, later, logged, served, settings_for
 
 # ---------------------------------------------------------------------------------------------------------
@@ -215,7 +215,7 @@ def test_health_means_it(tmp_path, monkeypatch):
         settings.register_file.rename(aside)
         assert client.get("/health").json()["status"] == "register"
         aside.rename(settings.register_file)
-        monkeypatch.setattr(status, "LEAST_FREE", 2**62)
+        monkeypatch.setattr(check, "LEAST_FREE", 2**62)
         assert client.get("/health").json()["status"] == "disk"
 
 
@@ -247,6 +247,8 @@ def test_the_status_page_is_for_curators_alone_and_shows_no_answer(tmp_path):
         assert page.status_code == 200
         assert told["ledger_head"] in page.text
         assert "3.25" not in page.text
+        assert "Freier Speicher" in site.curator.get("/curator/status", headers={"Accept-Language": "de"}).text
+        assert 'href="/curator/status"' in site.curator.get("/curator").text
         assert site.publish(study).status_code == 200
         assert site.curator.get("/api/status").json()["waves_published"] == 1
 

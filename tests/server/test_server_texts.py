@@ -25,6 +25,7 @@ MADE = (
     "meaning.",
     "explore.",
     "invite.",
+    "status.",
     "about.each-",
     "about.deleted-",
     "result.of-",

@@ -18,11 +18,12 @@ from fastapi import APIRouter, Depends, FastAPI, Query, Request
 from pydantic import Field
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import JSONResponse, Response
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from hetdp import __version__
 from hetdp.core.domain import epsilon_of
 
-from . import access, dashboard, importing, people, publish, results, rotate, status, studies, tables
+from . import access, check, dashboard, importing, people, publish, results, rotate, studies, tables
 from .access import DOCUMENTED, SAFE, Guard, Rates, RefusedError, StrictRoute, pace
 from .settings import Settings
 from .store import ChangedError, Register, Store
@@ -70,11 +71,24 @@ def create_app(settings: Settings) -> FastAPI:
         raise
     app.add_middleware(Guard, settings=settings)
     if settings.root:
-        app.add_middleware(status.UnderPath, root=settings.root)
+        app.add_middleware(UnderPath, root=settings.root)
     app.include_router(api)
-    status.add(app)
+    check.add(app)
     pages.add(app)
     return app
+
+
+class UnderPath:
+    """Serves the application under a path: a proxy may pass the path on, or take it away; both reach the same page."""
+
+    def __init__(self, app: ASGIApp, root: str) -> None:
+        self.app, self.root = app, root
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Take the path away before anything else looks at the request."""
+        if scope["type"] == "http" and (scope["path"] == self.root or scope["path"].startswith(f"{self.root}/")):
+            scope = {**scope, "path": scope["path"][len(self.root) :] or "/"}
+        await self.app(scope, receive, send)
 
 
 @asynccontextmanager

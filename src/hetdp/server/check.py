@@ -1,10 +1,15 @@
-"""`hetdp serve --check`: everything that is wrong, before anything starts. It makes and changes nothing."""
+"""How the server is: `hetdp serve --check` before a start, `/health` and the status page while it runs.
+
+The check says everything that is wrong, and makes and changes nothing. Everybody may ask `/health`, so it answers with
+fixed words alone. The status page has public facts: counts, times, versions and the ledger's head, never an answer.
+"""
 
 from __future__ import annotations
 
 import fcntl
 import json
 import os
+import shutil
 import socket
 import sqlite3
 import time
@@ -14,18 +19,24 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import sqlalchemy as sa
+from fastapi import APIRouter, Depends, FastAPI, Request
+from starlette.responses import JSONResponse, Response
 
+from hetdp import __version__
 from hetdp.errors import HetdpError, InputError
 from hetdp.ledger import SCHEMA, Ledger
 
 from . import access, tables
+from .access import RefusedError, StrictRoute, where_raised
 from .backup import last_backup, not_lost, vault_there, versions_there
 from .settings import LOOPBACK, Settings
-from .status import LEAST_FREE, free_bytes
+from .store import Transaction
 
 # Clocks of two machines may differ by so many seconds.
 _TOLERANCE = 300
 _OLD_BACKUP = 7 * 86_400
+# Below so many free bytes the server says that it is unwell: SQLite and the ledger need room to go on.
+LEAST_FREE = 64 * 2**20
 
 
 class Finding(NamedTuple):
@@ -253,10 +264,15 @@ def check_clock(settings: Settings) -> None:
             raise InputError(sentence)
 
 
+def _last_backup(settings: Settings) -> int | None:
+    with suppress(OSError, ValueError, LookupError):
+        return int(json.loads(last_backup(settings).read_text(encoding="utf-8"))["made"])
+    return None
+
+
 def _backups(settings: Settings) -> Found:
-    try:
-        made = int(json.loads(last_backup(settings).read_text(encoding="utf-8"))["made"])
-    except (OSError, ValueError, LookupError):
+    made = _last_backup(settings)
+    if made is None:
         yield "warning" if _there(settings) else "ok", "none was made yet: hetdp serve --backup FOLDER"
         return
     old = time.time() - made > _OLD_BACKUP
@@ -287,3 +303,101 @@ _PARTS: dict[str, Callable[[Settings], Found]] = {
     "backup": _backups,
     "copies": _copies,
 }
+
+
+# ---------------------------------------------------------------------------------------------------------
+# While it runs
+
+status = APIRouter(route_class=StrictRoute)
+_WORDS = {
+    "database": "The database cannot be reached, or cannot be written, now. Nothing was changed; try again.",
+    "ledger": "The ledger cannot be read now.",
+    "register": "The register cannot be read now.",
+    "disk": "The disk is nearly full.",
+}
+
+
+def add(app: FastAPI) -> None:
+    """Add the addresses below, and what is said when the database fails."""
+    app.include_router(status)
+    for kind in (sa.exc.DBAPIError, sa.exc.TimeoutError, sqlite3.Error):
+        app.add_exception_handler(kind, _unreachable)
+
+
+async def _unreachable(request: Request, error: Exception) -> Response:
+    """Answer for a database that is stopped, full or read-only, in fixed words; the log has the kind of error."""
+    why = {"id": request.state.request_id, "error": type(error).__name__, "at": where_raised(error)}
+    access.log.error("database failed", extra={"facts": why})
+    refusal = RefusedError(503, "database", _WORDS["database"])
+    return JSONResponse(refusal.body(request.state.request_id), 503, headers={"Retry-After": "10"})
+
+
+@status.get("/health", tags=["everybody"])
+def health(request: Request) -> JSONResponse:
+    """Say whether the server can do its work: database, ledger, register and disk; 503 with the first that cannot."""
+    failing = next((part for part in _WORDS if not _works(request.app, part)), None)
+    if failing is not None:
+        access.log.error("unhealthy", extra={"facts": {"part": failing}})
+        return JSONResponse({"status": failing, "version": __version__}, 503)
+    return JSONResponse({"status": "ok", "version": __version__})
+
+
+def _works(app: FastAPI, part: str) -> bool:
+    state = app.state
+    try:
+        if part == "database":
+            return state.store.read(Transaction.fact, "version") == tables.VERSION and _writable(state.store)
+        if part == "ledger":
+            return bool(state.publisher.ledger.head)
+        if part == "register":
+            return state.store.register.path.exists() and state.store.register.epoch("") is not None
+        return free_bytes(state.settings) >= LEAST_FREE
+    except (HetdpError, sa.exc.SQLAlchemyError, sqlite3.Error, OSError, LookupError):
+        return False
+
+
+def _writable(store: Any) -> bool:
+    """Say whether this server is still the one that may write: an empty transaction, which takes the lock."""
+    store.write(lambda _: None)
+    return True
+
+
+def free_bytes(settings: Settings) -> int:
+    """Return how much room is left where the server keeps its files."""
+    return min(shutil.disk_usage(path.parent).free for path in {settings.register_file, settings.ledger_head})
+
+
+@status.get("/api/status", tags=["curator"], dependencies=[Depends(access.curator)])
+def operator_status(request: Request) -> dict[str, Any]:
+    """Return how the server is: versions, counts, the ledger's head, the last backup, free disk."""
+    state = request.app.state
+    found: dict[str, Any] = state.store.read(_counts)
+    ledger = None
+    with suppress(HetdpError):
+        ledger = state.publisher.ledger.head
+    return {
+        "working": {part: _works(request.app, part) for part in _WORDS},
+        "versions": {"hetdp": __version__, "database": tables.VERSION, "ledger": SCHEMA},
+        **found,
+        "ledger_head": ledger,
+        "last_backup": _last_backup(state.settings),
+        "free_bytes": free_bytes(state.settings),
+        "key_beside_database": state.settings.key_beside_database,
+        "now": int(access.now()),
+    }
+
+
+def _counts(transaction: Transaction) -> dict[str, Any]:
+    people, about, results = tables.people, tables.studies, tables.results
+
+    def count(query: Any) -> int:
+        return int(transaction.execute(query).scalar() or 0)
+
+    by_status = sa.select(about.c.status, sa.func.count().label("studies")).group_by(about.c.status)
+    return {
+        "studies": {row.status: row.studies for row in transaction.execute(by_status)},
+        "people": count(sa.select(sa.func.count()).where(people.c.epsilon.is_not(None))),
+        "answers_kept": count(sa.select(sa.func.count()).where(people.c.answer.is_not(None))),
+        "waves_published": count(sa.select(sa.func.count()).select_from(results)),
+        "last_published": transaction.execute(sa.select(sa.func.max(results.c.published))).scalar(),
+    }

@@ -16,8 +16,7 @@ from starlette.staticfiles import StaticFiles
 from hetdp.core.domain import epsilon_of
 from hetdp.errors import InputError
 
-from . import access, app, dashboard, people, texts
-from . import status as operating
+from . import access, app, check, dashboard, people, texts
 from .access import RefusedError
 from .app import CURATOR, Curator, Participant, WaveNumber
 from .texts import Texts
@@ -203,7 +202,7 @@ def curators_page(request: Request, by: Curator) -> Response:
 @pages.get("/curator/status", dependencies=[CURATOR])
 def status_page(request: Request) -> Response:
     """Show how the server is."""
-    return _page(request, "status.html", server=operating.operator_status(request))
+    return _page(request, "status.html", server=check.operator_status(request))
 
 
 @pages.get("/curator/new", dependencies=[CURATOR])
