@@ -40,6 +40,7 @@ TOLD = "tests/server/test_server.py::"
 QUESTIONS = "tests/server/test_server_questions.py::"
 DATES = "tests/server/test_server_dates.py::"
 PROMISES = "tests/server/test_server_promises.py::"
+RESTORED = "tests/server/test_operating_restore.py::"
 MEMBERS = "tests/ledger/test_ledger_tampering.py::"
 GROUPS = "tests/sources/test_groups.py::"
 CLAMP = "tests/estimators/test_clamp.py::"
@@ -520,6 +521,32 @@ MUTANTS = [
     Mutant("a publication is promised to use the smallest share", "server/dashboard.py",
            TOLD + "test_row_116_what_is_spent_is_the_ledgers_and_a_lowered_level_promises_no_less",
            "max(wave.share for wave", "min(wave.share for wave"),
+    # Backup, restore, a new key, a large file
+    Mutant("the register of a rotation that failed stays", "server/rotate.py",
+           RESTORED + "test_the_register_of_a_rotation_that_failed_is_not_put_in_place_once_somebody_withdrew",
+           "        path.unlink()\n    if there:",
+           "        path.touch()\n    if there:"),
+    Mutant("a restore believes every study", "server/restore.py",
+           RESTORED + "test_a_study_that_was_changed_before_the_backup_is_not_believed_after_a_restore",
+           "                    known = (kind, row[\"id\"]) not in changed\n",
+           "                    known = True\n"),
+    Mutant("the operator's word covers rows that were changed before the backup", "server/restore.py",
+           RESTORED + "test_a_person_whose_row_was_changed_before_the_backup_is_not_believed[True]",
+           'return self.trusted and (self.copied is None or self._is_in(self.copied, "person", row))',
+           "return self.trusted"),
+    Mutant("a restore forgets dates that were postponed", "server/restore.py",
+           RESTORED + "test_the_wave_after_a_lost_one_is_open_for_the_notice_from_the_restore_on[30]",
+           '"waves": publish._following(last, self.notice), ', ""),
+    Mutant("a restore brings links of erased people back", "server/restore.py",
+           RESTORED + "test_links_of_people_who_are_gone_stay_dead_after_a_restore_and_others_live",
+           '"invitation": None, "again": None, "gone": ended', '"gone": ended'),
+    Mutant("a restore brings deleted studies back", "server/store.py",
+           RESTORED + "test_a_study_that_was_deleted_after_the_backup_stays_deleted",
+           "        return self.sign(*found) + ended\n", "        return self.sign(*found)\n"),
+    Mutant("a large file forgets that it came before", "server/importing.py",
+           RESTORED + "test_a_large_file_whose_mark_was_taken_out_of_the_database_leaves_its_people_alone",
+           'known = before is not None or transaction.register.known("import", mark) is not None',
+           "known = before is not None"),
     Mutant("a key beside the database by another name is not warned about", "server/settings.py",
            "tests/server/test_server_security.py::"
            "test_row_119_a_key_beside_the_database_is_warned_about_at_every_start[by a link]",

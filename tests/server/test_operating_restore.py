@@ -128,9 +128,7 @@ def test_a_study_that_was_changed_before_the_backup_is_not_believed_after_a_rest
 
 
 @pytest.mark.parametrize("trusted", [True, False])
-def test_a_person_whose_row_was_changed_before_the_backup_is_not_believed_without_the_register(
-    trusted, settings, tmp_path
-):
+def test_a_person_whose_row_was_changed_before_the_backup_is_not_believed(trusted, settings, tmp_path):
     with served(settings) as site:
         site.join(site.study(), [(3.0, "strict")] * 3)
     changed(settings, "UPDATE server_people SET epsilon = 2.0 WHERE id = (SELECT min(id) FROM server_people)")
