@@ -178,6 +178,31 @@ def test_a_backup_gives_up_if_studies_never_stop_changing(settings, tmp_path, mo
             back_up(settings, tmp_path / "b")
 
 
+def test_the_drill_needs_a_folder_and_the_key_and_leaves_what_a_server_needs(settings, tmp_path):
+    with served(settings) as site:
+        study = site.study(waves=waves())
+        site.join(study, [(3.0, "open")] * 30)
+        assert site.publish(study).status_code == 200
+    made = back_up(settings, tmp_path / "b")
+    drill = settings_for(tmp_path / "drill", key_file=settings.key_file)
+    with pytest.raises(InputError, match="make it first"):
+        restore.restore(drill, tmp_path / "b", trusted=True)
+    (tmp_path / "drill").mkdir()
+    told = restore.restore(drill, tmp_path / "b", trusted=True)
+    assert (told.kept, told.aside, told.waves) == (30, "", [])
+    assert "before-restore" not in str(told)
+    with Ledger(drill.ledger, head_file=drill.ledger_head) as ledger:
+        assert str(ledger.verify().head) == made["head"]
+    assert sorted(path.name for path in (tmp_path / "drill").iterdir() if path.suffix != ".lock") == [
+        "server.db",
+        "server.db.ledger",
+        "server.db.ledger.head",
+        "server.db.register",
+    ]
+    with served(drill) as site:
+        assert signed_in(site, told.key).curator.get(f"/api/results/{study}").json()["wave"] == 0
+
+
 # ---------------------------------------------------------------------------------------------------------
 # What ended stays so
 

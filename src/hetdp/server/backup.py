@@ -301,7 +301,10 @@ def checked(settings: Settings, folder: Path) -> Backup:
 def alone(settings: Settings) -> Iterator[None]:
     """Keep every server away from the database meanwhile; raise if one serves it."""
     other = "a server is running on this database; stop it first"
-    handle = os.open(f"{settings.sqlite_file or settings.register_file}.lock", os.O_RDWR | os.O_CREAT, 0o600)
+    place = settings.sqlite_file or settings.register_file
+    if not place.parent.is_dir():
+        raise InputError(f"the folder {place.parent} does not exist; make it first")
+    handle = os.open(f"{place}.lock", os.O_RDWR | os.O_CREAT, 0o600)
     engine = None if settings.sqlite_file is not None else tables.connect(settings.database)
     try:
         try:
@@ -342,9 +345,9 @@ def put_back(settings: Settings, backup: Backup, aside: Path, *, ledger: bool) -
 
 def set_aside(place: Path, aside: Path) -> None:
     """Move a file, with the logs of SQLite beside it, to another folder; nothing is deleted."""
-    aside.mkdir(mode=0o700, exist_ok=True)
     for path in (Path(f"{place}{end}") for end in ("-shm", "-wal", "")):
         if path.exists():
+            aside.mkdir(mode=0o700, exist_ok=True)
             path.replace(aside / path.name)
 
 

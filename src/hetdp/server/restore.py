@@ -100,8 +100,9 @@ class Restored:
         if self.written_off:
             how = "what they used" if self.exact else "the most that they could have used"
             said.append(f"written off as spent in the ledger, {how}: for {plural(self.written_off, 'person')}")
+        if self.aside:
+            said.append(f"what was there before is in {self.aside}")
         said += [
-            f"what was there before is in {self.aside}",
             f'the one curator now is "{tables.FIRST}", with a new key (shown this once): {self.key}',
         ]
         return "\n".join(said)
@@ -121,7 +122,7 @@ def restore(settings: Settings, folder: Path, *, trusted: bool = False) -> Resto
         if backup.schema == "1":
             bind_answers(settings)
         all_known = newest or _complete(settings, backup)
-        told = Restored(backup.made, aside=str(aside))
+        told = Restored(backup.made)
         register, engine = Register(staged, vault.register_key), tables.connect(settings.database)
         try:
             with closing(_ledger(settings, backup, newest=newest)) as ledger, engine.begin() as connection:
@@ -138,7 +139,7 @@ def restore(settings: Settings, folder: Path, *, trusted: bool = False) -> Resto
         finally:
             register.close()
             engine.dispose()
-        aside.mkdir(mode=0o700, exist_ok=True)
+        told.aside = str(aside) if aside.exists() else ""
         return told
 
 
@@ -478,6 +479,7 @@ def _write_off(
     if not newest:
         set_aside(settings.ledger_head, aside)
         _temporary(settings).replace(settings.ledger_head)
+        Path(f"{_temporary(settings)}.lock").unlink(missing_ok=True)
         folder = os.open(settings.ledger_head.parent, os.O_RDONLY)
         os.fsync(folder)
         os.close(folder)
