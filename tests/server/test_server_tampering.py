@@ -1003,6 +1003,9 @@ def test_row_100_a_database_with_people_but_without_a_register_is_not_taken_as_n
         world = World(server_settings, site)
         world.run(sa.delete(tables.facts))
     server_settings.register_file.unlink()
+    with pytest.raises(InputError, match="missing or empty"):
+        create_app(server_settings)
+    server_settings.ledger_head.unlink()
     with pytest.raises(InputError, match="--trust-database"):
         create_app(server_settings)
 
@@ -1081,10 +1084,12 @@ def test_row_100_a_study_that_was_smuggled_in_is_not_published(server_settings):
             site.app.state.publisher.publish("../../smuggled", 0)
         with pytest.raises(ChangedError):
             site.app.state.store.write(lambda t: server_people.invite(t, "../../smuggled", 1))
+        register = server_settings.register_file.name
         assert {path.name for path in server_settings.register_file.parent.iterdir()} <= {
             "server.db", "server.db-wal", "server.db-shm", "server.db.ledger", "server.db.ledger-wal",
-            "server.db.ledger-shm", "server.db.ledger.head", "server.db.lock", "server.key",
-            *(f"{server_settings.register_file.name}{end}" for end in ("", "-wal", "-shm", ".head", ".lock")),
+            "server.db.ledger-shm", "server.db.ledger.head", "server.db.ledger.head.lock", "server.db.lock",
+            "server.key",
+            *(f"{register}{end}" for end in ("", "-wal", "-shm", ".head", ".lock", ".head.lock")),
         }  # fmt: skip
 
 
