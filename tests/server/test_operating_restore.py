@@ -18,6 +18,8 @@ from hetdp.server.access import RefusedError
 from hetdp.server.backup import back_up
 from serving import DAY, later, saying, served, settings_for
 
+pytestmark = pytest.mark.slow  # each starts a server twice
+
 
 @pytest.fixture
 def settings(tmp_path):
