@@ -84,7 +84,8 @@ class Check:
         lines += ["", *textwrap.wrap(self.advice, 100), ""]
         if len(self.means) <= 12:
             lines += ["mean by ε of the values that can be read, without noise, and the share of people who have one"]
-            lines += ["(if these differ much, ε depends on the value or on who answers, which it must not):"]
+            lines += ["(if these differ much, ε depends on the value or on who answers, which it must not; choosing a"]
+            lines += ["drift or a method after a look at them is a leak):"]
             for level, mean in self.means.items():
                 shown = "–" if math.isnan(mean) else f"{mean:,.6g}"
                 lines.append(f"{level:>10.4g}  {shown}   {self.readable[level]:.1%}")
@@ -139,7 +140,8 @@ def check(  # noqa: PLR0913  mirrors the columns of a table
     (values=).
     <BLANKLINE>
     mean by ε of the values that can be read, without noise, and the share of people who have one
-    (if these differ much, ε depends on the value or on who answers, which it must not):
+    (if these differ much, ε depends on the value or on who answers, which it must not; choosing a
+    drift or a method after a look at them is a leak):
            0.5  5   100.0%
              1  1   33.3%
     """

@@ -304,9 +304,11 @@ def read(  # noqa: PLR0913  mirrors the columns of a table
         Values in memory, one a person; the name of a file (CSV, TSV, Parquet, Arrow IPC, NDJSON; gz and zst), a glob or
         a list of names; a frame (pandas, Polars, PyArrow, DuckDB, Spark, Dask, Ibis); the URL, file or
         connection of a PostgreSQL, SQLite or DuckDB database.
-    value, epsilon
-        The columns of a table; `epsilon` may be one ε for everybody. With values in memory there is no `value`, and
-        `epsilon` is a sequence of the same length, or one ε for everybody.
+    value
+        The private column of a table. With values in memory there is none.
+    epsilon
+        The column of ε, or one ε for everybody. With values in memory a sequence of the same length, or one ε for
+        everybody.
     bounds
         The public interval (lo, hi). It is never taken from the data.
     statistic
