@@ -103,8 +103,8 @@ def mean(  # noqa: PLR0913  every form of a mean
         The public interval (lo, hi); bounds that `bounds_for` found, for which a share of everybody's ε is spent
         already; or "private": they are found first, within `outer`. Then it is the mean of values clipped to them.
     outer
-        With bounds="private": the public interval within which bounds are looked for, as for `bounds_for`. The source is
-        then read twice.
+        With bounds="private": the public interval within which bounds are looked for, as for `bounds_for`. The source
+        is then read twice.
     bounds_share
         With bounds="private": the share of everybody's ε that the bounds may spend, as `share` of `bounds_for`.
     value

@@ -123,7 +123,7 @@ def check(  # noqa: PLR0913  mirrors the columns of a table
     `source`, `value`, `epsilon`, `bounds`, `values`, `tiers`, `delimiter`, `decimal` and `thousands` are those of
     `read`. It needs the rows: files, frames in memory and arrays.
 
-    >>> print(check([1, None, "x", 7], epsilon=[1, 1, 1, 0.5], bounds=(0, 5)).report())
+    >>> print(check([1, None, "x", 7], epsilon=[1, 1, 1, 0.5], bounds=(0, 4)).report())
     PRIVATE: for the owner of the data only. Nothing below is protected; do not publish it.
     <BLANKLINE>
     4 people
@@ -142,7 +142,7 @@ def check(  # noqa: PLR0913  mirrors the columns of a table
     mean by ε of the values that can be read, without noise, and the share of people who have one
     (if these differ much, ε depends on the value or on who answers, which it must not; choosing a
     drift or a method after a look at them is a leak):
-           0.5  5   100.0%
+           0.5  4   100.0%
              1  1   33.3%
     """
     form = Form(delimiter, decimal, thousands)
