@@ -103,13 +103,11 @@ def mean(  # noqa: PLR0913  every form of a mean
         The public interval (lo, hi); bounds that `bounds_for` found, for which a share of everybody's ε is spent
         already; or "private": they are found first, within `outer`. Then it is the mean of values clipped to them.
     outer
-        With bounds="private": the public interval within which bounds are looked for, as for `bounds_for`. The source
-        is then read twice.
+        With bounds="private": the public interval in which they are looked for; the source is then read twice.
     bounds_share
         With bounds="private": the share of everybody's ε that the bounds may spend, as `share` of `bounds_for`.
     value
-        The private column of a table; of several columns, with the bounds of each as a mapping, all means are released
-        at once.
+        The private column of a table; of several, with their bounds as a mapping, all means are released at once.
     private_group
         A private column of groups: a mean for each of them, in one release.
     categories
@@ -117,9 +115,7 @@ def mean(  # noqa: PLR0913  every form of a mean
     missing
         What a missing value means. A value column of a table needs it: "estimate" (the mean of those who answered, and
         who did stays private), "drop", "midpoint", a number or "none".
-    values
-        As for `read`.
-    person, rows, tiers, public_rows, query, delimiter, decimal, thousands
+    values, person, rows, tiers, public_rows, query, delimiter, decimal, thousands
         As for `read`.
     method, variance, drift, target
         As for `plan`.

@@ -307,8 +307,7 @@ def read(  # noqa: PLR0913  mirrors the columns of a table
     value
         The private column of a table. With values in memory there is none.
     epsilon
-        The column of ε, or one ε for everybody. With values in memory a sequence of the same length, or one ε for
-        everybody.
+        The column of ε, or one ε for everybody; with values in memory a sequence, one ε a person, or one for all.
     bounds
         The public interval (lo, hi). It is never taken from the data.
     statistic
@@ -320,8 +319,7 @@ def read(  # noqa: PLR0913  mirrors the columns of a table
         missing; a line without the cell is then refused, and a cell that is empty all the same counts as the midpoint.
         What cannot be read is missing.
     values
-        {cell: number}, how cells become numbers, as {"yes": 1, "no": 0}; any other cell is missing. True and false are
-        1 and 0 without it.
+        {cell: number}, as {"yes": 1, "no": 0}; any other cell is missing. True and false are 1 and 0 without it.
     person
         The column of ids (with values in memory: the ids). Without it every row is taken for another person.
     rows
