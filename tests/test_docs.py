@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import doctest
+import math
 import re
 import shlex
 import subprocess
@@ -10,6 +11,8 @@ import sys
 from pathlib import Path
 
 import pytest
+
+import hetdp
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -59,6 +62,9 @@ def runs(command, shown, hetdp_command):
         targets = re.findall(r"^(\w[\w-]*):", (ROOT / "Makefile").read_text(), re.MULTILINE)
         assert words[1] in targets, command
         return
+    if words[0] == "cd":  # the sample files are in both folders
+        assert Path(words[1], "people.csv").exists(), command
+        return
     assert words[0] == "hetdp", command
     code, out, err = hetdp_command(*words[1:])
     assert code == 0, err
@@ -72,6 +78,14 @@ def matches(shown, printed):
 def test_that_a_wrong_output_would_be_noticed():
     assert matches("t = 0.2143\n...\n", "t = 0.2143\nmore\n")
     assert not matches("t = 0.2143\n...\n", "t = 0.2144\nmore\n")
+
+
+def test_the_page_for_participants_says_what_explain_says():
+    text = (ROOT / "docs" / "epsilon-for-participants.md").read_text(encoding="utf-8")
+    found = re.findall(r"^\| ε = ([\d.]+)[^|]*\| (\d+) of 100", text, re.MULTILINE)
+    assert [float(epsilon) for epsilon, _ in found] == [0, 0.1, 0.5, 1, 2]
+    for epsilon, cases in found:
+        assert int(cases) == math.ceil(100 * hetdp.explain(float(epsilon)).guess_from_half), epsilon
 
 
 def test_links_between_pages_lead_somewhere():

@@ -102,18 +102,20 @@ def mean(  # noqa: PLR0913  every form of a mean
     bounds
         The public interval (lo, hi); bounds that `bounds_for` found, for which a share of everybody's ε is spent
         already; or "private": they are found first, within `outer`. Then it is the mean of values clipped to them.
-    outer, bounds_share
-        With "private": as `outer` and `share` of `bounds_for`. The source is read twice.
+    outer
+        With bounds="private": the public interval in which they are looked for; the source is then read twice.
+    bounds_share
+        With bounds="private": the share of everybody's ε that the bounds may spend, as `share` of `bounds_for`.
     value
-        The private column of a table; of several columns, with the bounds of each as a mapping, all means are released
-        at once.
-    private_group, categories
-        A private column of groups and the public list of them: a mean for each, of one release.
-    missing, values
-        What is done about missing values, and how cells become numbers, as for `read`: a value column of a table needs
-        missing="estimate" (the mean of those who answered, and who did stays private), "drop", "midpoint", a number or
-        "none".
-    person, rows, tiers, public_rows, query, delimiter, decimal, thousands
+        The private column of a table; of several, with their bounds as a mapping, all means are released at once.
+    private_group
+        A private column of groups: a mean for each of them, in one release.
+    categories
+        The public list of the private groups.
+    missing
+        What a missing value means. A value column of a table needs it: "estimate" (the mean of those who answered, and
+        who did stays private), "drop", "midpoint", a number or "none".
+    values, person, rows, tiers, public_rows, query, delimiter, decimal, thousands
         As for `read`.
     method, variance, drift, target
         As for `plan`.
@@ -129,8 +131,9 @@ def mean(  # noqa: PLR0913  every form of a mean
 
     Returns
     -------
-    Release
-        With "estimate" `AnsweredMean`, of columns `Means`, with private groups `GroupMeans`; by groups `Groups`.
+    Release, AnsweredMean, Means, GroupMeans or Groups
+        A `Release` for one mean; `AnsweredMean` with missing="estimate", `Means` of several columns, `GroupMeans` with
+        private groups, and `Groups` with `by`.
 
     Examples
     --------

@@ -201,3 +201,14 @@ def test_a_table_of_groups_has_the_numbers_of_each_as_its_own_report_has_them():
     rows = [line.split() for line in shares.report().splitlines()[1:7]]
     assert [row[0] for row in rows] == ["u", "2", "other", "v", "2", "other"]
     assert rows[0][2] == f"{100 * shares['u']['1']:.1f}%"
+
+
+def test_a_share_below_zero_is_explained_under_its_table_and_only_there():
+    cells, note = [f"c{i}" for i in range(40)], "a share below 0 is noise: read it as a share near 0"
+    noisy = hetdp.histogram(["c0"] * 4000, epsilon=0.5, categories=cells)
+    assert min(noisy[cell] for cell in cells) < 0  # 39 empty cells: each is below 0 in about half of all releases
+    above, _, below = noisy.report().partition(note)
+    assert "other" in above
+    assert "Intervals" in below
+    public = hetdp.histogram(["c0"] * 4000, epsilon=float("inf"), categories=cells)
+    assert note not in public.report()

@@ -84,7 +84,8 @@ class Check:
         lines += ["", *textwrap.wrap(self.advice, 100), ""]
         if len(self.means) <= 12:
             lines += ["mean by ε of the values that can be read, without noise, and the share of people who have one"]
-            lines += ["(if these differ much, ε depends on the value or on who answers, which it must not):"]
+            lines += ["(if these differ much, ε depends on the value or on who answers, which it must not; choosing a"]
+            lines += ["drift or a method after a look at them is a leak):"]
             for level, mean in self.means.items():
                 shown = "–" if math.isnan(mean) else f"{mean:,.6g}"
                 lines.append(f"{level:>10.4g}  {shown}   {self.readable[level]:.1%}")
@@ -122,7 +123,7 @@ def check(  # noqa: PLR0913  mirrors the columns of a table
     `source`, `value`, `epsilon`, `bounds`, `values`, `tiers`, `delimiter`, `decimal` and `thousands` are those of
     `read`. It needs the rows: files, frames in memory and arrays.
 
-    >>> print(check([1, None, "x", 7], epsilon=[1, 1, 1, 0.5], bounds=(0, 5)).report())
+    >>> print(check([1, None, "x", 7], epsilon=[1, 1, 1, 0.5], bounds=(0, 4)).report())
     PRIVATE: for the owner of the data only. Nothing below is protected; do not publish it.
     <BLANKLINE>
     4 people
@@ -139,8 +140,9 @@ def check(  # noqa: PLR0913  mirrors the columns of a table
     (values=).
     <BLANKLINE>
     mean by ε of the values that can be read, without noise, and the share of people who have one
-    (if these differ much, ε depends on the value or on who answers, which it must not):
-           0.5  5   100.0%
+    (if these differ much, ε depends on the value or on who answers, which it must not; choosing a
+    drift or a method after a look at them is a leak):
+           0.5  4   100.0%
              1  1   33.3%
     """
     form = Form(delimiter, decimal, thousands)

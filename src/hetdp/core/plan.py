@@ -404,7 +404,8 @@ def plan(
     bounds
         The public interval of the values; left out if `statistic` brings its own.
     statistic
-        What is to be released; the mean on `bounds` unless said.
+        What is to be released; the mean on `bounds` of people without missing values unless said. For the mean of those
+        who answered it is ``hetdp.ask.mean(bounds=…, missing="estimate")``, whose cap and error are other ones.
     method
         A name of `hetdp.methods()`.
     variance

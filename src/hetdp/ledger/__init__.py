@@ -75,8 +75,8 @@ class Ledger:
     expect_head
         A head that was printed or written down earlier, as `12:9f86d081…`; the ledger must contain it.
     head_file
-        Where the head is kept outside of the ledger. For a file it is its name with `.head` unless said; for PostgreSQL
-        it is nowhere unless said.
+        Where the head is kept outside of the ledger. For a file it is its name with ``.head`` unless said; for
+        PostgreSQL it is nowhere unless said.
 
     Examples
     --------

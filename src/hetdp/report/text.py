@@ -112,8 +112,10 @@ def _noise(p: Plan) -> str:
         return f"none is added: a cell is drawn at random near the best, {times}; scale {share} of all people"
     if not _is_one(p):
         each = math.sqrt(p.errors.noise / shape.numbers)
-        sums = "that adds up to 0" if isinstance(shape, Mass) else "in one draw for all numbers"
-        return f"Laplace noise {sums}, standard deviation {percent(each)} of {_whole(p)} each"
+        deviation = f"with a standard deviation of {percent(each)} of {_whole(p)}"
+        if isinstance(shape, Mass):
+            return f"each share gets Laplace noise {deviation}; the noise of all shares adds up to 0"
+        return f"each number gets noise {deviation}; one draw for all of them"
     return f"Laplace, scale {size(p.noise_scale)} ({share} of {_whole(p)})"
 
 
@@ -343,7 +345,13 @@ def _above(r: Answer, level: float) -> Lines:
         return [("Note", "these numbers are NOT from the data (too few people or too little ε)")]
     none = [("Note", "no noise was needed: every person with weight said that their value is public")]
     holds = [("Intervals", f"{level:.0%}, {holds_for(r.plan)}; {r.holds}")] if r.holds else []
-    return [*(none if r.plan.noiseless else []), *r.remarks, *holds]
+    return [*(none if r.plan.noiseless else []), *r.remarks, *_below_zero(r, level), *holds]
+
+
+def _below_zero(r: Answer, level: float) -> Lines:
+    """Return what a share below 0 means, if one is published: it follows from what is published."""
+    below = any("people" in f.about and f.estimate < 0 for f in r.figures(level))
+    return [("Note", "a share below 0 is noise: read it as a share near 0")] if below else []
 
 
 def _results(r: Answer, level: float, *, remarks: bool = True) -> Grid:

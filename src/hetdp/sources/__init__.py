@@ -304,9 +304,10 @@ def read(  # noqa: PLR0913  mirrors the columns of a table
         Values in memory, one a person; the name of a file (CSV, TSV, Parquet, Arrow IPC, NDJSON; gz and zst), a glob or
         a list of names; a frame (pandas, Polars, PyArrow, DuckDB, Spark, Dask, Ibis); the URL, file or
         connection of a PostgreSQL, SQLite or DuckDB database.
-    value, epsilon
-        The columns of a table; `epsilon` may be one ε for everybody. With values in memory there is no `value`, and
-        `epsilon` is a sequence of the same length, or one ε for everybody.
+    value
+        The private column of a table. With values in memory there is none.
+    epsilon
+        The column of ε, or one ε for everybody; with values in memory a sequence, one ε a person, or one for all.
     bounds
         The public interval (lo, hi). It is never taken from the data.
     statistic
@@ -318,8 +319,7 @@ def read(  # noqa: PLR0913  mirrors the columns of a table
         missing; a line without the cell is then refused, and a cell that is empty all the same counts as the midpoint.
         What cannot be read is missing.
     values
-        {cell: number}, how cells become numbers, as {"yes": 1, "no": 0}; any other cell is missing. True and false are
-        1 and 0 without it.
+        {cell: number}, as {"yes": 1, "no": 0}; any other cell is missing. True and false are 1 and 0 without it.
     person
         The column of ids (with values in memory: the ids). Without it every row is taken for another person.
     rows
