@@ -178,7 +178,7 @@ def filled(folder: Path, answered: int, waiting: int) -> tuple[str, list[tuple[s
         lines = "\n".join(
             ["hours,tired,way,tier", *(f"{hour},{tired},{way},{tier}" for hour, tired, way, tier in rows)]
         )
-        mark, read = people.read_rows(lines.encode(), study, state.vault)
+        mark, read = people.read_rows(lines.encode(), study, state.vault, tables.FIRST)
         state.store.write(people.add_rows, study.id, mark, read)
 
     def sessions(transaction: store.Transaction) -> list[str]:

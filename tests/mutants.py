@@ -39,6 +39,7 @@ ATTACKS = "tests/server/test_server_tampering.py::"
 TOLD = "tests/server/test_server.py::"
 QUESTIONS = "tests/server/test_server_questions.py::"
 DATES = "tests/server/test_server_dates.py::"
+PROMISES = "tests/server/test_server_promises.py::"
 MEMBERS = "tests/ledger/test_ledger_tampering.py::"
 GROUPS = "tests/sources/test_groups.py::"
 CLAMP = "tests/estimators/test_clamp.py::"
@@ -423,12 +424,47 @@ MUTANTS = [
            '    transaction.note("curator removed"'),
     Mutant("the link of an erased person leads back", "server/people.py",
            QUESTIONS + "test_all_about_a_person_is_erased_and_what_stays_is_said[the person]",
-           '    kept = ("number",) if everything else',
-           '    kept = ("number", "again") if everything else'),
+           "    kept = () if everything else",
+           '    kept = ("again",) if everything else'),
     Mutant("a person is erased while answers are read", "server/people.py",
            QUESTIONS + "test_a_person_can_be_erased_after_the_last_publication_but_not_while_answers_are_read",
-           '    return found.status == "publishing" or transaction.register.opened(study, found.wave)\n',
+           "    return publishing or transaction.register.opened(study, found.wave)\n",
            "    return transaction.register.opened(study, found.wave)\n"),
+    Mutant("a link erases whom the database names", "server/people.py",
+           PROMISES + "test_a_link_that_was_pointed_at_somebody_else_in_the_database_erases_nobody",
+           'transaction.believed("person", row)["id"], study, everything=True)',
+           'row["id"], study, everything=True)'),
+    Mutant("the number of an erased person stays", "server/people.py",
+           PROMISES + "test_who_is_erased_leaves_no_number_by_which_the_curator_could_know_them_and_none_comes_twice",
+           "    kept = () if everything else",
+           '    kept = ("number",) if everything else'),
+    Mutant("a file tells every curator whether they guess it", "server/people.py",
+           PROMISES + "test_no_other_curator_learns_whether_a_file_says_what_they_guess",
+           '    return vault.mark(f"{study.id} {by}{wave} {content}")',
+           '    return vault.mark(f"{study.id} {wave} {content}")'),
+    Mutant("a publication that was cut off keeps people from withdrawing", "server/people.py",
+           PROMISES + "test_after_a_crash_people_withdraw_and_dates_bind_also_if_the_ledger_cannot_be_read"
+           "[that cannot be written either]",
+           '    publishing = found.status == "publishing" and study in transaction.register.at_work\n',
+           '    publishing = found.status == "publishing"\n'),
+    Mutant("a publication that was cut off is never given up", "server/publish.py",
+           PROMISES + "test_after_a_crash_people_withdraw_and_dates_bind_also_if_the_ledger_cannot_be_read"
+           "[it is stopped]",
+           '            if isinstance(error, ChangedError) or (study is not None and study.status == "publishing"):\n',
+           "            if isinstance(error, ChangedError):\n"),
+    Mutant("answers of a publication that was cut off stay beyond their date", "server/publish.py",
+           PROMISES + "test_a_study_that_hangs_in_its_publication_is_emptied_at_its_date",
+           '            publishing = study.status == "publishing" and study_id in transaction.register.at_work\n',
+           '            publishing = study.status == "publishing"\n'),
+    Mutant("who withdrew after a crash counts towards the fewest", "server/publish.py",
+           PROMISES + "test_after_a_crash_people_withdraw_and_dates_bind_also_if_the_ledger_cannot_be_read"
+           "[that cannot be written either]",
+           "    if counted < study.fewest and not transaction.register.opened(study_id, wave):",
+           '    if counted < study.fewest and study.status != "publishing":'),
+    Mutant("nobody looks whether people changed before their answers are opened", "server/publish.py",
+           PROMISES + "test_an_answer_that_is_withdrawn_after_all_while_its_wave_is_charged_is_not_read",
+           '("publishing", self.study.wave, True)',
+           '("publishing", self.study.wave, same)'),
     Mutant("anybody's link erases anybody", "server/people.py",
            QUESTIONS + "test_all_about_a_person_is_erased_and_what_stays_is_said[a curator with the link]",
            "    if row is None or known is None or known[0] != study:\n",
@@ -449,7 +485,7 @@ MUTANTS = [
            DATES + "test_row_114_waves_of_a_year_are_not_published_in_two_minutes",
            "        before = max(waves[i].closes, before + span)\n",
            "        before = waves[i].closes\n"),
-    Mutant("closing early leaves no time to withdraw", "server/publish.py",
+    Mutant("closing early leaves no time to withdraw", "server/people.py",
            DATES + "test_row_114_closing_early_is_announced_logged_and_leaves_time_to_withdraw",
            "math.ceil(access.now()) + notice",
            "math.ceil(access.now())"),

@@ -17,11 +17,11 @@ import sqlalchemy as sa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hetdp.ledger import LedgerError
+from hetdp.ledger import Ledger, LedgerError
 from hetdp.ledger import charge as ledger_charge
 from hetdp.server import publish, studies, tables
 from hetdp.server.access import Vault
-from serving import DAY, NUMBER, THREE, TIERS, later, logged, saying, served, settings_for
+from serving import DAY, NUMBER, THREE, TIERS, logged, saying, served, settings_for
 from support import examples
 
 SAID = [
@@ -494,14 +494,19 @@ def test_all_about_a_person_is_erased_and_what_stays_is_said(site, who):
     assert site.publish(study, 1).json()["results"][0]["n"] == 61
 
 
-def test_a_person_can_be_erased_after_the_last_publication_but_not_while_answers_are_read(site):
+def test_a_person_can_be_erased_after_the_last_publication_but_not_while_answers_are_read(site, monkeypatch):
     study = site.study()
     one, other = site.join(study, [(5, "public")] * 2)
-    with later(DAY):
-        site.app.state.store.write(publish._closed, study, 0, charged=False)
-    for everything in (False, True):
-        assert error(one.delete("/api/answer", params={"everything": everything}))["code"] == "closed"
-    assert site.publish(study).status_code == 200
+    real, said = Ledger.carry_out, []
+
+    def meanwhile(*args):
+        said.extend(one.delete("/api/answer", params={"everything": everything}) for everything in (False, True))
+        return real(*args)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Ledger, "carry_out", meanwhile)
+        assert site.publish(study).status_code == 200
+    assert [error(answer)["code"] for answer in said] == ["closed"] * 2
     assert error(one.delete("/api/answer"))["code"] == "closed", "there is no answer left to withdraw"
     assert one.delete("/api/answer", params={"everything": True}).status_code == 200
     assert left_of(site, study).count((None,) * 4) == 1

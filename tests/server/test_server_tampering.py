@@ -281,11 +281,12 @@ def plant_old_version(monkeypatch, *defences):
                 raise RefusedError(401)
             return person, number, study
 
-        def everybody(transaction, study):
-            return transaction.execute(sa.select(people).where(people.c.study == study)).all()
+        def compared(transaction, study):
+            rows = transaction.execute(sa.select(people).where(people.c.study == study)).all()
+            return rows, dict.fromkeys((row.id for row in rows), b"") | transaction.register.people(study)
 
         monkeypatch.setattr(store.Transaction, "vouches", lambda *_: True)
-        monkeypatch.setattr(store.Transaction, "everybody", everybody)
+        monkeypatch.setattr(store.Transaction, "compared", compared)
         monkeypatch.setattr(Register, "epoch", lambda *_: 0)
         monkeypatch.setattr(access, "_proof", lambda *_: "0" * 64)
         monkeypatch.setattr(studies, "who", whose)

@@ -119,7 +119,6 @@ DOCUMENTED: dict[int | str, dict[str, Any]] = {
     status: {"model": ErrorBody, "description": text} for status, (_, text) in TEXTS.items()
 }
 
-
 _latest = 0.0  # seconds
 
 
@@ -299,7 +298,8 @@ class Guard:
         if request.method not in SAFE:
             # Refuse a change that a page of another origin asks for. Programs send neither header; they need a token.
             origin = headers.get("origin")
-            foreign = origin is not None and origin.partition("://")[2].lower() != host.lower()
+            scheme = "https" if self.settings.secure else request.url.scheme
+            foreign = origin is not None and origin.lower() != f"{scheme}://{host}".lower()
             if foreign or headers.get("sec-fetch-site", "same-origin") not in {"same-origin", "none"}:
                 raise RefusedError(403)
         pace(request, "address", self.settings.per_address)

@@ -314,7 +314,9 @@ def live(request: Request, study: str) -> dict[str, Any]:
     database, publisher = _store(request), request.app.state.publisher
     found = database.read(studies.shown, study)
     joined, imported = database.read(studies.joined, found), database.read(people.from_files, found)
-    return dashboard.live(found, joined, imported, publisher.balances(study))
+    known = publisher.balances(study)
+    ledger = dashboard.balances(database.read(people.levels, found) if known else {}, known)
+    return dashboard.live(found, joined, imported, ledger)
 
 
 @api.get("/api/studies/{study}/what-if", tags=["curator"], dependencies=[CURATOR])
@@ -370,7 +372,8 @@ def import_rows(
 ) -> dict[str, int]:
     """Import people from CSV: a column for each question, and `tier` or `epsilon`. The same file twice imports once."""
     database = _store(request)
-    mark, rows = people.read_rows(body, database.read(studies.get, study), request.app.state.vault)
+    found = people.taking(database.read(studies.get, study))
+    mark, rows = people.read_rows(body, found, request.app.state.vault, by)
     return importing.add(partial(database.write_as, by), people.add_rows, study, mark, rows)
 
 
@@ -414,7 +417,7 @@ def publish_wave(request: Request, by: Curator, study: str, body: Publication) -
 def close_early(request: Request, by: Curator, study: str, body: Publication) -> dict[str, Any]:
     """Bring the closing date of the open wave forward: it is announced, and leaves people time to withdraw."""
     notice = request.app.state.publisher.notice
-    return _store(request).write_as(by, publish.close_early, study, body.wave, notice).to_dict()
+    return _store(request).write_as(by, people.close_early, study, body.wave, notice).to_dict()
 
 
 @api.post("/api/curator/key", tags=["curator"])

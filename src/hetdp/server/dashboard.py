@@ -99,22 +99,48 @@ def live(study: Study, people: People, imported: int, ledger: list[dict[str, Any
     }
 
 
+def balances(
+    levels: Mapping[str, float | None], known: Mapping[str, tuple[float, float, float]] | None
+) -> list[dict[str, Any]] | None:
+    """Return what the ledger says of people, those who are alike together, each with the ε that they allow now.
+
+    `known` has budget, spent and left of each who was enrolled for a publication. Left, and whether nothing is because
+    less is allowed now than was spent, go by the ε of now; it is None of those who have withdrawn.
+    """
+    if known is None:
+        return None
+    alike = Counter((levels.get(person), *one) for person, one in known.items())
+    return [_alike(*one, people) for one, people in alike.items()]
+
+
+def _alike(level: float | None, budget: float, spent: float, left: float, people: int) -> dict[str, Any]:
+    if level is not None and level != budget:
+        left = level if math.isinf(level) else max(level - spent, 0.0)
+    frozen = level is not None and level < spent
+    return {"epsilon": level, "spent": spent, "left": left, "frozen": frozen, "people": people}
+
+
 def _joined(study: Study, people: People, ledger: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return a row for each tier, or for each ε that was chosen, in at most twelve bands.
 
-    Beside the people who are there now stand the most that the ledger has charged one of this ε, the least that is left
-    to one of them, and what this wave may use of them at most.
+    Beside the people who are there now stand the most that the ledger has charged one of them, the least that is left
+    to one of them, and what this wave may use of one at most.
     """
     named = [(tier.model_dump(), tier.level, tier.level) for tier in study.tiers] or _bands(people)
     rows = []
     for about, low, high in named:
-        mine = [row for row in ledger if low <= row["budget"] <= high]
-        left = min((row["left"] for row in mine), default=high)
+        there = {level: count for level, count in people.items() if low <= level <= high}
+        mine = [row for row in ledger if row["epsilon"] is not None and low <= row["epsilon"] <= high]
+        charged = sum(row["people"] for row in mine)
+        new = (
+            [] if charged and charged >= sum(there.values()) else [(min(there, default=high), max(there, default=high))]
+        )
+        left = [row["left"] for row in mine]
         cells = {
-            "people": sum(count for level, count in people.items() if low <= level <= high),
+            "people": sum(there.values()),
             "spent": max((row["spent"] for row in mine), default=0.0),
-            "left": left,
-            "share": min(in_epsilon(most(high, study.current.share)), left),
+            "left": min([*left, *(least for least, _ in new)]),
+            "share": min(in_epsilon(most(high, study.current.share)), max([*left, *(top for _, top in new)])),
             "frozen": sum(row["people"] for row in mine if row["frozen"]),
         }
         rows.append(jsonable({**about, **cells}))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,18 @@ _LIMITS = ("gt", "ge", "lt", "le", "min_length", "max_length", "expected")
 def broken(field: str, rule: str, sentence: str, **limits: Any) -> PydanticCustomError:
     """Return the error of a rule that concerns several fields, at the one where it is to be mended."""
     return PydanticCustomError("rule", "{sentence}", {"field": field, "rule": rule, "sentence": sentence, **limits})
+
+
+def once(field: str, what: str, said: Sequence[Any]) -> None:
+    """Raise if one of several comes twice."""
+    if twice := next((i for i, one in enumerate(said) if one in said[:i]), 0):
+        raise broken(f"{field}.{twice}.{what}", "twice", "is the same as one before")
+
+
+def within(field: str, shares: Sequence[Fraction]) -> None:
+    """Raise if shares are more than one together."""
+    if sum(shares) > 1:
+        raise broken(f"{field}.{len(shares) - 1}.share", "shares", "all shares together must be at most 1")
 
 
 def unfit(errors: Sequence[Any]) -> tuple[str, str, dict[str, Any]]:

@@ -12,6 +12,7 @@ memory, which is gone when this process is, however it ends.
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
 from pathlib import Path
@@ -27,7 +28,7 @@ from hetdp.sources import Source
 
 from . import access, publish, studies, tables
 from .access import RefusedError
-from .store import Transaction, new_version
+from .store import SERVER, Transaction, new_version
 from .studies import UNSAID, Question, Study, new_id
 
 # How compressed and binary files begin: they could expand beyond the limit on a body.
@@ -36,6 +37,9 @@ _COMPRESSED = (b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"PAR1", b"ARROW1", b"\xff\xff\
 MARK = 16
 # How yes and no are written in a file; true is 1 and false is 0.
 _YES_NO = Words.of({"yes": 1, "no": 0, "1": 1, "0": 0})
+_NOT_SOONER = (
+    "This wave closes on {} anyway. Closing early leaves people time to withdraw, until {}, so it is no sooner."
+)
 STAYS = "What was published stays, and so does what it cost your budget: that cannot be taken back."
 
 
@@ -61,8 +65,10 @@ def curators(transaction: Transaction) -> list[str]:
 
 def add_curator(transaction: Transaction, name: str) -> str:
     """Make a further curator and return the key."""
-    if name in curators(transaction):
-        raise RefusedError(409, "curator-exists", "There is a curator of this name.", "name")
+    was = transaction.register.kept(f"curator:{name}") is not None  # sessions of this name have ended
+    if was or name == SERVER or name in curators(transaction):
+        why = "There is or was a curator of this name. A name is used once, so that the log means one person by it."
+        raise RefusedError(409, "curator-exists", why, "name")
     return new_key(transaction, name)
 
 
@@ -85,6 +91,13 @@ def every(transaction: Transaction) -> list[Study]:
     return [Study.of(dict(row._mapping)) for row in transaction.execute(query)]
 
 
+def levels(transaction: Transaction, study: Study) -> dict[str, float | None]:
+    """Return {person: ε} of everybody who is or was in a study, as the database has it: to be shown."""
+    about = tables.people.c
+    found = transaction.execute(sa.select(about.id, about.epsilon).where(about.study == study.id))
+    return {row.id: row.epsilon for row in found}
+
+
 def events(transaction: Transaction, study: str | None, most: int = 200) -> list[dict[str, Any]]:
     """Return the public events of a study, or of none, the newest first; old ones, without names, are by nobody."""
     table = tables.audit
@@ -103,11 +116,14 @@ def invite(transaction: Transaction, study: str, count: int) -> dict[str, Any]:
         raise RefusedError(409, "closed", "This study is closed.")
     about, tokens = tables.people.c, [access.new_token() for _ in range(count)]
     last = transaction.execute(sa.select(sa.func.max(about.number)).where(about.study == study)).scalar() or 0
+    before = transaction.fact(f"invited {study}") or ""  # the number of somebody who is erased is not given again
+    last = max(last, int(before) if before.isdecimal() else 0)
     rows = [
         {"id": new_id(), "study": study, "invitation": access.digest("invitation", token), "version": new_version()}
         for token in tokens
     ]
     transaction.insert("person", [{**row, "number": last + i} for i, row in enumerate(rows, 1)])
+    transaction.set_fact(f"invited {study}", str(last + count))
     transaction.note("invitations made", study, count=count, first=last + 1)
     return {"tokens": tokens, "first": last + 1}
 
@@ -193,13 +209,17 @@ def withdraw(transaction: Transaction, token: str, *, everything: bool = False) 
 
 
 def erase_by_link(transaction: Transaction, study: str, link: str) -> dict[str, Any]:
-    """Delete all about the person whose invitation or link to come back this is: they handed it over for that."""
+    """Delete all about the person whose invitation or link to come back this is: they handed it over for that.
+
+    The link must stand in a row for which the register vouches. Else somebody who can write to the database could point
+    it at another person, who would be erased, while this one is told that they were.
+    """
     studies.shown(transaction, study)
     row = _by_link(transaction, link.rpartition("#")[2].strip())
     known = None if row is None else transaction.register.known("person", row["id"])
     if row is None or known is None or known[0] != study:
         raise RefusedError(404, "link", "No person of this study has this link.", "link")
-    done = _erased(transaction, row["id"], study, everything=True)
+    done = _erased(transaction, transaction.believed("person", row)["id"], study, everything=True)
     transaction.note("a person's data erased", study)
     return done
 
@@ -212,7 +232,8 @@ def _erased(transaction: Transaction, person: str, study: str, *, everything: bo
         return done
     if _being_read(transaction, study, answered=not believed or believed["answer"] is not None, everything=everything):
         raise RefusedError(409, "closed", "Answers are closed: they are being published, or were.")
-    kept = ("number",) if everything else ("invitation", "again", "number", "gone")
+    # Who made the invitations may know to whom each number was sent: it goes too.
+    kept = () if everything else ("invitation", "again", "number", "gone")
     gone = dict.fromkeys(tables.people.c.keys()) | {name: believed.get(name) for name in kept}
     gone |= {"id": person, "study": study, "version": new_version()}
     if everything:
@@ -229,8 +250,8 @@ def _erased(transaction: Transaction, person: str, study: str, *, everything: bo
 def _being_read(transaction: Transaction, study: str, *, answered: bool, everything: bool) -> bool:
     """Say whether a person's answer is being published, or was, so that it is too late to withdraw it.
 
-    Of a study that was changed from outside the register knows. What is left after the last publication, a choice and a
-    link, can go at any time.
+    The register knows, and so does this process while it publishes; that the study's row says so is not enough: it also
+    does after a publication that was cut off. What is left after the last one, a choice and a link, can go at any time.
     """
     try:
         found = studies.get(transaction, study)
@@ -238,19 +259,19 @@ def _being_read(transaction: Transaction, study: str, *, answered: bool, everyth
         return transaction.register.opened(study) or not (answered or everything)
     if found.status == "published":
         return not everything
-    return found.status == "publishing" or transaction.register.opened(study, found.wave)
+    publishing = found.status == "publishing" and study in transaction.register.at_work
+    return publishing or transaction.register.opened(study, found.wave)
 
 
 # ---------------------------------------------------------------------------------------------------------
 # People from a file
 
 
-def read_rows(body: bytes, study: Study, vault: access.Vault) -> tuple[str, list[dict[str, Any]]]:
+def read_rows(body: bytes, study: Study, vault: access.Vault, by: str) -> tuple[str, list[dict[str, Any]]]:
     """Return the mark of a CSV file and its people, their answers sealed as if they had sent them.
 
-    A column is called like its question; the only one of a study may be called `value`. The mark is a keyed hash of all
-    levels and codes in order of size: whoever has the database but no key learns that two files are the same, and
-    nothing else. Ids begin with half of it; by that the people of a file are found again.
+    A column is called like its question; the only one of a study may be called `value`. Ids begin with half of the
+    mark; by that the people of a file are found again.
     """
     if body.startswith(_COMPRESSED):
         raise RefusedError(415)
@@ -275,9 +296,26 @@ def read_rows(body: bytes, study: Study, vault: access.Vault) -> tuple[str, list
     asked = enumerate(study.questions)
     columns = [[code for batch in batches for code in _codes(question, batch.columns[i])] for i, question in asked]
     said = list(zip(*columns, strict=True))
-    mark = vault.mark(f"{study.id} {_content(study, levels, said)}")
+    mark = _mark(study, by, vault, _content(study, levels, said))
     people = zip(levels, said, strict=True)
     return mark, [studies.sealed(codes, mark[:MARK] + new_id(), level, study, vault) for level, codes in people]
+
+
+def _mark(study: Study, by: str, vault: access.Vault, content: list[Any]) -> str:
+    """Return by what a file is known again: a keyed hash of the study, of who sends it, and of all levels and codes.
+
+    Claim: nobody but its sender learns from the server whether a file that was imported says what they guess.
+    Argument: the name of the sender is part of it, a name is used once (`add_curator`), and nobody without the key can
+    compute the mark of somebody else. So a guess has another mark than the file and is imported, or refused, like every
+    other guess. Whoever has the database learns that one curator sent the same file twice, and nothing else.
+
+    Where people are asked again in each wave, the same file is a new one in the next: its answers are not there then.
+    Before version 5 there was one curator and one question, and the mark was without a name.
+    """
+    if study.old and by == tables.FIRST:
+        return vault.mark(f"{study.id} {content}")
+    wave = f" {study.wave}" if study.each_wave == "ask" else ""
+    return vault.mark(f"{study.id} {by}{wave} {content}")
 
 
 def _reading(question: Question) -> Any:
@@ -303,17 +341,23 @@ def _content(study: Study, levels: list[float], said: list[tuple[int, ...]]) -> 
     return sorted((level, codes if level else ()) for level, codes in zip(levels, said, strict=True))
 
 
+def taking(study: Study) -> Study:
+    """Return a study that takes answers now, or raise: before a file is looked at, so that nothing depends on it."""
+    if study.phase() != "open":
+        raise RefusedError(409, "closed", "This study does not take answers now.")
+    return study
+
+
 def add_rows(
     transaction: Transaction, study: str, mark: str, people: list[dict[str, Any]], written: int = 0
 ) -> dict[str, int]:
     """Add people from a file, of which some may be `written`; if the same came before, they are there already."""
+    taking(studies.get(transaction, study))
     before = transaction.row("import", mark)
     if before is not None or transaction.register.known("import", mark) is not None:
         known = transaction.believed("import", before)  # taken out of the database, its people would come a second time
         if known["people"]:
             return {"people": known["people"]}
-    if studies.get(transaction, study).phase() != "open":
-        raise RefusedError(409, "closed", "This study does not take answers now.")
     transaction.insert("person", people)
     count = len(people) + written
     row = {"id": mark, "study": study, "people": count}
@@ -352,13 +396,29 @@ def delete_import(transaction: Transaction, study_id: str, file: str) -> dict[st
     return {"deleted": True}
 
 
+def close_early(transaction: Transaction, study_id: str, wave: int, notice: int) -> Study:
+    """Bring the closing date of the open wave forward to the end of the notice; people are told on their page."""
+    study, closes = studies.get(transaction, study_id), math.ceil(access.now()) + notice
+    if study.phase() != "open" or wave != study.wave:
+        raise RefusedError(409, "wave", "Only the wave that is open now can be closed early.")
+    said = study.current.closes
+    if closes >= said:
+        why = _NOT_SOONER.format(access.date(said), access.date(closes))
+        raise RefusedError(409, "notice", why, closes=said, earliest=closes)
+    changed = study.current.model_copy(update={"closes": closes, "first": study.current.first or said})
+    waves = [*study.waves[:wave], changed, *study.waves[wave + 1 :]]
+    studies.move(transaction, study_id, waves=studies.waves_text(waves))
+    transaction.note("closing brought forward", study_id, wave=wave, was=said, now=closes)
+    return studies.get(transaction, study_id)
+
+
 def delete_study(transaction: Transaction, study_id: str) -> dict[str, bool]:
     """Delete all that people sent to a study, with its links; also of one that was changed from outside."""
     row = transaction.row("study", study_id)
     if row is None:
         raise RefusedError(404)
     known = transaction.vouches("study", row)
-    reading = known and row["status"] == "publishing"
+    reading = known and row["status"] == "publishing" and study_id in transaction.register.at_work
     if reading or transaction.register.opened(study_id, row["wave"] if known else 0):
         raise RefusedError(409, "publishing", "This study is being published now; delete it when that is done.")
     transaction.change("study", {**row, "status": "deleted", "version": new_version()})

@@ -22,8 +22,8 @@ Dates bind the curator too, by the server's own clock; they are cells of the stu
 vouches. Up to the closing date everybody can withdraw. It can be brought forward by `close_early` alone, which
 announces it and leaves the days of the notice. Whoever publishes late must wait for the next wave: see `_following`.
 
-A publication that fails before a number was drawn leaves the wave stopped: people can change or withdraw, and the
-curator can try again. If nothing has changed by then, the charge that was made is carried out; else it is given up, and
+A publication that fails before a number was drawn leaves the wave stopped: people can withdraw, and the curator can try
+again. If nothing has changed by then, the charge that was made is carried out; else it is given up, and
 the new request is charged under a further id.
 """
 
@@ -56,9 +56,9 @@ from .studies import UNSAID, Question, Study
 
 log = logging.getLogger("hetdp.server")
 _REFUSES = (
-    "This wave could not be released. Nothing was shown, and people can change or withdraw their answers again. The "
-    "operator finds the kind of error in the log, and can check the ledger with: hetdp ledger verify. When that is "
-    "repaired, publish again."
+    "This wave could not be released. Nothing was shown, and people can withdraw their answers again. The operator "
+    "finds the kind of error in the log, and can check the ledger with: hetdp ledger verify. When that is repaired, "
+    "publish again."
 )
 _NO_LEDGER = "The ledger cannot be read now, so nothing was changed. Try again; if it stays so, ask the operator."
 _TOO_MUCH = "these plans would use an answer at more than its person allows; nothing was opened"
@@ -69,9 +69,6 @@ _OLD_COPY = (
 _EARLY = (
     "This wave takes answers until {}, and can be published from then on. To publish sooner, close it early: everybody "
     "is told, and has some days to withdraw."
-)
-_NOT_SOONER = (
-    "This wave closes on {} anyway. Closing early leaves people time to withdraw, until {}, so it is no sooner."
 )
 
 
@@ -85,7 +82,7 @@ class Publisher:
     notice: int = 7 * 86_400  # seconds
     turn: threading.Lock = field(default_factory=threading.Lock)
     closed: bool = False
-    _looked_up: dict[tuple[str, str], list[dict[str, Any]]] = field(default_factory=dict)
+    _looked_up: dict[tuple[str, str], dict[str, tuple[float, float, float]]] = field(default_factory=dict)
 
     def publish(self, study_id: str, wave: int, by: str = "server") -> dict[str, Any]:
         """Return the result of a wave; the same one however often it is asked for."""
@@ -93,14 +90,24 @@ class Publisher:
             if self.closed:
                 raise RefusedError(503)
             self.database.write(expire)
+            at_work = self.database.register.at_work
+            at_work.add(study_id)  # while its row says "publishing" too, nobody withdraws from under the charge
             try:
-                study = self.database.read(studies.get, study_id)
-                charged = self._charged(study, wave)
-                found = self.database.write_as(by, _closed, study_id, wave, charged=charged)
-            except ChangedError:
-                self._stop(study_id, "ChangedError")
-                raise
-            return found if isinstance(found, dict) else self._finish(*found, by)
+                return self._published(study_id, wave, by)
+            finally:
+                at_work.discard(study_id)
+
+    def _published(self, study_id: str, wave: int, by: str) -> dict[str, Any]:
+        study = None
+        try:
+            study = self.database.read(studies.get, study_id)
+            charged = self._charged(study, wave)
+            found = self.database.write_as(by, _closed, study_id, wave, charged=charged)
+        except Exception as error:
+            if isinstance(error, ChangedError) or (study is not None and study.status == "publishing"):
+                self._stop(study_id, type(error).__name__)  # one that was cut off must not hang either
+            raise
+        return found if isinstance(found, dict) else self._finish(*found, by)
 
     def _charged(self, study: Study, wave: int) -> bool:
         try:
@@ -118,22 +125,21 @@ class Publisher:
         except HetdpError:
             return None
 
-    def balances(self, study_id: str) -> list[dict[str, Any]] | None:
-        """Return what the ledger says of the people of a study: {budget, spent, left, frozen, people}, or None.
+    def balances(self, study_id: str) -> dict[str, tuple[float, float, float]] | None:
+        """Return what the ledger says of the people of a study: {person: (budget, spent, left)}, or None.
 
         Those count who were enrolled for a publication, with the ε of that time. It is looked up once for a head.
         """
         try:
             key = (study_id, self.ledger.head)
-            if key not in self._looked_up:
+            known = self._looked_up.get(key)
+            if known is None:
                 ids = self.database.read(_ids, study_id)
-                alike = Counter((b.budget, b.spent, b.left, b.frozen) for b in self.ledger.balances(ids))
-                names = ("budget", "spent", "left", "frozen")
-                rows = [{**dict(zip(names, one, strict=True)), "people": n} for one, n in sorted(alike.items())]
-                self._looked_up = {key: rows}
-            return self._looked_up[key]
+                known = {str(one.person): (one.budget, one.spent, one.left) for one in self.ledger.balances(ids)}
+                self._looked_up = {key: known}
         except HetdpError:
             return None
+        return known
 
     def close(self) -> None:
         """Wait for the publication that is under way, begin no more, and close the ledger."""
@@ -150,9 +156,9 @@ class Publisher:
                 why = {"error": type(error).__name__, "at": where_raised(error)}
                 log.warning("publication not finished", extra={"facts": {"study": study, **why}})
 
-    def _finish(self, study: Study, answered: list[Any], by: str) -> dict[str, Any]:
+    def _finish(self, study: Study, answered: list[Any], macs: Mapping[str, bytes], by: str) -> dict[str, Any]:
         try:
-            body = self._released(study, answered)
+            body = self._released(study, answered, macs)
         except Exception as error:  # whatever a damaged ledger brings about, the wave must not hang
             self._stop(study.id, type(error).__name__)
             if isinstance(error, HetdpError) and not isinstance(error, RefusedError):
@@ -175,7 +181,7 @@ class Publisher:
         with suppress(ChangedError):  # a study that was changed stays as it is; its people can withdraw
             self.database.write(job)
 
-    def _released(self, study: Study, answered: list[Any]) -> dict[str, Any]:
+    def _released(self, study: Study, answered: list[Any], macs: Mapping[str, bytes]) -> dict[str, Any]:
         """Return the facts of releases that the ledger has charged and stored; the same ones if it has already."""
         share, wave, register = study.current.share, study.wave, self.database.register
         used, (drawn_for, drawn) = register.used(study.id, wave), register.numbers(study.id, wave)
@@ -187,7 +193,7 @@ class Publisher:
         for name in names if drawn_for is None else [drawn_for]:
             asked = dict(zip(_releases(study, name), zip(study.questions, allowed, strict=True), strict=True))
             requests = [_request(study, release, *one) for release, one in asked.items()]
-            reading = Reading(self, study, name, answered, asked, whole, drawn)
+            reading = Reading(self, study, name, answered, macs, asked, whole, drawn)
             # An earlier attempt that was charged for other people or levels is given up.
             with suppress(OtherRequestError):
                 answers = zip(study.questions, self.ledger.carry_out(requests, reading, reading), strict=True)
@@ -215,6 +221,8 @@ def _facts(study: Study, question: Question, released: Answer, answered: list[An
     facts["ledger"]["name"] = "of this server"
     facts["assumptions"] = [said.replace(f" {here},", " of this server,") for said in facts["assumptions"]]
     facts["provenance"]["source"] = "the answers to this study"
+    for place, name in (("ledger", "at"), ("provenance", "released")):  # to the minute: see `ledger.books.next_event`
+        facts[place][name] = f"{facts[place][name][:17]}00Z"
     facts["tiers"] = [{**tier, "name": names.get(epsilon_of(tier["epsilon"]))} for tier in facts["tiers"]]
     figures: list[dict[str, Any]] = [
         {"label": f.label, "estimate": f.estimate, "low": f.low, "high": f.high, "uncertain": f.uncertain}
@@ -233,13 +241,15 @@ def _facts(study: Study, question: Question, released: Answer, answered: list[An
 class Reading:
     """How the ledger gets the numbers of a wave, once its charges are on disk: those that were drawn, or new ones.
 
-    `asked` has the question of each release and what everybody allows for it; `whole` what they allow in this wave.
+    `macs` are those of the rows of `answered` as they were compared. `asked` has the question of each release and what
+    everybody allows for it; `whole` what they allow in this wave.
     """
 
     publisher: Publisher
     study: Study
     release: str
     answered: list[Any]
+    macs: Mapping[str, bytes]
     asked: Mapping[str, tuple[Question, Mapping[str, int]]]
     whole: Mapping[str, int]
     drawn: Mapping[str, Sequence[float]] | None
@@ -289,9 +299,15 @@ class Reading:
         self.publisher.database.register.keep(self.study.id, self.study.wave, self.release, numbers)
 
     def _opening(self, transaction: Transaction, uses: Mapping[str, int]) -> None:
-        """Say that these answers are going to be read, unless anything has changed since the wave was closed."""
+        """Say that these answers are going to be read, unless anything has changed since the wave was closed.
+
+        The rows were compared then, and these very rows are used. Nobody has changed or withdrawn since if the register
+        has the same MACs of them: whatever the server writes has another one. So they need not be read once more.
+        """
         now = studies.get(transaction, self.study.id)
-        if (now.status, now.wave, _answered(transaction, now)) != ("publishing", self.study.wave, self.answered):
+        known = transaction.register.people(self.study.id)
+        same = all(known.get(person) == mac for person, mac in self.macs.items())
+        if (now.status, now.wave, same) != ("publishing", self.study.wave, True):
             raise ChangedError
         transaction.register.open(self.study.id, self.study.wave, self.release, uses)
 
@@ -334,8 +350,8 @@ def _ids(transaction: Transaction, study: str) -> list[str]:
 
 def _closed(
     transaction: Transaction, study_id: str, wave: int, *, charged: bool
-) -> tuple[Study, list[Any]] | dict[str, Any]:
-    """Close a wave; return its study and the rows of those who answered, or its result if it has one. Or raise.
+) -> tuple[Study, list[Any], dict[str, bytes]] | dict[str, Any]:
+    """Close a wave; return its study, the rows of those who answered and their MACs, or its result if it has one.
 
     Nothing is written unless the register vouches for the rows. They are read in the transaction that closes the wave,
     and these are the rows that are used. A wave is closed before it is charged, so one that is open and charged stands
@@ -354,23 +370,18 @@ def _closed(
     if transaction.fact(f"importing {study_id}") is not None:  # half of it would be published
         raise RefusedError(409, "importing", "A file is being imported into this study. Wait until that is done.")
     transaction.register.finish(study_id, study.wave)  # if the server was cut off just before it said so
-    answered = _answered(transaction, study)
-    if study.status == "publishing":
-        return study, answered
-    n = len(answered)
+    everybody, known = transaction.compared(study_id)
+    answered = [row for row in everybody if row.answer is not None]
+    macs, n = {row.id: known[row.id] for row in answered}, len(answered)
     counted = n if study.imports_count else sum(not studies.is_imported(row.id) for row in answered)
-    if counted < study.fewest:
+    if counted < study.fewest and not transaction.register.opened(study_id, wave):
         there = f"There are {counted} people" + ("" if counted == n else f" besides {n - counted} from files")
         why = f"{there}; this study publishes from {study.fewest} on."
         raise RefusedError(409, "too-few", why, n=counted, fewest=study.fewest, imported=n - counted)
-    studies.move(transaction, study_id, status="publishing")
-    transaction.note("closed for publication", study_id, wave=wave, n=n)
-    return study, answered
-
-
-def _answered(transaction: Transaction, study: Study) -> list[Any]:
-    """Return the rows of those who answered, if the register vouches for everybody."""
-    return [row for row in transaction.everybody(study.id) if row.answer is not None]
+    if study.status != "publishing":
+        studies.move(transaction, study_id, status="publishing")
+        transaction.note("closed for publication", study_id, wave=wave, n=n)
+    return study, answered, macs
 
 
 def _store(
@@ -378,7 +389,8 @@ def _store(
 ) -> dict[str, Any]:
     """Store the result of the study's wave and open the next one, or delete the answers; return what is shown."""
     table, wave, last = tables.results, study.wave, study.wave + 1 == len(study.waves)
-    row = {"study": study.id, "wave": wave, "published": int(access.now()), "body": json.dumps(body, allow_nan=False)}
+    minute, text = int(access.now() // 60 * 60), json.dumps(body, allow_nan=False)
+    row = {"study": study.id, "wave": wave, "published": minute, "body": text}
     status, waves = "published" if last else "open", _following(study, notice)
     studies.move(transaction, study.id, wave=wave + 1, status=status, waves=waves)  # it may refuse
     transaction.execute(sa.delete(table).where((table.c.study == study.id) & (table.c.wave == wave)))
@@ -406,22 +418,6 @@ def _following(study: Study, notice: int) -> str:
         before = max(waves[i].closes, before + span)
         waves[i] = waves[i].model_copy(update={"closes": before})
     return studies.waves_text(waves)
-
-
-def close_early(transaction: Transaction, study_id: str, wave: int, notice: int) -> Study:
-    """Bring the closing date of the open wave forward to the end of the notice; people are told on their page."""
-    study, closes = studies.get(transaction, study_id), math.ceil(access.now()) + notice
-    if study.phase() != "open" or wave != study.wave:
-        raise RefusedError(409, "wave", "Only the wave that is open now can be closed early.")
-    said = study.current.closes
-    if closes >= said:
-        why = _NOT_SOONER.format(access.date(said), access.date(closes))
-        raise RefusedError(409, "notice", why, closes=said, earliest=closes)
-    changed = study.current.model_copy(update={"closes": closes, "first": study.current.first or said})
-    waves = [*study.waves[:wave], changed, *study.waves[wave + 1 :]]
-    studies.move(transaction, study_id, waves=studies.waves_text(waves))
-    transaction.note("closing brought forward", study_id, wave=wave, was=said, now=closes)
-    return studies.get(transaction, study_id)
 
 
 # ---------------------------------------------------------------------------------------------------------
@@ -456,7 +452,9 @@ def expire(transaction: Transaction) -> None:
         with suppress(ChangedError):  # what the database says of a study is not enough to delete anything
             study = studies.get(transaction, study_id)
             there = sa.select(about.id).where((about.study == study_id) & something).limit(1)
-            due = study.until <= access.now() and study.status != "publishing"
+            publishing = study.status == "publishing" and study_id in transaction.register.at_work
+            reading = publishing or transaction.register.opened(study_id, study.wave)
+            due = study.until <= access.now() and not reading
             if due and transaction.execute(there).first():
                 emptied(transaction, study_id)
                 transaction.note("answers deleted at their date", study_id)

@@ -43,7 +43,7 @@ import sqlite3
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, TypeVar
@@ -56,12 +56,12 @@ from hetdp.files import sqlite_engine
 from . import access
 from .access import RefusedError
 from .settings import Settings
-from .tables import PATIENCE, VOUCHED, audit, connect, facts, people, take_lock, widen
+from .tables import PATIENCE, VOUCHED, audit, connect, facts, log_emptied, people, still_curator, take_lock, widen
 
 P = ParamSpec("P")
 T = TypeVar("T")
-# The kind of a row (study, person, import) and its id.
-Key = tuple[str, str]
+SERVER = "server"  # who acts, in the audit log, if no curator does
+Key = tuple[str, str]  # the kind of a row (study, person, import) and its id
 _CHANGED = (
     "The records of this study are not as this server left them: its database was changed from outside, or an older "
     "copy was put back. Nothing was released, and people can still withdraw. The operator can bring the newest copy "
@@ -92,7 +92,7 @@ class Register:
     """The MACs of all rows that may be believed, the waves that were read, the epochs of sessions."""
 
     def __init__(self, path: Path, key: bytes) -> None:
-        self.path, self._key = path, key
+        self.path, self._key, self.at_work = path, key, set[str]()  # the studies that this process is publishing
         self._file = sqlite_engine(path, patience=PATIENCE)
 
     def close(self) -> None:
@@ -286,7 +286,7 @@ class Transaction:
 
     connection: sa.Connection
     register: Register
-    by: str = "server"  # whose change it is, for the audit log: a curator's name
+    by: str = SERVER  # whose change it is, for the audit log: a curator's name
     scrub: bool = False  # a sealed answer was deleted or replaced: nothing of it may stay on the disk
     written: dict[Key, tuple[str, bytes]] = field(default_factory=dict)  # what the register is told
 
@@ -324,7 +324,7 @@ class Transaction:
         return known is not None and hmac.compare_digest(known[1], self._mac(kind, row))
 
     def _mac(self, kind: str, row: Mapping[str, Any]) -> bytes:
-        return self.register.sign_row(kind, (row.get(column.key) for column in VOUCHED[kind].c))
+        return self.register.sign_row(kind, map(row.get, VOUCHED[kind].c.keys()))
 
     def believed(self, kind: str, row: Mapping[str, Any] | None) -> Mapping[str, Any]:
         """Return a row for which the register vouches, or raise."""
@@ -334,12 +334,16 @@ class Transaction:
 
     def everybody(self, study: str) -> list[Any]:
         """Return the rows of a study's people, or raise if they are not all as this server wrote them last."""
+        return self.compared(study)[0]
+
+    def compared(self, study: str) -> tuple[list[Any], dict[str, bytes]]:
+        """Return the same rows with their MACs."""
         rows = self.execute(sa.select(people).where(people.c.study == study).order_by(people.c.id)).all()
         known = self.register.people(study)
         known |= {row: mac for (kind, row), (here, mac) in self.written.items() if (kind, here) == ("person", study)}
         if known != {row.id: self.register.sign_row("person", row) for row in rows}:  # nobody else, and nobody missing
             raise ChangedError
-        return list(rows)
+        return list(rows), known
 
     def fact(self, name: str) -> str | None:
         """Return a single fact, if it is there."""
@@ -421,10 +425,10 @@ class Store:
 
     def write(self, job: Callable[Concatenate[Transaction, P], T], *args: P.args, **named: P.kwargs) -> T:
         """Return what a job returns, after the commit of its transaction."""
-        return self.write_as("server", job, *args, **named)
+        return self.write_as(SERVER, job, *args, **named)
 
     def write_as(self, by: str, job: Callable[Concatenate[Transaction, P], T], *args: P.args, **named: P.kwargs) -> T:
-        """Do the same in the name of a curator, which the audit log has."""
+        """Do the same in the name of a curator, which the audit log has; raise if they were removed meanwhile."""
         with self._turn:
             if self._closed:
                 raise RefusedError(503)
@@ -433,6 +437,8 @@ class Store:
             try:
                 with self._writing() as connection:
                     transaction = Transaction(connection, self.register, by)
+                    if by != SERVER:
+                        still_curator(connection, by)
                     result = job(transaction, *args, **named)
                     if transaction.written:
                         self._doubt = True
@@ -463,13 +469,7 @@ class Store:
             self._emptying, self.leftovers = None, self.engine.dialect.name != "sqlite"
             if self._closed or self.leftovers:
                 return
-            busy = 1
-            with suppress(sqlite3.Error, sa.exc.SQLAlchemyError), closing(self.engine.raw_connection()) as raw:
-                cursor = raw.cursor()
-                cursor.execute("PRAGMA busy_timeout=50")
-                (busy, *_) = cursor.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
-                cursor.execute(f"PRAGMA busy_timeout={1000 * PATIENCE}")
-            if busy:
+            if not log_emptied(self.engine):
                 self._emptying = threading.Timer(0.2, self._empty_log)  # seconds
                 self._emptying.daemon = True
                 self._emptying.start()

@@ -38,8 +38,8 @@ from hetdp.statistics.statistic import Statistic
 
 from . import access, tables
 from .access import RefusedError
-from .fields import LANGUAGES, broken
-from .store import Transaction, new_version
+from .fields import LANGUAGES, broken, once, within
+from .store import ChangedError, Transaction, new_version
 
 MOST_WAVES = 24
 # A free choice ends here; more protects nobody and `public` says so more honestly.
@@ -84,12 +84,13 @@ class Wave(Strict):
     """One publication: when its answers close, and the share of everybody's ε that it may spend."""
 
     closes: Annotated[int, Field(ge=0, le=_LATEST)]
-    share: Annotated[float, Field(gt=0, le=1)] = 1.0
+    share: Annotated[float, Field(ge=0.001, le=1)] = 1.0
 
 
 class Dated(Wave):
     """A wave as it is stored: with the date that was said first, if its closing was brought forward."""
 
+    share: Annotated[float, Field(gt=0, le=1)] = 1.0  # there was no other limit once
     first: int | None = None
 
 
@@ -204,15 +205,19 @@ class NewStudy(Kept):
             if wave.closes <= closes[i]:
                 before = f"the one before, {access.date(closes[i])}" if i else f"the opening, {access.date(self.opens)}"
                 raise broken(f"waves.{i}.closes", "after", f"must be after {before}", after=closes[i])
-        _once("questions", "name", [question.name for question in self.questions])
-        _once("tiers", "name", [tier.name for tier in self.tiers])
-        _once("tiers", "epsilon", [tier.level for tier in self.tiers])
-        _within("waves", [wave.share for wave in self.waves])
+        names = [question.name for question in self.questions]
+        once("questions", "name", names)
+        if column := next((name for name in names if name in {"tier", "epsilon"}), None):
+            why = "is the name of the column of a file with the privacy choices"
+            raise broken(f"questions.{names.index(column)}.name", "column", why)
+        once("tiers", "name", [tier.name for tier in self.tiers])
+        once("tiers", "epsilon", [tier.level for tier in self.tiers])
+        within("waves", [exact(wave.share) for wave in self.waves])
         shares = [question.share for question in self.questions]
         if None in shares and any(shares):
             why = "is missing; give one to every question or to none"
             raise broken(f"questions.{shares.index(None)}.share", "shares-all", why)
-        _within("questions", [share or 0.0 for share in shares])
+        within("questions", [exact(share or 0.0) for share in shares])
         if bool(self.tiers) == bool(self.free):
             raise broken("tiers", "tiers-or-free", "give either tiers or a free choice")
         if self.free is not None and self.free.least >= self.free.most:
@@ -221,16 +226,6 @@ class NewStudy(Kept):
             why = f"must be after the last wave closes, {access.date(closes[-1])}"
             raise broken("until", "after", why, after=closes[-1])
         return self
-
-
-def _once(field: str, what: str, said: Sequence[Any]) -> None:
-    if twice := next((i for i, one in enumerate(said) if one in said[:i]), 0):
-        raise broken(f"{field}.{twice}.{what}", "twice", "is the same as one before")
-
-
-def _within(field: str, shares: Sequence[float]) -> None:
-    if sum(map(exact, shares)) > 1:
-        raise broken(f"{field}.{len(shares) - 1}.share", "shares", "all shares together must be at most 1")
 
 
 class Study(BaseModel):
@@ -258,7 +253,14 @@ class Study(BaseModel):
 
     @classmethod
     def of(cls, row: Mapping[str, Any]) -> Study:
-        """Return the study of a row."""
+        """Return the study of a row; raise if it is none, which only somebody else can have written."""
+        try:
+            return cls._read(row)
+        except (ValueError, TypeError, LookupError, RecursionError):
+            raise ChangedError from None
+
+    @classmethod
+    def _read(cls, row: Mapping[str, Any]) -> Study:
         choices, waves = json.loads(row["choices"]), json.loads(row["waves"])
         until = {"until": waves[-1]["closes"] + KEPT}  # of a study that was made before there were such dates
         said = {**row, **until, **choices, "title": row["question"], "waves": waves, "old": row.get("more") is None}

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import secrets
-from contextlib import suppress
+import sqlite3
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -72,7 +73,7 @@ people = sa.Table(
     sa.Column("epsilon", sa.Double),
     sa.Column("answer", sa.LargeBinary),  # what was said to all questions, sealed; null before and after
     sa.Column("version", sa.Text),  # random, anew whenever the row is written: see `store.Register`
-    sa.Column("number", sa.Integer),  # the public number of the invitation; null: from a file, or from before version 5
+    sa.Column("number", sa.Integer),  # of the invitation; null: from a file, erased, or from before version 5
     sa.Column("gone", sa.Text),  # revoked (an invitation), erased (all about the person); null: neither
     sa.Index("server_people_choices", "study", "epsilon"),  # by which people are counted
 )
@@ -156,6 +157,25 @@ def take_lock(session: Any, _record: Any) -> None:
     if not locked:
         session.close()
         raise RefusedError(503, "another-server", "Another server serves this database; this one writes nothing.")
+
+
+def log_emptied(engine: sa.Engine) -> bool:
+    """Move the write-ahead log of SQLite into the file and empty it; say whether that was possible now."""
+    busy = 1
+    with suppress(sqlite3.Error, sa.exc.SQLAlchemyError), closing(engine.raw_connection()) as raw:
+        cursor = raw.cursor()
+        cursor.execute("PRAGMA busy_timeout=50")
+        (busy, *_) = cursor.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+        cursor.execute(f"PRAGMA busy_timeout={1000 * PATIENCE}")
+    return not busy
+
+
+def still_curator(connection: sa.Connection, name: str) -> None:
+    """Raise unless there is a curator of this name: they may have been removed since they asked."""
+    from .access import RefusedError  # which asks these tables, so it can be imported only after them
+
+    if connection.execute(sa.select(curators.c.name).where(curators.c.name == name)).first() is None:
+        raise RefusedError(401)
 
 
 def private(name: str | Path) -> None:
