@@ -179,7 +179,7 @@ async function receipt(said, card) {
   // What was spent is the ledger's word, as of now, and how to leave is another thing now: the server words both on this
   // very page.
   field("receipt-spent").innerHTML = '<span id="spent"></span>';
-  await renew("spent", "leave").catch(() => {});
+  await renew("spent", "leave");
   const spent = field("spent");
   if (!spent.textContent) spent.textContent = word("script.answer.unknown");
 }

@@ -70,9 +70,9 @@ export function once(button) {
   delete button.dataset.sure;
 }
 
-// Parts of this page as the server has them now, by their ids.
+// Parts of this page as the server has them now, by their ids; without an answer they stay as they are.
 export async function renew(...ids) {
-  const response = await fetch(location.href, { credentials: "same-origin" });
+  const response = await fetch(location.href, { credentials: "same-origin" }).catch(() => ({}));
   if (!response.ok || response.redirected) return;
   const page = new DOMParser().parseFromString(await response.text(), "text/html");
   ids.forEach((id) => { const now = page.getElementById(id); if (now) document.getElementById(id)?.replaceWith(now); });

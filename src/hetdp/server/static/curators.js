@@ -10,7 +10,7 @@ form.addEventListener("submit", (event) => {
     document.getElementById("made").hidden = false;
     say(word("script.curators.made"));
     await renew("curators", "log");
-    localTimes();
+    localTimes(document.getElementById("log"));
   });
 });
 

@@ -25,7 +25,7 @@ if (!["published", "deleted"].includes(live.dataset.phase)) {
 // What else on the page follows from what was done here: the log, and more.
 async function news(...ids) {
   await renew(...ids, "log");
-  localTimes();
+  localTimes(document.getElementById("log"));
 }
 
 function on(id, action, meant = () => true) {
@@ -80,8 +80,8 @@ on("import", async (say) => {
   const { people } = await call("POST", `/api/studies/${study}/rows`, input.files[0], { "Content-Type": "text/csv" });
   input.value = "";
   const known = (await files()).every((file) => before.includes(file));
-  say(counted(known ? "script.dashboard.imported-before" : "script.dashboard.imported", people));
   await news("imports");
+  say(counted(known ? "script.dashboard.imported-before" : "script.dashboard.imported", people));
 });
 
 document.addEventListener("click", (event) => {
@@ -99,8 +99,8 @@ on("erase", async (say) => {
   await call("DELETE", `/api/studies/${study}/people`, { link: theirs.value.trim() });
   theirs.value = "";
   once(eraser);
-  say(word("script.dashboard.erased"));
   await news();
+  say(word("script.dashboard.erased"));
 }, () => twice(eraser, word("script.dashboard.sure")));
 
 on("delete", async () => {
