@@ -333,10 +333,10 @@ def test_a_publication_that_was_cut_off_is_finished_at_the_next_start(tmp_path, 
         from hetdp.server import publish
 
         with later(DAY):
-            found, answered = site.app.state.store.write(publish._closed, study, 0, charged=False)
+            found, *rows = site.app.state.store.write(publish._closed, study, 0, charged=False)
         before = None
         if step == "released":
-            before = publisher._released(found, answered)["questions"][0]
+            before = publisher._released(found, *rows)["questions"][0]
     with served(settings) as site:
         after = site.client().get(f"/api/results/{study}").json()["results"][0]
         kinds = [entry.kind for entry in site.app.state.publisher.ledger.history()]

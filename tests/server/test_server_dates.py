@@ -279,8 +279,12 @@ def test_row_117_a_study_is_not_deleted_while_it_is_read(site):
     site.join(study, [(3, "open")])
     with later(DAY):
         site.app.state.store.write(publish._closed, study, 0, charged=False)
+    at_work = site.app.state.store.register.at_work
+    at_work.add(study)
     assert error(site.curator.delete(f"/api/studies/{study}"))["code"] == "publishing"
     assert left_of(site, study)
+    at_work.discard(study)
+    assert site.curator.delete(f"/api/studies/{study}").status_code == 200, "after a publication that was cut off"
 
 
 def test_row_117_a_study_that_was_changed_from_outside_can_be_deleted(site):

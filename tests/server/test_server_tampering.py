@@ -1125,6 +1125,7 @@ def test_row_100_a_wave_that_was_cut_off_and_then_changed_is_open_for_withdrawal
         world, key = World(server_settings, site), site.key
         with later(DAY):
             site.app.state.store.write(lambda t: publish._closed(t, world.study, 0, charged=False))
+        site.app.state.store.register.at_work.add(world.study)
         assert world.victim.delete("/api/answer").status_code == 409, "a control: it is being published"
         other = next(row for row in world.rows() if row["id"] != world.person)
         world.write(tables.people, other["id"], epsilon=1000.0)

@@ -27,9 +27,7 @@ of a wave are written down at once, before the database sees one of them, and on
 afterwards gets the same numbers again and not a second draw.
 
 One writer. On SQLite the server holds a lock on a file. On PostgreSQL it writes by one session, which holds an advisory
-lock; a transaction is committed by that session or not at all. If the session is lost, as when PostgreSQL restarts, the
-lock is lost with it: the next session takes it again before it writes, and writes nothing if another server has it by
-then.
+lock. If that is lost, as when PostgreSQL restarts, the next one takes the lock before it writes, or writes nothing.
 """
 
 from __future__ import annotations
@@ -43,7 +41,7 @@ import sqlite3
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, TypeVar
@@ -56,7 +54,7 @@ from hetdp.files import sqlite_engine
 from . import access
 from .access import RefusedError
 from .settings import Settings
-from .tables import PATIENCE, VOUCHED, audit, connect, facts, log_emptied, people, still_curator, take_lock, widen
+from .tables import PATIENCE, VOUCHED, audit, connect, curators, facts, people, take_lock, widen
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -98,8 +96,6 @@ class Register:
     def close(self) -> None:
         """Close the file."""
         self._file.dispose()
-
-    # --- What is believed
 
     def sign(self, *cells: Any) -> bytes:
         """Return the MAC of the cells of a row in their order, and of what kind of row it is.
@@ -338,8 +334,8 @@ class Transaction:
 
     def compared(self, study: str) -> tuple[list[Any], dict[str, bytes]]:
         """Return the same rows with their MACs."""
-        rows = self.execute(sa.select(people).where(people.c.study == study).order_by(people.c.id)).all()
-        known = self.register.people(study)
+        query, known = sa.select(people).where(people.c.study == study), self.register.people(study)
+        rows = self.execute(query.order_by(people.c.id)).all()
         known |= {row: mac for (kind, row), (here, mac) in self.written.items() if (kind, here) == ("person", study)}
         if known != {row.id: self.register.sign_row("person", row) for row in rows}:  # nobody else, and nobody missing
             raise ChangedError
@@ -437,8 +433,8 @@ class Store:
             try:
                 with self._writing() as connection:
                     transaction = Transaction(connection, self.register, by)
-                    if by != SERVER:
-                        still_curator(connection, by)
+                    if by != SERVER and by not in connection.execute(sa.select(curators.c.name)).scalars().all():
+                        raise RefusedError(401)  # noqa: TRY301  it ends the transaction
                     result = job(transaction, *args, **named)
                     if transaction.written:
                         self._doubt = True
@@ -461,15 +457,18 @@ class Store:
             yield connection
 
     def _empty_log(self) -> None:
-        """Move the write-ahead log of SQLite into the file and empty it: pages in it hold answers that are gone.
-
-        A reader that is under way can prevent that for a moment, and so can a full disk; then it is tried again soon.
-        """
+        """Empty the write-ahead log of SQLite, which holds answers that are gone; later if a reader prevents it."""
         with self._turn:
             self._emptying, self.leftovers = None, self.engine.dialect.name != "sqlite"
             if self._closed or self.leftovers:
                 return
-            if not log_emptied(self.engine):
+            busy = 1
+            with suppress(sqlite3.Error, sa.exc.SQLAlchemyError), closing(self.engine.raw_connection()) as raw:
+                cursor = raw.cursor()
+                cursor.execute("PRAGMA busy_timeout=50")
+                (busy, *_) = cursor.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+                cursor.execute(f"PRAGMA busy_timeout={1000 * PATIENCE}")
+            if busy:
                 self._emptying = threading.Timer(0.2, self._empty_log)  # seconds
                 self._emptying.daemon = True
                 self._emptying.start()

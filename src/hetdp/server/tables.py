@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
-import sqlite3
-from contextlib import closing, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -157,25 +156,6 @@ def take_lock(session: Any, _record: Any) -> None:
     if not locked:
         session.close()
         raise RefusedError(503, "another-server", "Another server serves this database; this one writes nothing.")
-
-
-def log_emptied(engine: sa.Engine) -> bool:
-    """Move the write-ahead log of SQLite into the file and empty it; say whether that was possible now."""
-    busy = 1
-    with suppress(sqlite3.Error, sa.exc.SQLAlchemyError), closing(engine.raw_connection()) as raw:
-        cursor = raw.cursor()
-        cursor.execute("PRAGMA busy_timeout=50")
-        (busy, *_) = cursor.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
-        cursor.execute(f"PRAGMA busy_timeout={1000 * PATIENCE}")
-    return not busy
-
-
-def still_curator(connection: sa.Connection, name: str) -> None:
-    """Raise unless there is a curator of this name: they may have been removed since they asked."""
-    from .access import RefusedError  # which asks these tables, so it can be imported only after them
-
-    if connection.execute(sa.select(curators.c.name).where(curators.c.name == name)).first() is None:
-        raise RefusedError(401)
 
 
 def private(name: str | Path) -> None:
