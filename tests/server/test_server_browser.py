@@ -212,6 +212,9 @@ def test_a_participant_on_a_phone_by_keyboard_alone(site, visit):
     expect(page.locator("#receipt-choice")).to_have_text("Open")
     expect(page.locator("#receipt-limit")).to_have_text("Never more than ε = 2.")
     expect(page.locator("#receipt-spent")).to_have_text("Nothing was used yet. At most 2 is left.")
+    expect(page.get_by_role("heading", name="Changed your mind?")).to_be_visible()  # and not how to stay out
+    expect(page.get_by_role("heading", name="Do not want to take part?")).to_have_count(0)
+    expect(page.get_by_role("button", name="Withdraw my answers")).to_be_visible()
     link = page.locator("#link").input_value()
     assert "318281828" not in page.content()
     assert page.evaluate("[...document.querySelectorAll('input')].every((i) => !i.value.includes('318'))")
@@ -219,12 +222,14 @@ def test_a_participant_on_a_phone_by_keyboard_alone(site, visit):
     person.picture("phone-receipt-dark")
 
     page.goto(f"/join#{token}")
-    expect(page.get_by_text("This link is not valid, or it was used already.")).to_be_visible()
+    used = "This link is not valid, or it was used already. If you have answered, use the link from your receipt."
+    expect(page.get_by_text(used)).to_be_visible()
     person.errors.clear()  # the browser reports the refusal
     person.enter(link)
     expect(page.get_by_text("Your answers are in, with the choice Open.")).to_be_visible()
     expect(page.get_by_role("radio", name=re.compile("Open"))).to_be_checked()  # their own choice
     assert page.locator("#q-sleep").input_value() == ""
+    expect(page.get_by_role("link", name="The results, once they are published").first).to_be_visible()
     assert site.live(study)["n"] == 2201
     say(page, "Withdraw my answers")
     say(page, "Press again to delete")
@@ -252,7 +257,7 @@ def test_a_german_participant_writes_a_decimal_comma_and_sees_it_before_it_is_se
     page.get_by_role("radio", name="Nein").check()
     say(page, "Prüfen, was Sie senden")
     wrong = page.locator("#q-schritte-error")
-    expect(wrong).to_have_text("„1.234“ lässt sich auf zwei Arten lesen. Schreiben Sie 1234 oder 1.2340.")
+    expect(wrong).to_have_text("„1.234“ lässt sich auf zwei Arten lesen. Schreiben Sie 1234 oder 1,2340.")
     expect(page.locator("#q-schritte")).to_be_focused()
     person.check()
     page.get_by_label("Ihre Antwort, in Schritte").fill("12.345,5")
@@ -447,8 +452,15 @@ def test_the_curators_way_from_an_empty_database_to_a_published_result(site, vis
     say(page, "Import")
     expect(page.get_by_text("The 2,200 people of this file are in.")).to_be_visible()
     expect(page.locator("#n")).to_have_text("2,201")
-    page.reload()
+    expect(page.locator("#log")).to_contain_text("People imported from a file: 2,200")  # without a reload
+    page.locator("#rows").set_input_files(tmp_path / "rows.csv")
+    say(page, "Import")
+    expect(page.get_by_text("The 2,200 people of this file were there already.")).to_be_visible()
+    expect(page.locator("#n")).to_have_text("2,201")
     page.locator("#imports").get_by_role("button", name="Delete").click()
+    expect(page.locator("#imports").get_by_role("button", name="Press again to delete")).to_be_visible()
+    assert site.live(study)["n"] == 2201  # nothing at the first press
+    say(page, "Press again to delete")
     expect(page.get_by_text("Import deleted, people: 2,200 · by curator")).to_be_visible()
     expect(page.locator("#n")).to_have_text("1")
     expect(
@@ -459,7 +471,7 @@ def test_the_curators_way_from_an_empty_database_to_a_published_result(site, vis
     expect(page.locator("#n")).to_have_text("2,201")
     say(page, "Work it out")
     expect(page.locator("#what-if-said li")).to_have_count(3)
-    expect(page.locator("#what-if-said")).to_contain_text("Error now: ± ")
+    expect(page.locator("#what-if-said")).to_contain_text("Interval now: ± ")
     page.reload()
     page.get_by_label("I want to revoke all open links").check()
     say(page, "Revoke open links")
@@ -514,6 +526,8 @@ def test_curators_are_added_and_removed_and_named_in_the_log(site, visit):
     say(first.page, "Add and make a key")
     expect(first.page.locator("#made")).to_be_visible()
     key = first.page.locator("#key").input_value()
+    expect(first.page.get_by_role("button", name="Remove ada")).to_be_visible()  # without a reload
+    expect(first.page.get_by_text("Key made for ada")).to_be_visible()
     first.check()
     second.page.goto("/sign-in")
     second.page.get_by_label("Curator key").fill(key)
@@ -561,6 +575,7 @@ def test_a_year_of_four_waves_in_which_people_are_asked_again_each_time(site, vi
     for wave in range(4):
         with later(wave * QUARTER + 2 * DAY):
             page.goto("/answer") if link is None else person.enter(link)
+            expect(page.get_by_role("link", name="See what was published so far")).to_have_count(min(wave, 1))
             if wave:
                 expect(page.get_by_text("Please answer again: each publication asks anew.")).to_be_visible()
                 expect(page.locator("#spent")).to_contain_text("was used.")
@@ -589,6 +604,9 @@ def test_a_year_of_four_waves_in_which_people_are_asked_again_each_time(site, vi
     expect(page.locator("#spent")).to_contain_text("left")
     balance = site.enter(link.rpartition("#")[2]).get("/api/answer").json()["balance"]
     assert 0 < balance["spent"] <= 2.0
+    page.get_by_role("link", name="See what was published so far").click()
+    page.wait_for_url(f"**/results/{study}")
+    person.check()
     curator.page.goto(f"/results/{study}")
     expect(curator.page.locator(".over").first.locator("tbody tr")).to_have_count(4)  # all waves side by side
     curator.check()
@@ -602,7 +620,7 @@ def test_a_person_erases_everything_and_the_curator_does_it_for_another(site, vi
     links = [person.put("/api/answer", json=said).json()["come_back"] for person in people]
     person, curator = visit(**PHONE), visit(**DESKTOP)
     person.enter(links[0])
-    expect(person.page.get_by_text("What was published before stays, and so does the record")).to_be_visible()
+    expect(person.page.get_by_text("the ledger keeps, under a random number, the level").first).to_be_visible()
     say(person.page, "Delete everything of mine")
     say(person.page, "Press again to delete")
     expect(person.page.get_by_role("heading", name="Open your invitation")).to_be_visible()
@@ -615,13 +633,16 @@ def test_a_person_erases_everything_and_the_curator_does_it_for_another(site, vi
     curator.page.goto(f"/curator/studies/{study}")
     curator.page.get_by_label("Their link").fill("http://example.org/join#nobody")
     say(curator.page, "Erase this person")
+    say(curator.page, "Press again to delete")
     expect(curator.page.get_by_text("No person of this study has this link.")).to_be_visible()
     curator.errors.clear()
     curator.page.get_by_label("Their link").fill(links[1])
-    say(curator.page, "Erase this person")
-    expect(curator.page.get_by_text("Everything of this person was deleted.")).to_be_visible()
+    say(curator.page, "Erase this person")  # another link is asked about anew
+    expect(curator.page.get_by_role("button", name="Press again to delete")).to_be_visible()
+    assert site.live(study)["n"] == 1  # nothing at the first press
+    say(curator.page, "Press again to delete")
+    expect(curator.page.get_by_text("the link of this person were deleted.")).to_be_visible()
     expect(curator.page.locator("#n")).to_have_text("0")
-    curator.page.reload()
     expect(curator.page.get_by_text("One person’s data erased · by curator")).to_be_visible()
     curator.check()
 

@@ -53,7 +53,7 @@ def test_everything_that_is_promised_stands_on_the_page_before_anything_is_answe
         "With your answers: at most 53 of 100",
         "50 of 100, as without you: your answers are not used.",
         "With your answers: up to 100 of 100",
-        "Never more than ε = 0.1 in all 2 publications together, and at most 0.05 in one.",
+        "Never more than ε = 0.1 in both publications together, and at most 0.05 in one.",
         "Nothing, ever: ε = 0.",
         "No limit: you ask for no protection.",
         "“Are you tired?”: at most 33.34 % of each publication’s part",
@@ -73,7 +73,7 @@ def test_everything_that_is_promised_stands_on_the_page_before_anything_is_answe
         "Eine Umfrage von Institute <i>. Kontakt: a@example.org",
         "Ohne Ihre Antworten: 50 von 100",
         "Mit Ihren Antworten: höchstens 53 von 100",
-        "Nie mehr als ε = 0,1 in allen 2 Veröffentlichungen zusammen und höchstens 0,05 in einer.",
+        "Nie mehr als ε = 0,1 in beiden Veröffentlichungen zusammen und höchstens 0,05 in einer.",
         "„Are you tired?“: höchstens 33,34 % des Anteils jeder Veröffentlichung",
         "Wer diesen Server kontrolliert, könnte sie lesen",
         "Veröffentlicht werden kann ab 1.234 Personen.",
@@ -216,6 +216,25 @@ def test_a_result_that_is_of_no_use_says_so(site):
     said = {"hours": 3, "tired": True, "way": "by bus"}
     _, page = result_of(site, [(said, "strict")] * 3)
     assert "Too uncertain to use" in page or "Nothing can be said" in page
+
+
+@pytest.mark.parametrize(("people", "of_use"), [(36, False), (900, True)])
+def test_the_dashboard_says_of_use_by_the_rule_of_the_result(site, people, of_use):
+    study = site.study(questions=THREE)
+    rows = ["2,yes,on foot,open\n", "8,no,by bike,open\n"] * (people // 2)
+    assert site.rows(study, "hours,tired,way,tier\n" + "".join(rows)).status_code == 201
+    forecast = site.live(study)["questions"]
+    page = words(site.curator.get(f"/curator/studies/{study}"))
+    assert ("too uncertain to use" in page) is not of_use
+    assert forecast[2]["uncertain"] is not of_use
+    if not of_use:  # the control: by the typical error, which is not what is published, it would be of use
+        assert 4 * forecast[2]["error"] < 0.5
+    assert site.publish(study).status_code == 200
+    for one, then in zip(site.client().get(f"/api/results/{study}").json()["results"], forecast, strict=True):
+        if of_use:
+            assert not one["uncertain"]
+        if one["kind"] == "choice":  # of the others it is as wide if everybody answers, and that is an estimate too
+            assert all(f["high"] - f["low"] <= 2 * then["width"] * (1 + 1e-9) for f in one["figures"])
 
 
 def test_a_result_without_noise_does_not_claim_any(site):

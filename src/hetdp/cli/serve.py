@@ -48,7 +48,7 @@ def serve(
     rotate_key: Annotated[bool, Option("--rotate-key", help="Seal all answers with a new key and exit.")] = False,
     demo: Annotated[bool, Option("--demo", help="Start with a sample study in a temporary folder.")] = False,
 ) -> None:
-    """Run the central server: people send a value and a privacy choice, the curator publishes a private mean."""
+    """Run the survey server: people answer questions and choose their privacy, curators publish the results."""
     _needs_linux()
     try:
         from hetdp.server import backup as backups

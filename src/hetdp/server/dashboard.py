@@ -17,6 +17,7 @@ import numpy as np
 from pydantic import Field
 
 from hetdp.core.domain import epsilon_of, jsonable
+from hetdp.core.intervals import share_intervals
 from hetdp.core.levels import Levels
 from hetdp.core.plan import Plan, plan
 from hetdp.estimators import METHODS
@@ -28,12 +29,14 @@ from hetdp.statistics.histogram import Shares
 from hetdp.statistics.mean import Ratio
 
 from .access import RefusedError
-from .studies import Question, Strict, Study, exact, most
+from .studies import Dated, Question, Strict, Study, exact, most
 
 People = Mapping[float, int]
 
 # Of the report's sentences about a plan, those that concern a study before it is published.
 _SHOWN = {"Saturation", "Noise", "Error", "Instead", "Meaning", "Left out"}
+# What is known of a question once somebody has joined.
+_FIGURES = ("error", "width", "abstains", "uncertain")
 # How many rows a table of free choices has at most.
 MOST_BANDS = 12
 # Where a slider for a free choice of ε stops in every decade.
@@ -54,20 +57,29 @@ def _plan_facts(p: Plan) -> dict[str, Any]:
 
 
 def _figures(question: Question, p: Plan) -> dict[str, Any]:
-    """Return the main figures of a question: how far off it may be, and whether that is too far to be of use.
+    """Return the main figures of a question if everybody answers it: how far off it may be, whether it is of use.
 
-    The error is the root of the mean squared one in the worst case, in the question's unit or as a share. An interval
-    of 95 % reaches about twice as far to either side; if that is more than half of the range, nobody should use it.
+    The error is the root of the mean squared one in the worst case, in the question's unit or as a share. The width is
+    half of the interval that would be published, where that is widest, and whether it is of use goes by the rule of a
+    result: not if the interval covers more than half of the range (`Figure.uncertain`).
     """
-    error = p.error_each if isinstance(p.statistic, Shares) else _error(p)
-    uncertain = bool(p.abstains) or 4 * error > p.statistic.interval.width / 2
+    width = _width(p)
     return {
         "question": question.name,
         "kind": question.kind,
-        "error": error,
+        "error": p.error_each if isinstance(p.statistic, Shares) else _error(p),
+        "width": width,
         "abstains": p.abstains,
-        "uncertain": uncertain,
+        "uncertain": bool(p.abstains) or 2 * width > p.statistic.interval.width / 2,
     }
+
+
+def _width(p: Plan) -> float:
+    """Return half of the interval of a result where it is widest; those of a choice's cells all hold at once."""
+    if not isinstance(p.statistic, Shares):
+        return p.width()
+    low, high = share_intervals(p, (0.5,), 0.95, together=p.statistic.geometry.numbers)[0]
+    return (high - low) / 2
 
 
 def _error(p: Plan) -> float:
@@ -83,7 +95,7 @@ def live(study: Study, people: People, imported: int, ledger: list[dict[str, Any
     questions = []
     for question in study.questions:
         p = planned(study, question, people) if people else None
-        about = {"question": question.name, "kind": question.kind, "error": None, "abstains": None, "uncertain": None}
+        about = {"question": question.name, "kind": question.kind, **dict.fromkeys(_FIGURES)}
         lines = [] if p is None else [list(pair) for pair in text.plan_lines(p) if pair[0] in _SHOWN]
         facts = None if p is None else _plan_facts(p)
         questions.append({**(about if p is None else _figures(question, p)), "plan": facts, "sentences": lines})
@@ -190,13 +202,13 @@ def _promise(study: Study, level: float, own: float | None, spent: float) -> dic
 
     All questions of all waves together use at most ε, or nothing beyond what was spent before if that was more.
     """
-    limit = max(level, spent)
+    limit = max(_most(study, level, spent), spent)
     return {
         "own": level == own,
         "more": own is not None and level > own,
         "sure": explain(limit).guess_from_half,
         "meaning": _meaning(limit),
-        "limit": _limit(level, spent, max(wave.share for wave in study.waves), len(study.waves)),
+        "limit": _limit(study, level, spent),
     }
 
 
@@ -205,7 +217,19 @@ def said(code: str, sentence: str, **facts: Any) -> dict[str, Any]:
     return {"code": code, "facts": jsonable(facts), "sentence": sentence}
 
 
-def _limit(level: float, spent: float, share: float, waves: int) -> dict[str, Any]:
+def _left(study: Study, spent: float) -> tuple[Dated, ...]:
+    """Return the waves that a promise is about: all, or those that are left for somebody who joins late."""
+    return study.waves if spent else study.waves[min(study.wave, len(study.waves) - 1) :]
+
+
+def _most(study: Study, level: float, spent: float) -> float:
+    """Return what can be used at most of somebody who allows this: who joins late is not in the waves before."""
+    left = _left(study, spent)
+    late = len(left) < len(study.waves)
+    return level * min(float(sum(exact(wave.share) for wave in left)), 1.0) if late else level
+
+
+def _limit(study: Study, level: float, spent: float) -> dict[str, Any]:
     if math.isinf(level):
         return said("limit.none", "No limit: you ask for no protection.")
     if level <= spent and spent:
@@ -213,12 +237,16 @@ def _limit(level: float, spent: float, share: float, waves: int) -> dict[str, An
         return said("limit.spent", sentence, spent=spent)
     if level <= spent:
         return said("limit.nothing", "Nothing, ever.")
-    never = f"Never more than ε = {numbers.spent_epsilon(level)}"
+    left, top = _left(study, spent), _most(study, level, spent)
+    waves, one = len(left), level * max(wave.share for wave in left)
+    never = f"Never more than ε = {numbers.spent_epsilon(top)}"
+    late = waves < len(study.waves)
     if waves == 1:
-        return said("limit.one", f"{never}, whatever others do.", epsilon=level)
-    one = f"and at most {numbers.spent_epsilon(level * share)} in one"
-    sentence = f"{never} in all {waves} publications together, {one}, whatever others do."
-    return said("limit.waves", sentence, epsilon=level, waves=waves, one=level * share)
+        last = " in the one publication that is left" * late
+        return said("limit.last" if late else "limit.one", f"{never}{last}, whatever others do.", epsilon=top)
+    these = f"the {waves} publications that are left" if late else f"all {waves} publications together"
+    sentence = f"{never} in {these}, and at most {numbers.spent_epsilon(one)} in one, whatever others do."
+    return said("limit.left" if late else "limit.waves", sentence, epsilon=top, waves=waves, one=one)
 
 
 def balance(level: float | None, spent: float | None) -> dict[str, Any]:

@@ -16,12 +16,15 @@ from starlette.staticfiles import StaticFiles
 from hetdp.core.domain import epsilon_of
 from hetdp.errors import InputError
 
-from . import access, app, check, dashboard, people, texts
+from . import access, app, check, dashboard, people, results, texts
 from .access import RefusedError
 from .app import CURATOR, Curator, Participant, WaveNumber
 from .texts import Texts
 
 pages = APIRouter(include_in_schema=False)
+DAY = 86_400
+# Less of an ε than this is left to somebody of whom all was used, up to the rounding.
+NEARLY_NOTHING = 1e-5
 _FOLDER = Path(__file__).parent
 _TEMPLATES = Environment(loader=FileSystemLoader(_FOLDER / "templates"), autoescape=True, undefined=StrictUndefined)
 _TEMPLATES.filters["float"] = epsilon_of
@@ -124,6 +127,7 @@ def answer_page(request: Request, token: Participant) -> Response:
         "balance": _balance(t, mine["balance"]),
         "own_choice": shown,
         "may_answer_again": mine["may_send"],
+        "published": request.app.state.store.read(results.waves, study["id"]),
     }
     return _page(request, "answer.html", session=access.PARTICIPANT, t=t, scripts=("answer",), **data)
 
@@ -137,13 +141,16 @@ def _offer(t: Texts, study: dict[str, Any], choice: dict[str, Any]) -> dict[str,
     unlike = {"meaning.certain": 100, "meaning.unused": 50}
     right = unlike.get(choice["meaning"]["code"], max(51, math.ceil(100 * choice["sure"] - 1e-9)))
     name = f"ε = {t.epsilon(choice['epsilon'])}" if study["free"] else choice["name"]
-    limit = t(choice["limit"]["code"], **_written(t, choice["limit"]["facts"]))
+    code = choice["limit"]["code"]
+    two = code == "limit.waves" and choice["limit"]["facts"]["waves"] == 2
+    limit = t("limit.two" if two else code, **_written(t, choice["limit"]["facts"]))
     meaning = "privacy.with" if 50 < right < 100 else "privacy.with-all" if right == 100 else "privacy.with-none"
     exact = t(choice["meaning"]["code"], **_written(t, choice["meaning"]["facts"]))
     head = name if study["free"] else f"{name}, ε = {t.epsilon(choice['epsilon'])}"
     return {
         **choice,
         "shown": name,
+        "sentence": "" if code == "limit.spent" else choice["sentence"],  # the curator's, of answers that are used
         "right": right,
         "meaning": t(meaning, n=right),
         "limit": limit,
@@ -165,14 +172,16 @@ def _balance(t: Texts, balance: dict[str, Any]) -> str:
     used = t("balance.spent", spent=t.spent(spent)) if spent else t("balance.nothing")
     if left is None:
         return used
-    rest = (
-        t("balance.unlimited")
-        if left == "inf"
-        else t("balance.left", left=t.spent(left))
-        if left
-        else t("balance.none")
-    )
-    return f"{used} {rest}"
+    return f"{used} {_left(t, left)}"
+
+
+def _left(t: Texts, left: Any) -> str:
+    """Return what is left at most; next to nothing is not worth its digits, and yet more than nothing."""
+    if left == "inf":
+        return t("balance.unlimited")
+    if 0 < left < NEARLY_NOTHING:
+        return t("balance.crumb", left=t.written(f"{NEARLY_NOTHING:.5f}"))
+    return t("balance.left", left=t.spent(left)) if left else t("balance.none")
 
 
 # ---------------------------------------------------------------------------------------------------------
@@ -215,12 +224,14 @@ def new_page(request: Request) -> Response:
 def study_page(request: Request, study: str) -> Response:
     """Show a study as people join."""
     t, live = texts.chosen(request), app.live(request, study)
-    about = live["study"]
+    about, days = live["study"], request.app.state.settings.notice_days
     data = {
         "study": about,
         "live": live,
         "predicted": _predicted(t, live),
-        "notice_days": request.app.state.settings.notice_days,
+        "published": request.app.state.store.read(results.waves, study),
+        "notice_days": days,
+        "may_close": about["closes"] - access.now() > days * DAY,
         "imports": app.imported(request, study),
         "invitations": app.invitations(request, study),
         "columns": [question["name"] for question in about["questions"]] + ["epsilon" if about["free"] else "tier"],
@@ -241,11 +252,11 @@ def _predicted(t: Texts, live: dict[str, Any]) -> list[dict[str, Any]]:
     asked = {question["name"]: question for question in live["study"]["questions"]}
     rows = []
     for one in live["questions"]:
-        question, error = asked[one["question"]], one["error"]
-        if error is None or one["abstains"]:
+        question, width = asked[one["question"]], one["width"]
+        if width is None or one["abstains"]:
             shown, verdict = "–", t("live.unusable")
         else:
-            unit, size = (question["unit"], error) if question["kind"] == "number" else (t("live.points"), 100 * error)
+            unit, size = (question["unit"], width) if question["kind"] == "number" else (t("live.points"), 100 * width)
             shown = f"± {t.number(size, size, 'up')} {unit}".strip()
             verdict = t("live.uncertain") if one["uncertain"] else t("live.usable")
         rows.append({"text": question["text"], "error": shown, "verdict": verdict, "uncertain": one["uncertain"]})

@@ -40,7 +40,8 @@ _YES_NO = Words.of({"yes": 1, "no": 0, "1": 1, "0": 0})
 _NOT_SOONER = (
     "This wave closes on {} anyway. Closing early leaves people time to withdraw, until {}, so it is no sooner."
 )
-STAYS = "What was published stays, and so does what it cost your budget: that cannot be taken back."
+STAYS = "What was published stays; so does what you allowed and what it cost, once a publication has counted you."
+_LINK = "This link is not valid, or it was used already. If you have answered, use the link from your receipt."
 
 
 # ---------------------------------------------------------------------------------------------------------
@@ -171,7 +172,7 @@ def enter(transaction: Transaction, token: str) -> str:
     """Return a new session of the person whose invitation or link this is; every other token is refused alike."""
     found = _by_link(transaction, token)
     if found is None:
-        raise RefusedError(403, "invitation", "This link is not valid, or it was used already.")
+        raise RefusedError(403, "invitation", _LINK)
     person = transaction.believed("person", found)["id"]
     return access.open_session(transaction.register, access.PARTICIPANT, person)
 

@@ -41,6 +41,12 @@ def as_csv(transaction: Transaction, study: str) -> str:
     return file.getvalue()
 
 
+def waves(transaction: Transaction, study: str) -> list[int]:
+    """Return the waves of a study that were published."""
+    table = tables.results
+    return list(transaction.execute(sa.select(table.c.wave).where(table.c.study == study)).scalars())
+
+
 def published(transaction: Transaction) -> list[dict[str, Any]]:
     """Return the studies that have a result, the newest result first."""
     about, latest = tables.studies.c, sa.func.max(tables.results.c.published).label("published")

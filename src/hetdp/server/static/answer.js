@@ -1,5 +1,5 @@
 // A participant's way: privacy first, then the questions, then a look at what is sent, then the receipt.
-import { busy, call, complain, word } from "./api.js";
+import { busy, call, complain, renew, twice, word } from "./api.js";
 import { parse, written } from "./numbers.js";
 import { localTimes } from "./page.js";
 
@@ -68,9 +68,15 @@ function read(question) {
   const { number, problem, larger, smaller } = parse(input.value);
   if (none && problem === "none") return { value: null, shown: word("script.answer.not-said") };
   if (none) return { wrong: word("script.answer.both"), where: input };
-  if (problem) return { wrong: word(`script.answer.${problem}`, { typed: input.value.trim(), larger, smaller }), where: input };
-  const decimal = word("script.answer.decimal"), [low, high] = question.bounds;
-  if (number < low || number > high) return { wrong: word("script.answer.outside", { low: written(low, decimal), high: written(high, decimal) }), where: input };
+  const decimal = word("script.answer.decimal"), [low, high] = question.bounds, typed = input.value.trim();
+  if (problem === "two-ways") {
+    const fits = [larger, smaller].filter((way) => { const x = Number(way.replace(",", ".")); return x >= low && x <= high; });
+    const [value, other] = fits.map((way) => way.replace(/[.,]/, decimal));
+    if (other) return { wrong: word("script.answer.two-ways", { typed, larger: value, smaller: other }), where: input };
+    if (value) return { wrong: word("script.answer.one-way", { typed, value }), where: input };
+  }
+  if (problem && problem !== "two-ways") return { wrong: word(`script.answer.${problem}`), where: input };
+  if (problem || number < low || number > high) return { wrong: word("script.answer.outside", { low: written(low, decimal), high: written(high, decimal) }), where: input };
   return { value: number, shown: `${written(number, decimal)} ${question.unit}`.trim() };
 }
 function questionsWrong() {
@@ -82,6 +88,12 @@ function questionsWrong() {
   }
   return first;
 }
+// An error goes once its field is touched.
+questions.forEach((question) => question.box.addEventListener("input", () => {
+  complain(question.kind === "number" ? field(question.id) : question.box, field(`${question.id}-error`), "");
+}));
+field("consent")?.addEventListener("change", (event) => complain(event.target, field("consent-error"), ""));
+field("allow-more")?.addEventListener("change", () => choiceError(""));
 // Who says that they prefer not to say has said nothing, and the other way round.
 questions.filter((question) => question.kind === "number" && question.optional).forEach((question) => {
   const input = field(question.id), none = field(`${question.id}-none`);
@@ -153,6 +165,7 @@ async function receipt(said, card) {
   form.hidden = true;
   form.querySelectorAll("#sent dd").forEach((shown) => { shown.textContent = ""; });
   field("joined")?.remove();
+  field("results")?.remove(); // the receipt has it
   field("receipt-choice").textContent = card.dataset.shown;
   field("receipt-limit").textContent = card.querySelector(".choice-limit").textContent;
   field("receipt-time").innerHTML = `<time datetime="${new Date().toISOString()}"></time>`;
@@ -163,10 +176,12 @@ async function receipt(said, card) {
   }
   field("receipt").hidden = false;
   field("receipt").focus();
-  // What was spent is the ledger's word, as of now: the server words it on this very page.
-  const now = await fetch(location.href, { credentials: "same-origin" }).then((page) => page.text()).catch(() => "");
-  const spent = new DOMParser().parseFromString(now, "text/html").getElementById("spent");
-  field("receipt-spent").textContent = spent?.textContent ?? word("script.answer.unknown");
+  // What was spent is the ledger's word, as of now, and how to leave is another thing now: the server words both on this
+  // very page.
+  field("receipt-spent").innerHTML = '<span id="spent"></span>';
+  await renew("spent", "leave");
+  const spent = field("spent");
+  if (!spent.textContent) spent.textContent = word("script.answer.unknown");
 }
 
 // ---------------------------------------------------------------------------------------------------------
@@ -177,20 +192,16 @@ field("copy")?.addEventListener("click", async (event) => {
   try { await navigator.clipboard.writeText(field("link").value); event.target.textContent = word("script.answer.copied"); } catch { /* it is selected */ }
 });
 
-// Deleting asks once more, in the button itself.
-function leave(id, path, done) {
-  field(id)?.addEventListener("click", (event) => {
-    if (!event.target.dataset.sure) {
-      event.target.dataset.sure = "yes";
-      event.target.textContent = word("script.answer.sure");
-      return;
-    }
-    busy(event.target.closest("section"), async (say) => {
-      await call("DELETE", path);
-      say(word(done));
-      setTimeout(() => location.reload(), 1500);
-    });
+const LEAVE = {
+  withdraw: ["/api/answer", "script.answer.withdrawn"],
+  everything: ["/api/answer?everything=true", "script.answer.erased"],
+};
+document.addEventListener("click", (event) => {
+  const [path, done] = LEAVE[event.target.id] ?? [];
+  if (!path || !twice(event.target, word("script.answer.sure"))) return;
+  busy(field("leave"), async (say) => {
+    await call("DELETE", path);
+    say(word(done));
+    setTimeout(() => location.reload(), 1500);
   });
-}
-leave("withdraw", "/api/answer", "script.answer.withdrawn");
-leave("everything", "/api/answer?everything=true", "script.answer.erased");
+});

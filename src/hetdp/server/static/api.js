@@ -56,6 +56,28 @@ export function say(status, text, bad = false) {
   status.classList.toggle("bad", bad);
 }
 
+// What cannot be taken back asks once more, in the button itself: true at the second press.
+export function twice(button, text) {
+  if (button.dataset.sure) return true;
+  Object.assign(button.dataset, { sure: "yes", before: button.textContent });
+  button.textContent = text;
+  button.removeAttribute("aria-label");
+  return false;
+}
+export function once(button) {
+  if (!button.dataset.sure) return;
+  button.textContent = button.dataset.before;
+  delete button.dataset.sure;
+}
+
+// Parts of this page as the server has them now, by their ids; without an answer they stay as they are.
+export async function renew(...ids) {
+  const response = await fetch(location.href, { credentials: "same-origin" }).catch(() => ({}));
+  if (!response.ok || response.redirected) return;
+  const page = new DOMParser().parseFromString(await response.text(), "text/html");
+  ids.forEach((id) => { const now = page.getElementById(id); if (now) document.getElementById(id)?.replaceWith(now); });
+}
+
 // An error stands beside its field, belongs to it, and is announced (its paragraph is an alert).
 export function complain(field, problem, text) {
   problem.textContent = text;

@@ -1,4 +1,5 @@
-import { busy, call, word } from "./api.js";
+import { busy, call, renew, twice, word } from "./api.js";
+import { localTimes } from "./page.js";
 
 const form = document.getElementById("add");
 form.addEventListener("submit", (event) => {
@@ -8,19 +9,14 @@ form.addEventListener("submit", (event) => {
     document.getElementById("key").value = key;
     document.getElementById("made").hidden = false;
     say(word("script.curators.made"));
+    await renew("curators", "log");
+    localTimes(document.getElementById("log"));
   });
 });
 
-// Removing asks once more, in the button itself.
-document.getElementById("curators").addEventListener("click", (event) => {
-  const { name, sure } = event.target.dataset;
-  if (!name) return;
-  if (!sure) {
-    event.target.dataset.sure = "yes";
-    event.target.textContent = word("script.curators.sure");
-    event.target.removeAttribute("aria-label");
-    return;
-  }
+document.addEventListener("click", (event) => {
+  const { name } = event.target.dataset;
+  if (!name || !twice(event.target, word("script.curators.sure"))) return;
   busy(form, async () => {
     await call("DELETE", `/api/curators/${encodeURIComponent(name)}`);
     location.reload();

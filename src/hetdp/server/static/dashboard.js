@@ -1,4 +1,4 @@
-import { at, busy, call, counted, short, word } from "./api.js";
+import { at, busy, call, counted, once, renew, short, twice, word } from "./api.js";
 import { localTimes } from "./page.js";
 
 const live = document.getElementById("live");
@@ -22,10 +22,17 @@ if (!["published", "deleted"].includes(live.dataset.phase)) {
   setInterval(() => { if (!document.hidden) refresh().catch(() => {}); }, PAUSE);
 }
 
-function on(id, action) {
+// What else on the page follows from what was done here: the log, and more.
+async function news(...ids) {
+  await renew(...ids, "log");
+  localTimes(document.getElementById("log"));
+}
+
+function on(id, action, meant = () => true) {
   const form = document.getElementById(id);
   form?.addEventListener("submit", (event) => {
     event.preventDefault();
+    if (!meant()) return;
     working = true;
     busy(form, (say) => action(say, form)).finally(() => { working = false; });
   });
@@ -36,13 +43,13 @@ on("what-if", async () => {
   const query = new URLSearchParams({ people: document.getElementById("more").value, [choice.dataset.key]: choice.value });
   const { now, then } = await call("GET", `/api/studies/${study}/what-if?${query}`);
   const questions = JSON.parse(document.getElementById("questions").textContent);
-  const error = (question, one) => {
-    if (!one || one.error === null || one.abstains) return word("script.dashboard.unusable");
-    const size = question.kind === "number" ? `± ${short(one.error)} ${question.unit}`.trim() : word("script.dashboard.points", { n: short(100 * one.error) });
+  const width = (question, one) => {
+    if (!one || one.width === null || one.abstains) return word("script.dashboard.unusable");
+    const size = question.kind === "number" ? `± ${short(one.width)} ${question.unit}`.trim() : word("script.dashboard.points", { n: short(100 * one.width) });
     return one.uncertain ? word("script.dashboard.uncertain", { size }) : size;
   };
   document.getElementById("what-if-said").replaceChildren(...questions.map((question) => {
-    const [before, after] = [now, then].map((all) => error(question, all?.find((one) => one.question === question.name)));
+    const [before, after] = [now, then].map((all) => width(question, all?.find((one) => one.question === question.name)));
     const line = document.createElement("li");
     line.textContent = word("script.dashboard.what-if", { question: question.text, before, after });
     return line;
@@ -68,25 +75,33 @@ on("revoke", async () => {
 
 on("import", async (say) => {
   const input = document.getElementById("rows");
+  const files = async () => (await call("GET", `/api/studies/${study}/rows`)).map((one) => one.file);
+  const before = await files();
   const { people } = await call("POST", `/api/studies/${study}/rows`, input.files[0], { "Content-Type": "text/csv" });
   input.value = "";
-  say(counted("script.dashboard.imported", people));
+  const known = (await files()).every((file) => before.includes(file));
+  await news("imports");
+  say(counted(known ? "script.dashboard.imported-before" : "script.dashboard.imported", people));
 });
 
-document.getElementById("imports")?.addEventListener("click", (event) => {
+document.addEventListener("click", (event) => {
   const { file } = event.target.dataset;
-  if (file) busy(event.target.closest("section"), async () => {
+  if (file && twice(event.target, word("script.dashboard.sure"))) busy(document.getElementById("imports"), async () => {
     await call("DELETE", `/api/studies/${study}/rows/${file}`);
     location.reload();
   });
 });
 
+// The second press is for the link that stood there at the first.
+const theirs = document.getElementById("their-link"), eraser = document.querySelector("#erase button");
+theirs?.addEventListener("input", () => once(eraser));
 on("erase", async (say) => {
-  const input = document.getElementById("their-link");
-  await call("DELETE", `/api/studies/${study}/people`, { link: input.value.trim() });
-  input.value = "";
+  await call("DELETE", `/api/studies/${study}/people`, { link: theirs.value.trim() });
+  theirs.value = "";
+  once(eraser);
+  await news();
   say(word("script.dashboard.erased"));
-});
+}, () => twice(eraser, word("script.dashboard.sure")));
 
 on("delete", async () => {
   await call("DELETE", `/api/studies/${study}`);

@@ -100,11 +100,19 @@ function wrong(element, text) {
 }
 function forget() {
   form.querySelectorAll("p.problem").forEach((problem) => problem.remove());
-  form.querySelectorAll("[aria-invalid]").forEach((input) => {
-    input.removeAttribute("aria-invalid");
-    if (input.dataset.described) input.setAttribute("aria-describedby", input.dataset.described); else input.removeAttribute("aria-describedby");
-  });
+  form.querySelectorAll("[aria-invalid]").forEach(clear);
 }
+function clear(input) {
+  input.removeAttribute("aria-invalid");
+  if (input.dataset.described) input.setAttribute("aria-describedby", input.dataset.described); else input.removeAttribute("aria-describedby");
+}
+// An error goes once its field is touched.
+form.addEventListener("input", (event) => {
+  if (!event.target.matches("[aria-invalid]")) return;
+  const ids = event.target.getAttribute("aria-describedby").split(" ");
+  ids.map((id) => document.getElementById(id)).filter((one) => one?.matches("p.problem")).forEach((problem) => problem.remove());
+  clear(event.target);
+});
 // The element that a path of the API means, such as waves.1.closes; else the nearest part of the form around it.
 const LISTS = { questions, tiers, waves };
 function locate(path) {
@@ -119,7 +127,7 @@ class WrongField extends Error {
 }
 function number(input) {
   const { number: found, problem, larger, smaller } = parse(input.value);
-  if (problem === "two-ways") throw new WrongField(input, word("script.new.two-ways", { typed: input.value.trim(), larger, smaller }));
+  if (problem === "two-ways") throw new WrongField(input, word("script.new.two-ways", { typed: input.value.trim(), larger, smaller: smaller.replace(/[.,]/, word("script.new.decimal")) }));
   if (problem) throw new WrongField(input, word("script.new.number"));
   return found;
 }

@@ -1,8 +1,9 @@
-// Every page: times in the reader's own zone, and another language by a cookie that holds nothing but its code.
+// Every page: times in the reader's own zone, which is named, and another language by a cookie that holds nothing but its code.
 import { at, language } from "./api.js";
 
 export function localTimes(root = document) {
-  const form = new Intl.DateTimeFormat(language === "en" ? "en-GB" : language, { dateStyle: "medium", timeStyle: "short" });
+  const parts = { day: "numeric", month: "short", year: "numeric", hour: "2-digit", minute: "2-digit", timeZoneName: "short" };
+  const form = new Intl.DateTimeFormat(language === "en" ? "en-GB" : language, parts);
   root.querySelectorAll("time").forEach((time) => { time.textContent = form.format(new Date(time.dateTime)); });
 }
 localTimes();
