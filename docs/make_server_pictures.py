@@ -92,7 +92,7 @@ def _beside(pictures: list[bytes]) -> Image.Image:
     for one in found:
         row.paste(one, (x, GAP))
         x += one.width + GAP
-    return row.resize((width * 2 // 3, height * 2 // 3), Image.Resampling.LANCZOS)
+    return row.resize((width // 2, height // 2), Image.Resampling.LANCZOS)
 
 
 def curator(browser: Browser, address: str, key: str, study: str) -> None:
