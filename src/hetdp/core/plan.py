@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -346,7 +346,9 @@ class Plan:
         >>> round(plan({0.1: 700, float("inf"): 300}, bounds=(0, 1)).frontier(0.01), 3)
         0.175
         """
-        return smallest_cap(self, METHODS[self.method], tolerance)
+        how: Any = {"method": self.method, "share": self.share, "drift": self.drift}
+        again = partial(plan, statistic=self.statistic, **how)
+        return smallest_cap(self, METHODS[self.method], tolerance, again)
 
     @cached_property
     def facts(self) -> Facts:
