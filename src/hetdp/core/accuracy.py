@@ -465,6 +465,13 @@ def condition(p: Plan) -> str | None:
     return CONDITION + (" or about who answers" if missing else "")
 
 
+def supposed(statistic: Statistic) -> str | None:
+    """Return under which condition all holds that is predicted before any value is read; None if it needs none."""
+    if statistic.missing == "drop":
+        return "if everybody has a value"
+    return "if everybody answers" if statistic.keeps_missing else None
+
+
 def counts_missing(statistic: Statistic) -> bool:
     """Say whether a missing value counts as something: 0 in a sum of those who answered, the midpoint, a number."""
     return not statistic.keeps_missing and statistic.missing not in (None, "none", "drop")

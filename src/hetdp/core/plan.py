@@ -320,7 +320,7 @@ class Plan:
         """Return half the width of the guaranteed interval at the mean where it is widest, in `error_unit`.
 
         Known before any value is read. The interval of a release is as wide or, near an end of the range, narrower; of
-        those who answered it is that if everybody does, and wider if not.
+        those who answered it is that if everybody does, and wider if not. A learned variance only makes it narrower.
 
         Parameters
         ----------
@@ -330,7 +330,9 @@ class Plan:
             The width if this bound on the variance were stated; otherwise that of the plan.
         """
         check_level(level)
-        stated = self if variance is None else replace(self, variance_bound=unit_variance(variance, self.interval))
+        stated = self
+        if variance is not None:
+            stated = replace(self, variance_bound=unit_variance(variance, self.interval), squares=None)
         if isinstance(self.statistic.geometry, Line):
             return predicted_half_width(stated, level) * self.span.width
         if self.error_unit == "values":

@@ -50,7 +50,9 @@ def assumed(p: Plan) -> tuple[str, str]:
     """Return what is assumed about ε, and whose number is estimated."""
     from .numbers import stated
 
-    first = (DRIFTING.format(f"{stated(100 * p.drift)}%", _whose_means(p.statistic)) if p.drift else INDEPENDENT) + PUBLIC
+    first = (
+        DRIFTING.format(f"{stated(100 * p.drift)}%", _whose_means(p.statistic)) if p.drift else INDEPENDENT
+    ) + PUBLIC
     if p.target == "population" or p.statistic.whole:
         return first, p.statistic.estimated
     _, _, rest = p.statistic.estimated.partition(". ")
@@ -117,7 +119,10 @@ def _words(p: Plan, drift: float, share: float | None) -> tuple[str, str, str]:
         off = f"its rank would be off by up to {_points(moved)}{divided}"
         return below, f"that of the most open by {stated(100 * drift)} percentage points", off
     if not statistic.sums:
-        what, apart = "a share among the strictest people", f"that among the most open by {stated(100 * drift)} percentage points"
+        what, apart = (
+            "a share among the strictest people",
+            f"that among the most open by {stated(100 * drift)} percentage points",
+        )
         whole = f"the count would be off by up to {people(max(round(moved * p.n), 1))}"
         return what, apart, whole if statistic.whole else f"it would be off by up to {_points(moved)}{divided}"
     apart = "the most open people's by {}"
