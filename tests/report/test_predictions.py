@@ -40,6 +40,7 @@ def line(said, heading):
 # --- People who will be dropped
 
 
+@pytest.mark.slow
 def test_a_plan_that_drops_people_says_that_it_holds_if_everybody_has_a_value():
     """Half of the people have no value: the release is of the others, and its error is larger than was planned."""
     n = 4000
@@ -73,7 +74,7 @@ def test_comparisons_and_targets_say_what_they_suppose_about_missing_values(miss
 
 
 @pytest.mark.parametrize("missing", ["drop", "estimate"])
-@pytest.mark.parametrize("goal", [{"error": 1500.0}, {"width": 6000.0}])
+@pytest.mark.parametrize("goal", [{"error": 1500.0}, pytest.param({"width": 6000.0}, marks=pytest.mark.slow)])
 def test_the_people_needed_if_fewer_answer_are_those_of_a_plan_for_so_many(missing, goal):
     """Oracle: plan again for that number of people, and for somewhat fewer.
 

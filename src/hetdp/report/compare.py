@@ -410,28 +410,28 @@ def target(planned: Plan, error: float | None = None, *, width: float | None = N
         raise InputError(f"the target {what} must be a positive number (got {goal:g}), in units of the values")
     enough = _within_width(planned, goal, level) if error is None else _within_error(planned, goal)
     tiers = planned.levels.epsilon.tolist() if len(planned.levels) <= MOST_TIERS else []
+    needed = _people(planned.levels, enough)
     supposing = [said for said in (supposed(planned.statistic),) if said]
     if error is None and planned.squares is not None:
         supposing.append("if the learned variance is the largest (it takes less if it is small)")
     return Target(
         error,
         reached=(planned.width(level) if error is None else planned.worst_case_error) <= goal,
-        people=_people(planned.levels, enough),
+        people=needed,
         epsilon={epsilon: _epsilon(planned.levels, i, enough) for i, epsilon in enumerate(tiers)},
         width=width,
         level=level,
         condition=" and ".join(supposing) or None,
-        people_by_share_answered=_people_by_share(planned, enough, (error, width, level)),
+        people_by_share_answered=_people_by_share(planned, needed, (error, width, level)),
     )
 
 
 def _people_by_share(
-    planned: Plan, enough: Callable[[Levels], bool], goal: tuple[float | None, float | None, float]
+    planned: Plan, needed: int | None, goal: tuple[float | None, float | None, float]
 ) -> dict[float, int | None]:
-    """Return how many people it takes if not everybody has a value; nothing where that is not known."""
+    """Return how many people it takes if not everybody has a value; `needed` if all have one; nothing if unknown."""
     asked, (error, width, level) = planned.statistic, goal
     if asked.missing == "drop":  # whoever has a value is planned for as everybody is
-        needed = _people(planned.levels, enough)
         return {share: needed and math.ceil(needed / share) for share in ANSWERED}
     if not isinstance(asked, Ratio) or not asked.keeps_missing:
         return {}
@@ -443,7 +443,8 @@ def _people_by_share(
         low, high = ratio_interval(found, share / 2, share / 2, level)
         return (high - low) / 2 <= width
 
-    return {share: _people(planned.levels, partial(reached, share=share)) for share in ANSWERED}
+    fewer = {share: _people(planned.levels, partial(reached, share=share), 1e-5) for share in ANSWERED if share < 1}
+    return {1.0: needed, **fewer}
 
 
 def _within_error(planned: Plan, goal: float) -> Callable[[Levels], bool]:
@@ -475,7 +476,7 @@ def _within_width(planned: Plan, goal: float, level: float) -> Callable[[Levels]
     return enough
 
 
-def _people(levels: Levels, enough: Callable[[Levels], bool]) -> int | None:
+def _people(levels: Levels, enough: Callable[[Levels], bool], hair: float = 1e-9) -> int | None:
     def times(factor: float) -> Levels:
         count = np.ceil(levels.count * factor).astype(np.int64)
         return Levels.from_arrays(levels.epsilon, count, rounded=levels.rounded)
@@ -483,7 +484,7 @@ def _people(levels: Levels, enough: Callable[[Levels], bool]) -> int | None:
     largest = MOST_PEOPLE / levels.n / 2
     if not levels.active or not enough(times(largest)):
         return None
-    return times(least(lambda factor: enough(times(min(factor, largest))), start=1.0)).n
+    return times(least(lambda factor: enough(times(min(factor, largest))), start=1.0, hair=hair)).n
 
 
 def _epsilon(levels: Levels, i: int, enough: Callable[[Levels], bool]) -> float | None:
