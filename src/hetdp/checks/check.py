@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from hetdp.core.domain import GRID, Interval, plural
 from hetdp.core.types import BoundsLike, EpsilonLike, SourceLike, TiersLike
 from hetdp.errors import InputError
+from hetdp.report.numbers import number
 from hetdp.sources import Batch, Form, Source
 from hetdp.statistics.mean import Mean
 from hetdp.tally.groupby import tabulate
@@ -46,6 +47,8 @@ class Check:
         much then ε depends on the value: the estimate is biased and the choice of ε itself tells something.
     readable
         The share of people at each ε whose value can be read. If these differ much then ε depends on who answers.
+    step
+        A step of the grid on which values are read: a millionth of the range. Means are shown to the digits above it.
     """
 
     n: int
@@ -54,6 +57,7 @@ class Check:
     place: str
     means: Mapping[float, float]
     readable: Mapping[float, float]
+    step: float
 
     @property
     def advice(self) -> str:
@@ -87,7 +91,7 @@ class Check:
             lines += ["(if these differ much, ε depends on the value or on who answers, which it must not; choosing a"]
             lines += ["drift or a method after a look at them is a leak):"]
             for level, mean in self.means.items():
-                shown = "–" if math.isnan(mean) else f"{mean:,.6g}"
+                shown = "–" if math.isnan(mean) else number(mean, 100 * self.step)  # a code is right to half a step
                 lines.append(f"{level:>10.4g}  {shown}   {self.readable[level]:.1%}")
         else:
             lines += ["means by ε are shown for at most twelve levels"]
@@ -142,8 +146,8 @@ def check(  # noqa: PLR0913  mirrors the columns of a table
     mean by ε of the values that can be read, without noise, and the share of people who have one
     (if these differ much, ε depends on the value or on who answers, which it must not; choosing a
     drift or a method after a look at them is a leak):
-           0.5  4   100.0%
-             1  1   33.3%
+           0.5  4.00000   100.0%
+             1  1.00000   33.3%
     """
     form = Form(delimiter, decimal, thousands)
     asked = Mean(Interval.of(bounds), value=value, missing="midpoint", values=values)
@@ -171,7 +175,8 @@ def of_source(people: Source, interval: Interval) -> Check:
         raise InputError("there is nobody here (n = 0)")
     table = merge(everybody)
     first = {kind: tuple(sorted(found)) for kind, found in places.items()}
-    return Check(table.n, counts, first, place, *_means(table, merge(tables) if tables else None, interval))
+    means, readable = _means(table, merge(tables) if tables else None, interval)
+    return Check(table.n, counts, first, place, means, readable, interval.width / GRID)
 
 
 def _kinds(batch: Batch, interval: Interval) -> dict[str, NDArray[np.bool_]]:

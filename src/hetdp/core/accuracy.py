@@ -258,8 +258,11 @@ def objective(
     return Errors(squares, pull, noise, squares, (), bias, idle, moved, cap, drift, clamp).worst(variance)
 
 
-def smallest_cap(plan: Plan, rule: Method, tolerance: float) -> float:
-    """Return the smallest τ at which min(ε, τ) keeps a rule within (1 + tolerance) times its error; see `frontier`."""
+def smallest_cap(plan: Plan, rule: Method, tolerance: float, again: Callable[[Levels], Plan]) -> float:
+    """Return the smallest τ at which min(ε, τ) keeps a rule within (1 + tolerance) times its error; see `frontier`.
+
+    The error of those who answered is that of a ratio and not of its three cells, so there each cap is planned `again`.
+    """
     if not tolerance > 0:
         raise InputError(f"the tolerance must be positive (got {tolerance:g}); 0.01 is one per cent")
     if plan.abstains:
@@ -268,21 +271,26 @@ def smallest_cap(plan: Plan, rule: Method, tolerance: float) -> float:
     start = spent if math.isfinite(spent) else 1.0
     levels, bound, wanted = plan.levels, plan.variance_bound, plan.shape_bound
     noise_at_1, drift, people = plan.noise_at_1, plan.drift, plan.target == "people"
+    ratio = _is_ratio(plan.statistic)
 
     def error(cap: float) -> float:
         capped = levels.capped(cap)
+        if ratio:
+            planned = again(capped)
+            return planned.statistic.worst_square(planned)
         shape = shaped(rule, capped, wanted, drift * plan.share, people=people, share=plan.share)
         return objective(capped, shape, bound, noise_at_1, drift, people=people)
 
     goal = error(math.inf) * (1 + tolerance)
     if not goal:  # the number of exactly these people, all public: any cap would bring an error where there is none
         return math.inf
-    if rule.abstains and goal >= plan.statistic.idle:  # the answer without data is as good
+    if rule.abstains and goal >= (0.25 if ratio else plan.statistic.idle):  # the answer without data is as good
         return 0.0
     if rule.shape(levels, wanted).apart:  # a cap at a level merges groups: the error jumps there
         private = levels.epsilon[(levels.epsilon > 0) & (levels.epsilon < math.inf)].tolist()
         start = next((level for level in private if error(level) <= goal), start)
-    return least(lambda cap: error(cap) <= goal, start, 1e-9 if rule.plain is None else 1e-5)  # a clamp takes longer
+    quick = rule.plain is None and not ratio  # a clamp takes longer, and so does planning
+    return least(lambda cap: error(cap) <= goal, start, 1e-9 if quick else 1e-5)
 
 
 def worst_corner(spread: float, pull: float, variance: float, idle: float = 0.25) -> float:
@@ -401,17 +409,21 @@ def shaped(rule: Method, levels: Levels, variance: float, drift: float, *, peopl
 def error_unit(statistic: Statistic) -> Unit:
     """Return the unit of a statistic's error: of one number, also of those who answered, that of the values."""
     shape = statistic.geometry
-    if isinstance(shape, Line) or (statistic.keeps_missing and hasattr(statistic, "error_answered")):
+    if isinstance(shape, Line) or _is_ratio(statistic):
         return "values"
     if isinstance(shape, Box):
         return "range"
     return "rank" if isinstance(shape, Choice) and statistic.missed == "in rank" else "people"
 
 
+def _is_ratio(statistic: Statistic) -> bool:
+    """Say whether this is one number of those who answered: a ratio of shares, whose error is its own."""
+    return statistic.keeps_missing and hasattr(statistic, "error_answered")
+
+
 def unit_width(plan: Plan) -> float:
     """Return how wide the range of the result is in that unit."""
-    answered = not isinstance(plan.statistic.geometry, Line) and error_unit(plan.statistic) == "values"
-    return plan.interval.width if answered else plan.span.width
+    return plan.interval.width if _is_ratio(plan.statistic) else plan.span.width
 
 
 def aimed_at(statistic: Statistic, drift: Any, target: Any) -> Target:
@@ -451,6 +463,13 @@ def condition(p: Plan) -> str | None:
         return None
     missing = p.statistic.keeps_missing or counts_missing(p.statistic)
     return CONDITION + (" or about who answers" if missing else "")
+
+
+def supposed(statistic: Statistic) -> str | None:
+    """Return under which condition all holds that is predicted before any value is read; None if it needs none."""
+    if statistic.missing == "drop":
+        return "if everybody has a value"
+    return "if everybody answers" if statistic.keeps_missing else None
 
 
 def counts_missing(statistic: Statistic) -> bool:

@@ -297,14 +297,15 @@ def predicted_half_width(plan: Plan, level: float) -> float:
     """Return half the width of the interval at the mean where it is widest, on [0, 1]; no value is needed.
 
     That is the middle. Under a bound V on the variance it is wider towards the ends, as far as V can be reached there:
-    between the middle and the p with p(1 − p) = V three means are tried.
+    between the middle and the p with p(1 − p) = V three means are tried. A variance that is to be learned is the
+    largest one here, and the interval a little wider than without learning, which takes a part of the chance to miss.
     """
     if plan.abstains:
         return 0.5
     least = (1 - math.sqrt(max(1 - 4 * plan.variance_bound, 0.0))) / 2
     one = _is_symmetric(plan) or plan.drift or plan.variance_bound >= 0.25
     found = (
-        mean_interval(plan, plan.shrink * (p - 0.5) + 0.5, level)
+        mean_interval(plan, plan.shrink * (p - 0.5) + 0.5, level, None if plan.squares is None else 1.0)
         for p in ([0.5] if one else [0.5, (0.5 + least) / 2, least])
     )
     return max((high - low) / 2 for low, high in found)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -320,7 +320,7 @@ class Plan:
         """Return half the width of the guaranteed interval at the mean where it is widest, in `error_unit`.
 
         Known before any value is read. The interval of a release is as wide or, near an end of the range, narrower; of
-        those who answered it is that if everybody does, and wider if not.
+        those who answered it is that if everybody does, and wider if not. A learned variance only makes it narrower.
 
         Parameters
         ----------
@@ -330,7 +330,9 @@ class Plan:
             The width if this bound on the variance were stated; otherwise that of the plan.
         """
         check_level(level)
-        stated = self if variance is None else replace(self, variance_bound=unit_variance(variance, self.interval))
+        stated = self
+        if variance is not None:
+            stated = replace(self, variance_bound=unit_variance(variance, self.interval), squares=None)
         if isinstance(self.statistic.geometry, Line):
             return predicted_half_width(stated, level) * self.span.width
         if self.error_unit == "values":
@@ -346,7 +348,9 @@ class Plan:
         >>> round(plan({0.1: 700, float("inf"): 300}, bounds=(0, 1)).frontier(0.01), 3)
         0.175
         """
-        return smallest_cap(self, METHODS[self.method], tolerance)
+        how: Any = {"method": self.method, "share": self.share, "drift": self.drift}
+        again = partial(plan, statistic=self.statistic, **how)
+        return smallest_cap(self, METHODS[self.method], tolerance, again)
 
     @cached_property
     def facts(self) -> Facts:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from hetdp.core.accuracy import aimed_at, error_unit, least, objective, shaped
+from hetdp.core.accuracy import aimed_at, error_unit, least, objective, shaped, supposed
 from hetdp.core.domain import Interval, jsonable
 from hetdp.core.levels import MOST_PEOPLE, Levels
 from hetdp.core.plan import FAMILY, Plan, plan
@@ -20,11 +21,11 @@ from hetdp.estimators import METHODS
 from hetdp.privacy.exact import Box, Choice, Line
 from hetdp.report.about import Provenance
 from hetdp.statistics import Statistic
-from hetdp.statistics.mean import Mean
+from hetdp.statistics.mean import ANSWERED, LearnedMean, Mean, Ratio, ratio_interval
 from hetdp.theory.certificate import Certificate, certificate
 
 from .about import Grid, Lines, Parts
-from .numbers import number, spent_epsilon
+from .numbers import epsilon, number, people, spent_epsilon
 from .text import about_line, assumed_lines, pulled, text
 
 _ERRORS = ("Worst ±", "× best", "Data ±", "Half ±", "Bias", "Drift 0.1 ±", "Drift 0.2 ±")
@@ -42,7 +43,7 @@ class Entry:
     worst_case_error
         The root of the worst-case mean squared error, in units of the values.
     data_error
-        The same for the data that was asked about.
+        The same for the data that was asked about; None of several numbers and of those who answered.
     at_drift
         The worst-case error where the means of two levels of ε differ by a share of the range: {share: error}. The plan
         is the same in all of them. Empty for a statistic that has no drift.
@@ -55,7 +56,7 @@ class Entry:
     plan: Plan | None
     refusal: str | None
     worst_case_error: float
-    data_error: float
+    data_error: float | None
     at_drift: Mapping[float, float] = field(default_factory=dict)
     half_error: float | None = None
 
@@ -92,10 +93,10 @@ class Entry:
         if self.plan is None:
             return (self.method, *["–"] * (len(_HEADINGS) - 1))
         name = self.method + (" (midpoint)" if self.plan.abstains else "")
-        worst, data = (number(error, best, "up") for error in (self.worst_case_error, self.data_error))
+        errors = (self.worst_case_error, self.data_error, self.half_error)
+        worst, data, half = ("–" if error is None else number(error, best, "up") for error in errors)
         drifting = [number(error, best, "up") for drift, error in self.at_drift.items() if drift] or ["–", "–"]
         times = f"{self.worst_case_error / best:.2f}"
-        half = "–" if self.half_error is None else number(self.half_error, best, "up")
         bias = number(self.plan.facts.largest_bias, best, "up") if self.plan.facts.largest_bias else "–"
         return (name, worst, times, data, half, bias, *drifting, *map(spent_epsilon, self.spends.values()))
 
@@ -104,18 +105,20 @@ class Entry:
 class Comparison:
     """All methods for one population, best first, and the certificate: what no ε-DP method can beat in the worst case.
 
-    `variance` and `data` say for which data the second column of errors holds, as a number and in words. `drift` is
-    what was stated. `repaired` is the worst-case error of adpm if it is told of a drift, at that drift: {drift: error}.
+    `variance` and `data` say for which data the second column of errors holds, as a number and in words; None where
+    only the worst case is known. `condition` is what all errors suppose about missing values. `drift` is what was
+    stated. `repaired` is the worst-case error of adpm if it is told of a drift, at that drift: {drift: error}.
     `about` says where the people come from.
     """
 
     entries: tuple[Entry, ...]
     certificate: Certificate | None
-    variance: float
-    data: str
+    variance: float | None
+    data: str | None
     drift: float = 0.0
     repaired: Mapping[float, float] = field(default_factory=dict)
     about: Provenance = field(default_factory=Provenance)
+    condition: str | None = None
 
     @property
     def floor(self) -> float | None:
@@ -127,6 +130,7 @@ class Comparison:
         return {
             "variance": self.variance,
             "data": self.data,
+            "predicted_if": self.condition,
             "drift": self.drift,
             "adpm_with_drift": {f"{drift:g}": error for drift, error in self.repaired.items()},
             "methods": [entry.to_dict() for entry in self.entries],
@@ -142,8 +146,9 @@ class Comparison:
         """Return the report as its parts, with what is assumed about the people below it."""
         rows = [entry.row(self.entries[0].worst_case_error) for entry in self.entries]
         stated = f", with a drift of {self.drift:g}" if self.drift else ""
+        stated += "" if self.condition is None else f", {self.condition}"
         lines = [("Worst", f"the error in the worst case, for any distribution{stated}")]
-        lines.append(("Data", f"the error for {self.data}{stated}"))
+        lines += [] if self.data is None else [("Data", f"the error for {self.data}{stated}")]
         lines += self._bias_lines()
         lines += self._drift_lines()
         lines.append(("ε", "what people with weight spend"))
@@ -237,7 +242,7 @@ def compare(
     plain = not drift and aimed_at(asked, drift, target) == "population"
     told = {d: plan(levels, statistic=asked, drift=d, target=target).worst_case_error for d in DRIFTS if d}
     known = certificate(levels, bounds=interval) if plain else None
-    return Comparison(tuple(entries), known, at, data, drift, told, Provenance(asked.name))
+    return Comparison(tuple(entries), known, at, data, drift, told, Provenance(asked.name), supposed(asked))
 
 
 def _family(levels: Levels, statistic: Statistic, drift: float) -> Comparison:
@@ -252,19 +257,18 @@ def _family(levels: Levels, statistic: Statistic, drift: float) -> Comparison:
         planned = plan(levels, statistic=statistic, method=name, drift=drift)
         error = planned.worst_case_error
         at_drift = {d: planned.error_at(d) for d in DRIFTS} if statistic.takes_drift else {}
-        entries.append(Entry(name, METHODS[name].label, planned, None, error, error, at_drift))
+        entries.append(Entry(name, METHODS[name].label, planned, None, error, None, at_drift))
     shape = statistic.geometry
     if not isinstance(shape, Choice) and error_unit(statistic) != "values":
         parts = shape.numbers if isinstance(shape, Box) else 2
         one = plan(levels, statistic=Mean((0, 1)), share=1 / parts)
         variance = statistic.variance / shape.numbers
         error = math.sqrt(shape.numbers * one.mse(variance))
-        entries.append(Entry("splitting", "splitting", one, None, error, error))
+        entries.append(Entry("splitting", "splitting", one, None, error, None))
     entries.sort(key=lambda entry: entry.worst_case_error)
-    same = "the worst case as well: it is the same here"
     told = {d: plan(levels, statistic=statistic, drift=d).worst_case_error for d in DRIFTS if d and entries[0].at_drift}
     about = Provenance(statistic.name)
-    return Comparison(tuple(entries), None, statistic.variance, same, drift, told, about)
+    return Comparison(tuple(entries), None, None, None, drift, told, about, supposed(statistic))
 
 
 def _entry(
@@ -305,6 +309,10 @@ class Target:
         Empty where there are more than twelve levels, which no policy sets one by one.
     level
         The confidence of that interval.
+    condition
+        What all this supposes about missing values and about a variance that is to be learned; None if nothing.
+    people_by_share_answered
+        How many people it takes if so large a share of them has a value, at every level of ε alike; for a mean.
     """
 
     error: float | None
@@ -313,6 +321,8 @@ class Target:
     epsilon: dict[float, float | None]
     width: float | None = None
     level: float = 0.95
+    condition: str | None = None
+    people_by_share_answered: Mapping[float, int | None] = field(default_factory=dict)
 
     @property
     def goal(self) -> tuple[str, float]:
@@ -321,11 +331,34 @@ class Target:
             return "worst-case error", self.error
         return f"half-width of the {self.level:.0%} interval", self.width or 0.0
 
+    def lines(self, p: Plan) -> Lines:
+        """Return the answer for the report on the plan."""
+        what, wanted = self.goal
+        goal, given = f"{wanted:,.6g}", "" if self.condition is None else f", {self.condition}"
+        fewer = [f"{people(n)} if {part:.0%} do" for part, n in self.people_by_share_answered.items() if n and part < 1]
+        if self.reached:
+            rest = f"; it takes {' and '.join(fewer)}" if fewer else ""
+            return [("Wanted", f"the {what} is already below {goal}{given}{rest}")]
+        said = [("Wanted", f"a {what} of {goal} needs one of these{given}:")]
+        if self.people is None:
+            said.append(("", "no number of people at this mix of ε is enough"))
+        else:
+            more = "".join(f"; {each}" for each in fewer)
+            said.append(("", f"{people(self.people)} at this mix of ε ({self.people / p.n:.2f} × as many){more}"))
+        if self.epsilon and not any(self.epsilon.values()):
+            return [*said, ("", "raising the ε of one tier: no ε is enough, for any tier")]
+        for level, needs in self.epsilon.items():
+            name = p.levels.names.get(level, f"people at ε = {epsilon(level)}")
+            said.append(("", f"{name}: " + (f"ε = {epsilon(needs)}" if needs is not None else "no ε is enough")))
+        return said
+
     def to_dict(self) -> dict[str, Any]:
         """Return the answer as plain data."""
         tiers = [{"epsilon": e, "needs": needs, "possible": needs is not None} for e, needs in self.epsilon.items()]
         goal = {"error": self.error} if self.error is not None else {"width": self.width, "level": self.level}
-        return dict(jsonable({**goal, "reached": self.reached, "people": self.people, "tiers": tiers}))
+        shares = [{"answered": share, "people": n} for share, n in self.people_by_share_answered.items()]
+        said = {"predicted_if": self.condition, "people_by_share_answered": shares or None}
+        return dict(jsonable({**goal, "reached": self.reached, "people": self.people, "tiers": tiers, **said}))
 
 
 def people_needed(
@@ -377,14 +410,41 @@ def target(planned: Plan, error: float | None = None, *, width: float | None = N
         raise InputError(f"the target {what} must be a positive number (got {goal:g}), in units of the values")
     enough = _within_width(planned, goal, level) if error is None else _within_error(planned, goal)
     tiers = planned.levels.epsilon.tolist() if len(planned.levels) <= MOST_TIERS else []
+    needed = _people(planned.levels, enough)
+    supposing = [said for said in (supposed(planned.statistic),) if said]
+    if error is None and planned.squares is not None:
+        supposing.append("if the learned variance is the largest (it takes less if it is small)")
     return Target(
         error,
         reached=(planned.width(level) if error is None else planned.worst_case_error) <= goal,
-        people=_people(planned.levels, enough),
+        people=needed,
         epsilon={epsilon: _epsilon(planned.levels, i, enough) for i, epsilon in enumerate(tiers)},
         width=width,
         level=level,
+        condition=" and ".join(supposing) or None,
+        people_by_share_answered=_people_by_share(planned, needed, (error, width, level)),
     )
+
+
+def _people_by_share(
+    planned: Plan, needed: int | None, goal: tuple[float | None, float | None, float]
+) -> dict[float, int | None]:
+    """Return how many people it takes if not everybody has a value; `needed` if all have one; nothing if unknown."""
+    asked, (error, width, level) = planned.statistic, goal
+    if asked.missing == "drop":  # whoever has a value is planned for as everybody is
+        return {share: needed and math.ceil(needed / share) for share in ANSWERED}
+    if not isinstance(asked, Ratio) or not asked.keeps_missing:
+        return {}
+
+    def reached(levels: Levels, share: float) -> bool:
+        found = plan(levels, statistic=asked, method=planned.method, drift=planned.drift, share=planned.share)
+        if width is None:
+            return asked.error_answered(found, share) <= (error or 0.0)
+        low, high = ratio_interval(found, share / 2, share / 2, level)
+        return (high - low) / 2 <= width
+
+    fewer = {share: _people(planned.levels, partial(reached, share=share), 1e-5) for share in ANSWERED if share < 1}
+    return {1.0: needed, **fewer}
 
 
 def _within_error(planned: Plan, goal: float) -> Callable[[Levels], bool]:
@@ -404,17 +464,19 @@ def _within_error(planned: Plan, goal: float) -> Callable[[Levels], bool]:
 
 
 def _within_width(planned: Plan, goal: float, level: float) -> Callable[[Levels], bool]:
-    variance = planned.variance_bound * planned.interval.width * planned.interval.width
+    how: dict[str, Any] = {"drift": planned.drift, "target": planned.target, "share": planned.share}
+    if isinstance(planned.statistic, LearnedMean):
+        how["variance"] = "learn"
+    elif isinstance(planned.statistic.geometry, Line):
+        how["variance"] = planned.variance_bound * planned.interval.width * planned.interval.width
 
     def enough(levels: Levels) -> bool:
-        stated = {"variance": variance} if isinstance(planned.statistic.geometry, Line) else {}
-        how: dict[str, Any] = {**stated, "drift": planned.drift, "target": planned.target}
         return plan(levels, statistic=planned.statistic, method=planned.method, **how).width(level) <= goal
 
     return enough
 
 
-def _people(levels: Levels, enough: Callable[[Levels], bool]) -> int | None:
+def _people(levels: Levels, enough: Callable[[Levels], bool], hair: float = 1e-9) -> int | None:
     def times(factor: float) -> Levels:
         count = np.ceil(levels.count * factor).astype(np.int64)
         return Levels.from_arrays(levels.epsilon, count, rounded=levels.rounded)
@@ -422,7 +484,7 @@ def _people(levels: Levels, enough: Callable[[Levels], bool]) -> int | None:
     largest = MOST_PEOPLE / levels.n / 2
     if not levels.active or not enough(times(largest)):
         return None
-    return times(least(lambda factor: enough(times(min(factor, largest))), start=1.0)).n
+    return times(least(lambda factor: enough(times(min(factor, largest))), start=1.0, hair=hair)).n
 
 
 def _epsilon(levels: Levels, i: int, enough: Callable[[Levels], bool]) -> float | None:

@@ -48,9 +48,11 @@ _FINER = "release by smaller groups of public columns (by=, --by)"
 
 def assumed(p: Plan) -> tuple[str, str]:
     """Return what is assumed about ε, and whose number is estimated."""
-    from .numbers import percent
+    from .numbers import stated
 
-    first = (DRIFTING.format(percent(p.drift), _whose_means(p.statistic)) if p.drift else INDEPENDENT) + PUBLIC
+    first = (
+        DRIFTING.format(f"{stated(100 * p.drift)}%", _whose_means(p.statistic)) if p.drift else INDEPENDENT
+    ) + PUBLIC
     if p.target == "population" or p.statistic.whole:
         return first, p.statistic.estimated
     _, _, rest = p.statistic.estimated.partition(". ")
@@ -104,7 +106,7 @@ def _words(p: Plan, drift: float, share: float | None) -> tuple[str, str, str]:
     A number of those who answered is a ratio to their share r, and so is its bias: D·δ/r (docs/proofs/family.md). Where
     r is released it is divided by r; elsewhere the sentence says that it has to be.
     """
-    from .numbers import number, people, percent
+    from .numbers import number, people, percent, stated
 
     statistic, moved, divided = p.statistic, drift * p.bias_share, ""
     shape = statistic.geometry
@@ -115,9 +117,12 @@ def _words(p: Plan, drift: float, share: float | None) -> tuple[str, str, str]:
     if isinstance(shape, Choice) and statistic.missed == "in rank":
         below = "the share of the strictest people below a value"
         off = f"its rank would be off by up to {_points(moved)}{divided}"
-        return below, f"that of the most open by {_points(drift)}", off
+        return below, f"that of the most open by {stated(100 * drift)} percentage points", off
     if not statistic.sums:
-        what, apart = "a share among the strictest people", f"that among the most open by {_points(drift)}"
+        what, apart = (
+            "a share among the strictest people",
+            f"that among the most open by {stated(100 * drift)} percentage points",
+        )
         whole = f"the count would be off by up to {people(max(round(moved * p.n), 1))}"
         return what, apart, whole if statistic.whole else f"it would be off by up to {_points(moved)}{divided}"
     apart = "the most open people's by {}"
@@ -125,9 +130,9 @@ def _words(p: Plan, drift: float, share: float | None) -> tuple[str, str, str]:
         name = "a mean" if statistic.name == "means" else "the mean"
         off = f"{name} would be off by up to {percent(moved)} of it{divided}"
         off += "" if statistic.name == "means" else "; the variance changes with the mean of the squares too"
-        return "the strictest people's mean", apart.format(f"{percent(drift)} of the range"), off
+        return "the strictest people's mean", apart.format(f"{stated(100 * drift)}% of the range"), off
     width, whole_width = p.interval.width, p.interval.width * (p.n if statistic.whole else 1)
-    size = f"{number(drift * width, drift * width)} ({percent(drift)} of the range)"
+    size = f"{stated(drift * width)} ({stated(100 * drift)}% of the range)"
     off = f"this estimate would be off by up to {number(moved * whole_width, moved * whole_width)}{divided}"
     return "the strictest people's mean", apart.format(size), off
 
@@ -265,7 +270,7 @@ def group_lines(groups: Groups) -> Lines:
 def combined_parts(combined: Combined, level: float) -> Parts:
     """Return the report on groups that were combined: the number, then the groups behind it."""
     from .about import Grid
-    from .numbers import number, percent, spent_epsilon
+    from .numbers import number, percent, spent_epsilon, stated
     from .text import assumed_lines, clipped, holds_for
 
     error, rows = combined.worst_case_error, []
@@ -287,7 +292,7 @@ def combined_parts(combined: Combined, level: float) -> Parts:
     said = dict.fromkeys(line for r in combined.groups.values() for line in (*r.plan.facts.assumptions, *r.notes))
     drift = first.drift or EXAMPLE
     off = drift * width * combined.drift_bias
-    apart = f"by {number(drift * width, drift * width)} ({percent(drift)} of the range)"
+    apart = f"by {stated(drift * width)} ({stated(100 * drift)}% of the range)"
     inside = f"if in every group the strictest people's mean differed from the most open people's {apart}, this "
     inside += f"estimate would be off by up to {number(off, off)}"
     inside += ", which the error includes" if first.drift else ""

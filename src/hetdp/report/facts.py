@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hetdp.core.accuracy import condition
+from hetdp.core.accuracy import condition, supposed
 from hetdp.core.domain import GRID, jsonable
 from hetdp.core.plan import Plan, Row, plan
 from hetdp.estimators import METHODS
@@ -83,14 +83,14 @@ class Facts:
         return Band(name, ends, people, (float(spent.min()), float(spent.max())), share / max(people, 1), share)
 
     @cached_property
-    def even_spread_error(self) -> float:
+    def even_spread_error(self) -> float | None:
         """The predicted error when values are spread evenly over the interval (variance (hi − lo)²/12).
 
-        Of several numbers it is the worst case.
+        None of several numbers and of those who answered: only their worst case is known.
         """
         interval = self.plan.interval
         if not isinstance(self.plan.statistic.geometry, Line):
-            return self.plan.worst_case_error
+            return None
         return math.sqrt(self.plan.mse(interval.width * interval.width / 12, mean=interval.mid))
 
     @cached_property
@@ -194,6 +194,7 @@ class Facts:
             "statistic": p.statistic.name,
             "parameters": p.statistic.plain,
             "missing": p.statistic.counted,
+            "predicted_if": supposed(p.statistic),
             "error_by_share_answered": self.answered_errors,
             "measure": "pure-epsilon",
             "method": p.method,
@@ -270,6 +271,10 @@ def release_facts(r: Answer, level: float) -> dict[str, Any]:
     """Return a release as plain data for JSON."""
     facts = r.plan.to_dict()
     notes, about = [*facts["assumptions"], *r.notes], r.provenance.to_dict()
-    said = {"condition": condition(r.plan), "assumptions": notes}
+    said: dict[str, Any] = {"condition": condition(r.plan), "assumptions": notes}
     said["warnings"] = [*drift.warnings(r.plan, drift.share_behind(r)), *drift.bounds_warnings(r.plan)]
+    if r.plan.statistic.missing == "drop":  # whoever has no value is not among the people of this plan
+        said["predicted_if"] = None
+    if r.plan.squares is not None:  # the interval is known by now, and the variance in it
+        said["width"] = None
     return {**jsonable(r.facts(level)), **facts, **said, "provenance": about}

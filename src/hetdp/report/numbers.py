@@ -50,6 +50,15 @@ def size(x: float) -> str:
     return number(x, x, "up")
 
 
+def stated(x: float) -> str:
+    """Return a number that somebody stated, in full: it has no error.
+
+    >>> stated(0.05 * 250000), stated(0.1 * 3), stated(100 * 0.125)
+    ('12,500', '0.3', '12.5')
+    """
+    return f"{x:,.12g}"
+
+
 def percent(share: float) -> str:
     """Return the size of an error as a share of the range, two digits of it, rounded up.
 

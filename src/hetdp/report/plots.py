@@ -155,7 +155,8 @@ def comparison(compared: Comparison) -> Figure:
     for place, (entry, plan) in enumerate(planned):
         look: dict[str, Any] = {"color": COLOURS[entry.method], "marker": MARKERS[entry.method]}
         left.plot(entry.worst_case_error, place, markersize=8, **look)
-        left.plot(entry.data_error, place, markersize=8, fillstyle="none", **look)
+        if entry.data_error is not None:
+            left.plot(entry.data_error, place, markersize=8, fillstyle="none", **look)
         drifting = list(entry.at_drift.values())
         left.plot(drifting, [place] * len(drifting), marker="|", linewidth=0.8, color=COLOURS[entry.method])
         spends = [(row.epsilon, row.spent) for row in plan.table if 0 < row.spent < float("inf")]
@@ -165,9 +166,10 @@ def comparison(compared: Comparison) -> Figure:
         left.axvline(compared.floor, color=DASHED, linestyle="--", linewidth=1)
         floor = " no ε-DP method can be below in the worst case"
         left.text(compared.floor, len(planned) - 0.5, floor, color=DASHED, fontsize=8)
+    data = "" if compared.data is None else f"; open, {compared.data}"
     bars = "\nbars: worst case at a drift of 0, 0.1 and 0.2" if compared.repaired else ""
     left.set_yticks(range(len(planned)), [entry.method for entry, _ in planned])
-    left.set(xscale="log", ylim=(-0.6, len(planned)), xlabel=f"error: filled, worst case; open, {compared.data}{bars}")
+    left.set(xscale="log", ylim=(-0.6, len(planned)), xlabel=f"error: filled, worst case{data}{bars}")
     right.set(xlabel="ε that a person allows", ylabel="ε that the release spends")
     plain(left.xaxis)
     if right.dataLim.width >= 0:  # somebody spends something

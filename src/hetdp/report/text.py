@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hetdp.core.accuracy import condition
+from hetdp.core.accuracy import condition, supposed
 from hetdp.core.domain import plural
 from hetdp.estimators import METHODS
 from hetdp.privacy.exact import Choice, Line, Mass
@@ -38,8 +38,14 @@ _PLAIN = {"uniform": "everybody at the smallest ε", "proportional": "weights pr
 # What is said
 
 
-def plan_lines(p: Plan, share: float | None = None) -> Lines:
-    """Return what a plan says besides its table, as pairs of heading and sentence; `share` as for `drift_lines`."""
+def plan_lines(p: Plan, share: float | None = None, *, released: bool = False) -> Lines:
+    """Return what a plan says besides its table, as pairs of heading and sentence; `share` as for `drift_lines`.
+
+    What depends on who has a value, or on a variance that is to be learned, is known once it was `released`.
+    """
+    given = "" if released else _if_dropped(p)
+    first = f"{given.removeprefix(', ')}: " if given else ""
+    width = [] if released and p.squares is not None else _width(p, given)
     lines = [("Saturation", _saturation(p)), *_learning(p)]
     if p.abstains:
         half = f"at most ± {size(p.span.width / 2)}: half the range"
@@ -47,8 +53,9 @@ def plan_lines(p: Plan, share: float | None = None) -> Lines:
     others = (f"{_PLAIN[name]}: {fact['times']:.2f} × this error" for name, fact in p.facts.alternatives.items())
     if not p.worst_case_error:  # nothing to compare with, and nothing to give away
         rounded = " but rounding: values are read to a millionth of the range" if p.statistic.sums else ""
-        return [*lines, ("Noise", _noise(p)), ("Error", f"none{rounded}; everybody's value is public"), *_width(p)]
-    lines += [("Noise", _noise(p)), ("Error", _error(p)), *_bias(p), *_width(p), *drift_lines(p, share)]
+        none = ("Error", f"none{rounded}; everybody's value is public")
+        return [*lines, ("Noise", _noise(p)), none, *width]
+    lines += [("Noise", _noise(p)), ("Error", first + _error(p)), *_bias(p), *width, *drift_lines(p, share)]
     lines.append(("Instead", "; ".join(others)))
     for heading, offer in zip(("Frontier", "", ""), p.facts.frontier, strict=True):
         promise = f"you could promise everyone ε = {epsilon(offer['cap'])} at most ({offer['people']:,} gain)"
@@ -146,7 +153,7 @@ def _error(p: Plan) -> str:
     if p.variance_bound < 0.25:
         deviation = math.sqrt(p.variance_bound) * width
         return f"{most}, if the standard deviation of a value is at most {deviation:,.4g}"
-    spread = p.facts.even_spread_error
+    spread = p.facts.even_spread_error or 0.0
     even = f"± {number(spread, worst, 'up')} ({percent(spread / width)}) if values are spread evenly"
     return f"{most}, for any distribution; {even}"
 
@@ -173,16 +180,26 @@ def pulled(p: Plan) -> str:
     )
 
 
-def _width(p: Plan) -> Lines:
+def _width(p: Plan, given: str) -> Lines:
     """Return the guaranteed interval that is to be expected, before any value is read."""
-    half = number(p.facts.width or 0.0, p.worst_case_error)
-    said = f"the guaranteed 95% interval will be about ± {half}, less near an end of the range"
-    return [("Interval", said)] if p.facts.width is not None else []
+    if p.facts.width is None:
+        return []
+    half = number(p.facts.width, p.worst_case_error, "nearest" if p.squares is None else "up")
+    said = f"about ± {half}, less near an end of the range{given}"
+    if p.squares is not None:
+        said = f"at most about ± {half}; narrower if the learned variance is small{given}"
+    return [("Interval", f"the guaranteed 95% interval will be {said}")]
 
 
-def _setting(p: Plan, notes: Sequence[str] = ()) -> Lines:
+def _if_dropped(p: Plan) -> str:
+    """Return what stands beside a prediction if people without a value will be left out; how many is not known yet."""
+    return f", {supposed(p.statistic)}" if p.statistic.missing == "drop" else ""
+
+
+def _setting(p: Plan, notes: Sequence[str] = (), given: str = "") -> Lines:
     rows = " rows, each taken as another person" if ROWS in notes else ""
-    lines = [("People", f"{p.n:,}{rows}   {p.statistic.setting}"), *target_line(p), ("Method", METHODS[p.method].title)]
+    lines = [("People", f"{p.n:,}{rows}{given}   {p.statistic.setting}"), *target_line(p)]
+    lines.append(("Method", METHODS[p.method].title))
     if p.statistic.counted is not None:
         lines.insert(0, ("Missing", p.statistic.counted))
     if p.share != 1:
@@ -219,25 +236,6 @@ def _uncertain(figure: Figure) -> str:
     return " (too uncertain to use)" if figure.uncertain else ""
 
 
-def _target(p: Plan, answer: Target) -> Lines:
-    """Return the answer to `--target-error` or `--target-width`."""
-    what, wanted = answer.goal
-    goal = f"{wanted:,.6g}"
-    if answer.reached:
-        return [("Wanted", f"the {what} is already below {goal}")]
-    lines = [("Wanted", f"a {what} of {goal} needs one of these:")]
-    if answer.people is None:
-        lines.append(("", "no number of people at this mix of ε is enough"))
-    else:
-        lines.append(("", f"{people(answer.people)} at this mix of ε ({answer.people / p.n:.2f} × as many)"))
-    if answer.epsilon and not any(answer.epsilon.values()):
-        return [*lines, ("", "raising the ε of one tier: no ε is enough, for any tier")]
-    for level, needs in answer.epsilon.items():
-        name = p.levels.names.get(level, f"people at ε = {epsilon(level)}")
-        lines.append(("", f"{name}: " + (f"ε = {epsilon(needs)}" if needs is not None else "no ε is enough")))
-    return lines
-
-
 def assumed_lines(sentences: Sequence[str]) -> Lines:
     """Return what is assumed, under one heading."""
     return [("" if i else "Assumed", sentence) for i, sentence in enumerate(sentences)]
@@ -270,7 +268,7 @@ def _parts(  # everything that a report on one plan may have
     more: Lines = (),
     notes: Sequence[str] = (),
     *,
-    chart: bool = False,
+    released: bool = True,
     share: float | None = None,
 ) -> Parts:
     """Return a report: what is special about it, the tiers, the plan, what is assumed, where it comes from."""
@@ -282,9 +280,9 @@ def _parts(  # everything that a report on one plan may have
     elif not _is_one(p) or p.statistic.whole or p.share != 1:
         best = "how far this is from the best possible is not known: there is no certificate for this statistic yet"
     last = [("Best", certificate["sentence"] if certificate else best), about_line(about)]
-    bars = [_chart(tiers)] if chart and not p.abstains else []
+    bars = [] if released or p.abstains else [_chart(tiers)]
     said = assumed_lines([*p.facts.assumptions, *notes])
-    return [first, tiers, [*plan_lines(p, share), *more], *bars, [*said, *last]]
+    return [first, tiers, [*plan_lines(p, share, released=released), *more], *bars, [*said, *last]]
 
 
 def _chart(tiers: Grid) -> str:
@@ -302,9 +300,8 @@ def plan_parts(
     p: Plan, answer: Target | None = None, notes: Sequence[str] = (), about: Provenance | None = None
 ) -> Parts:
     """Return the report on a plan, with the answer to `--target-error` or `--target-width` if there is one."""
-    return _parts(
-        _setting(p, notes), p, about or p.facts.about, _target(p, answer) if answer else (), notes, chart=True
-    )
+    setting, more = _setting(p, notes, _if_dropped(p)), answer.lines(p) if answer else ()
+    return _parts(setting, p, about or p.facts.about, more, notes, released=False)
 
 
 def release_parts(r: Answer, level: float) -> Parts:

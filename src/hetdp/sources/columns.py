@@ -342,8 +342,10 @@ def check_columns(frame: Any, request: Request, path: Path | None = None, *, in_
         fits, kind, remedy = _private(reading, texts, in_engine=in_engine)
         need(fits, "value column", name, kind, remedy)
     for name in request.texts:
-        whole = "text or whole numbers"
-        need(lambda k: k.is_integer() or isinstance(k, texts), "column", name, whole, "cast it to text first")
+        whole, remedy = "text or whole numbers", "cast it to text first"
+        if isinstance(schema[name], nw.Boolean):  # sources write true and false in different ways
+            remedy = "cast it to text first, with the words that the groups shall have, such as 'yes' and 'no'"
+        need(lambda k: k.is_integer() or isinstance(k, texts), "column", name, whole, remedy)
 
 
 def _private(reading: Reading, texts: tuple[Any, ...], *, in_engine: bool) -> tuple[Callable[[Any], bool], str, str]:

@@ -123,7 +123,7 @@ class Difference(Reported):
         """The warnings of both answers, and one if what changed may be the weights."""
         from hetdp.report.drift import changed_weights
 
-        said = [*self._other_columns, *changed_weights(self), *self._other_people]
+        said = [*self._other_columns, *self._other_number, *changed_weights(self), *self._other_people]
         for name, x in zip(self.names, (self.later, self.earlier), strict=True):
             said += [f"{name}: {each}" for each in _warnings(x)]
         return said
@@ -147,6 +147,18 @@ class Difference(Reported):
     def first(self) -> Plan | None:
         """The plan of the later answer, or of its first group."""
         return next((p for _, p in _plans(self.later).values()), None)
+
+    @property
+    def _other_number(self) -> list[str]:
+        """What is warned of if totals are of another number of people, which is public."""
+        later, earlier = _people(self.later), _people(self.earlier)
+        if self.first is None or not self.first.statistic.whole or later == earlier:
+            return []
+        name = self.first.statistic.name
+        return [
+            f"the number of people changed from {earlier:,} to {later:,}, which alone moves a {name}: the {name} can "
+            "change though nobody's value did"
+        ]
 
     @property
     def _other_people(self) -> list[str]:
