@@ -135,6 +135,102 @@ def test_who_withdrew_after_a_publication_still_sees_what_was_used(site):
     assert "Withdraw my answers" not in page
 
 
+def waves_of(*shares):
+    return [{"closes": int(time.time()) + DAY * (i + 1), "share": share} for i, share in enumerate(shares)]
+
+
+def test_who_joins_late_and_who_goes_below_what_was_used_are_told_what_is_left(site):
+    tiers = [
+        {"name": "strict", "epsilon": 0.1, "sentence": "Little."},
+        {"name": "open", "epsilon": 2, "sentence": "More."},
+    ]
+    study = site.study(waves=waves_of(0.5, 0.3, 0.2), tiers=tiers)
+    before = page_of(site, study)
+    assert "Never more than ε = 2 in all 3 publications together, and at most 1 in one." in before
+    assert "See what was published so far" not in before
+    people = site.join(study, [(1, "open")] * 40)
+    assert "The results, once they are published" in words(people[0].get("/answer")).partition("Step 1")[0]
+    assert site.publish(study).status_code == 200
+    late, german, back = page_of(site, study), page_of(site, study, "de"), words(people[0].get("/answer"))
+    assert "Never more than ε = 1 in the 2 publications that are left, and at most 0.6 in one." in late
+    assert "Nie mehr als ε = 1 in den 2 Veröffentlichungen, die noch kommen, und höchstens 0,6 in einer." in german
+    assert "in all 3 publications" not in late
+    assert "Never more than ε = 2 in all 3 publications together, and at most 1 in one." in back
+    assert "With this level your answers will not be used any more" in back
+    assert "Little." in late  # the curator's sentence is of answers that are used
+    assert "Little." not in back
+    assert "More." in back
+    assert "See what was published so far" in late
+    assert "See what was published so far" in back
+    assert site.publish(study, 1).status_code == 200
+    assert "Never more than ε = 0.4 in the one publication that is left." in page_of(site, study)
+
+
+def test_what_stays_of_a_choice_and_how_dates_move_is_said_in_both_languages(site):
+    study = site.study()
+    (person,) = site.join(study, [(1, "open")])
+    page = words(person.get("/answer"))
+    assert "the ledger keeps, under a random number, the level that you allowed" in page
+    assert "A date can move: later, if the publication before it was late, and earlier" in page
+    assert "People who were added from a file count towards this number too." in page
+    assert "You can answer again while the survey is open." in page
+    with later(7200):  # closed, and not published
+        closed = words(person.get("/answer"))
+        assert "Withdraw my answers" in closed
+        assert "You can answer again" not in closed
+    person.cookies.set("hetdp_language", "de")
+    page = words(person.get("/answer"))
+    assert "behält das Budgetbuch unter einer zufälligen Nummer, welche Stufe Sie erlaubt hatten" in page
+    assert "nach hinten, wenn die Veröffentlichung davor spät kam" in page
+    # The control: it does stay.
+    assert site.publish(study).status_code == 200
+    assert person.delete("/api/answer?everything=true").status_code == 200
+    assert 2.0 in {balance.budget for balance in site.app.state.publisher.ledger.balances()}
+
+
+def test_what_is_printed_as_used_is_never_above_what_is_printed_as_the_limit(site):
+    study = site.study(questions=THREE, tiers=[{"name": "strict", "epsilon": 0.25, "sentence": ""}])
+    assert site.rows(study, "hours,tired,way,tier\n" + "4,yes,on foot,strict\n" * 3000).status_code == 201
+    assert site.publish(study).status_code == 200
+    html = site.client().get(f"/results/{study}").text
+    rows = re.findall(
+        r'strict</th><td class="num">([\d.]+)</td><td class="num">3,000</td><td class="num">([\d.]+)</td>', html
+    )
+    assert len(rows) == 3
+    assert all(0 < float(did) <= float(might) for might, did in rows)
+
+
+@pytest.mark.parametrize(
+    ("left", "said"),
+    [
+        (4e-7, "Practically nothing is left: less than ε = 0.00001."),
+        (0.0, "Nothing is left."),
+        (2e-5, "At most 0.00002 is left."),
+        ("inf", "Your choice sets no limit."),
+    ],
+)
+def test_next_to_nothing_is_not_called_nothing(left, said):
+    from hetdp.server import pages, texts
+
+    assert pages._balance(texts.languages()["en"], {"spent": 0.8, "left": left}) == f"ε = 0.8 was used. {said}"
+
+
+def test_early_closing_is_offered_while_it_would_be_earlier(site):
+    soon, far = site.study(), site.study(waves=[{"closes": int(time.time()) + 100 * DAY, "share": 1.0}])
+    assert "close early" not in words(site.curator.get(f"/curator/studies/{soon}"))
+    assert "close early" in words(site.curator.get(f"/curator/studies/{far}"))
+
+
+def test_a_deleted_study_says_how_much_is_out(site):
+    study, empty = site.study(waves=waves_of(0.5, 0.5)), site.study()
+    site.join(study, [(1, "open")] * 20)
+    assert site.publish(study).status_code == 200
+    for one in (study, empty):
+        assert site.curator.delete(f"/api/studies/{one}").status_code == 200
+    assert "1 publication is out. See the results" in words(site.curator.get(f"/curator/studies/{study}"))
+    assert "See the results" not in words(site.curator.get(f"/curator/studies/{empty}"))
+
+
 def test_without_the_ledger_the_dashboard_does_not_say_that_nothing_was_used(site, monkeypatch):
     study = site.study()
     site.join(study, [(1, "open")])

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from decimal import Decimal
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -64,9 +66,14 @@ class Texts:
     def written(self, text: str) -> str:
         """Return a number that the library printed, with this language's decimal and thousands separators.
 
-        >>> Texts("de", {"format.decimal": ",", "format.thousands": "."}).written("1,234.5")
-        '1.234,5'
+        A small one is written out.
+
+        >>> german = Texts("de", {"format.decimal": ",", "format.thousands": "."})
+        >>> german.written("1,234.5"), german.written("2e-05")
+        ('1.234,5', '0,00002')
         """
+        if re.fullmatch(r"-?[\d.]+e-\d\d", text):
+            text = f"{Decimal(text):f}"
         marks = {".": self.catalogue["format.decimal"], ",": self.catalogue["format.thousands"]}
         return "".join(marks.get(character, character) for character in text)
 
