@@ -41,6 +41,7 @@ QUESTIONS = "tests/server/test_server_questions.py::"
 DATES = "tests/server/test_server_dates.py::"
 PROMISES = "tests/server/test_server_promises.py::"
 RESTORED = "tests/server/test_operating_restore.py::"
+PAGES = "tests/server/test_server_pages.py::"
 MEMBERS = "tests/ledger/test_ledger_tampering.py::"
 GROUPS = "tests/sources/test_groups.py::"
 CLAMP = "tests/estimators/test_clamp.py::"
@@ -517,7 +518,13 @@ MUTANTS = [
            "{{ 'class=unset' if true not in own }}", ""),
     Mutant("a lowered level promises less than was spent", "server/dashboard.py",
            TOLD + "test_row_116_what_is_spent_is_the_ledgers_and_a_lowered_level_promises_no_less",
-           "limit = max(level, spent)", "limit = level"),
+           "limit = max(_most(study, level, spent), spent)", "limit = _most(study, level, spent)"),
+    Mutant("who joins late is promised less than the waves that are left may use", "server/dashboard.py",
+           PAGES + "test_who_joins_late_and_who_goes_below_what_was_used_are_told_what_is_left",
+           "sum(exact(wave.share) for wave in left)", "exact(left[-1].share)"),
+    Mutant("the dashboard forecasts by the typical error", "server/dashboard.py",
+           PAGES + "test_the_dashboard_says_of_use_by_the_rule_of_the_result[36-False]",
+           "2 * width > p.statistic.interval.width / 2", "4 * p.error_each > 0.5"),
     Mutant("a publication is promised to use the smallest share", "server/dashboard.py",
            TOLD + "test_row_116_what_is_spent_is_the_ledgers_and_a_lowered_level_promises_no_less",
            "max(wave.share for wave", "min(wave.share for wave"),

@@ -28,7 +28,7 @@ PRIVATE = re.compile(r"hetdp\.(tally(\..+)?|privacy\.release|sources(\..+)?)")
 
 DRAWS = "hetdp.privacy.release"
 """The only module that draws; it and the doctor, who tests the draws, know the samplers by name."""
-RELEASES = {"release", "carry_out", "release_records", "unused"}
+RELEASES = {"release", "carry_out", "release_records", "unused", "refuse_seed"}
 """What everybody else may take from there: functions that spend what a plan was checked for, or nothing."""
 MAY_DRAW = {DRAWS, "hetdp.checks.doctor"}
 FRAMES = {"polars", "pandas", "pyarrow", "narwhals"}

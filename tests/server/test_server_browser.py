@@ -522,6 +522,7 @@ def test_curators_are_added_and_removed_and_named_in_the_log(site, visit):
     first, second = visit(**DESKTOP), visit(**DESKTOP)
     sign_in(first.page, site)
     first.page.get_by_role("link", name="See who runs studies here").click()
+    first.page.wait_for_url("**/curators")  # with its script
     first.page.get_by_label("Name", exact=True).fill("ada")
     say(first.page, "Add and make a key")
     expect(first.page.locator("#made")).to_be_visible()

@@ -103,7 +103,7 @@ class Publisher:
             study = self.database.read(studies.get, study_id)
             charged = self._charged(study, wave)
             found = self.database.write_as(by, _closed, study_id, wave, charged=charged)
-        except Exception as error:
+        except Exception as error:  # whatever it is, it is raised again
             if isinstance(error, ChangedError) or (study is not None and study.status == "publishing"):
                 self._stop(study_id, type(error).__name__)  # one that was cut off must not hang either
             raise
