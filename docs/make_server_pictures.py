@@ -26,7 +26,7 @@ from hetdp.server import Settings, create_app, run
 IMAGES = Path(__file__).parent / "images"
 PHONE = {"viewport": {"width": 390, "height": 780}, "has_touch": True, "is_mobile": True, "device_scale_factor": 1.5}
 DESKTOP = {"viewport": {"width": 1120, "height": 860}}
-GAP, COLOURS = 30, 128
+GAP, COLOURS = 30, 32
 
 
 @contextmanager
@@ -48,7 +48,9 @@ def served() -> Iterator[tuple[str, Any]]:
 
 def save(picture: Image.Image, name: str) -> None:
     """Write a picture with few colours: pages are flat, and the files stay small."""
-    picture.convert("RGB").quantize(COLOURS).save(IMAGES / f"server-{name}.png", optimize=True)
+    picture.convert("RGB").quantize(COLOURS, dither=Image.Dither.NONE).save(
+        IMAGES / f"server-{name}.png", optimize=True
+    )
 
 
 def shot(page: Page, name: str, **options: Any) -> None:
