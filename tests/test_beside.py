@@ -461,3 +461,30 @@ def test_a_table_of_groups_says_under_which_condition_its_intervals_hold_if_one_
         )
         assert "for any distribution if ε tells nothing about the value" in words(groups)
         assert "Combine" in words(groups)
+
+
+# ---------------------------------------------------------------------------------------------------------
+# A stated variance
+
+
+@pytest.mark.parametrize("ask", [hetdp.mean, hetdp.sum])
+def test_the_stated_deviation_is_that_of_one_value_and_stands_beside_the_interval(ask):
+    values = np.random.default_rng(8).normal(100_000, 15_000, 3000)
+    answer = ask(values, epsilon=1.0, bounds=(0, 200_000), variance=4e8)
+    said = " ".join(answer.report().split())
+    assert "for any distribution whose standard deviation of a value is at most 20,000" in said
+    assert said.count("is at most 20,000") == 2  # beside the interval and beside the error, of a sum too
+    assert answer.to_dict()["stated_deviation"] == pytest.approx(20_000)
+
+
+def test_control_without_a_stated_variance_nothing_is_said_of_a_deviation():
+    answer = hetdp.mean(np.linspace(0, 1, 999), epsilon=1.0, bounds=(0, 1))
+    assert "standard deviation of a value" not in " ".join(answer.report().split())
+    assert answer.to_dict()["stated_deviation"] is None
+
+
+@pytest.mark.parametrize("missing", ["midpoint", 0, "estimate"])
+def test_a_stated_variance_is_said_to_be_that_of_values_with_what_fills_the_gaps(missing):
+    ages = pd.DataFrame({"age": [45.0, None, 50.0] * 500, "e": 1.0})
+    answer = hetdp.sum(ages, value="age", epsilon="e", bounds=(0, 100), missing=missing, variance=30)
+    assert "of a value, with missing values as they count here, is at most 5.477" in " ".join(answer.report().split())

@@ -325,12 +325,12 @@ def parameters_of(kind: type[Statistic], given: Mapping[str, Any]) -> dict[str, 
 def values_of(given: Mapping[str, Any]) -> dict[str, Any]:
     """Return what the cells stand for, as `--map` says; nothing if it says nothing.
 
-    >>> values_of({"map": ["yes=1", "no=0"]})
+    >>> values_of({"map": ["yes = 1", "no=0"]})
     {'values': {'yes': 1.0, 'no': 0.0}}
     """
     found: dict[str, float] = {}
     for text in given.get("map") or ():
-        cell, equals, number = text.rpartition("=")
+        cell, equals, number = (part.strip() for part in text.rpartition("="))
         if not equals or value_of(number) != value_of(number) or cell in found:
             raise InputError(f"--map is written CELL=NUMBER, once for each cell, as --map yes=1 (got {text!r})")
         found[cell] = value_of(number)

@@ -105,6 +105,13 @@ class Facts:
         return math.sqrt(self.plan.mse(interval.width * interval.width / 48, interval.mid + interval.width / 4))
 
     @property
+    def stated_deviation(self) -> float | None:
+        """The bound on the standard deviation of a value that was stated by `variance=`, in its unit; None without."""
+        p = self.plan
+        stated = isinstance(p.statistic.geometry, Line) and p.statistic.sums and p.variance_bound < p.statistic.variance
+        return math.sqrt(p.variance_bound) * p.interval.width if stated else None
+
+    @property
     def largest_bias(self) -> float:
         """How far the estimate can be off on average if ε tells nothing about the value: that of drawing to the middle.
 
@@ -209,6 +216,7 @@ class Facts:
             "target": p.target,
             "drift": p.drift,
             "bias_share": p.bias_share,
+            "stated_deviation": self.stated_deviation,
             "abstains": p.abstains,
             "noiseless": p.noiseless,
             "error_unit": p.error_unit,

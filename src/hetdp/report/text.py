@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hetdp.core.accuracy import condition, supposed
+from hetdp.core.accuracy import condition, counts_missing, supposed
 from hetdp.core.domain import plural
 from hetdp.estimators import METHODS
 from hetdp.privacy.exact import Choice, Line, Mass
@@ -150,9 +150,8 @@ def _error(p: Plan) -> str:
     most = f"root mean square ± {size(worst)} ({percent(worst / width)} of {_whole(p)}) in the worst case"
     if not p.statistic.sums:
         return f"{most}, whatever the share is"
-    if p.variance_bound < 0.25:
-        deviation = math.sqrt(p.variance_bound) * width
-        return f"{most}, if the standard deviation of a value is at most {deviation:,.4g}"
+    if p.facts.stated_deviation is not None:
+        return f"{most}, if the standard deviation {_of_stated(p)}"
     spread = p.facts.even_spread_error or 0.0
     even = f"± {number(spread, worst, 'up')} ({percent(spread / width)}) if values are spread evenly"
     return f"{most}, for any distribution; {even}"
@@ -227,8 +226,15 @@ def _estimate(r: Any, level: float) -> Lines:
 
 def holds_for(p: Plan) -> str:
     """Return for what an interval holds; where levels weigh differently it needs that ε tells nothing."""
-    needs = condition(p)
-    return "for any distribution" + (f" {needs}" if needs else "")
+    needs, stated = condition(p), p.facts.stated_deviation is not None
+    law = f"for any distribution whose standard deviation {_of_stated(p)}" if stated else "for any distribution"
+    return law + (f", {needs}" if needs and stated else f" {needs}" if needs else "")
+
+
+def _of_stated(p: Plan) -> str:
+    """Return what was stated about the standard deviation; a value that fills a gap is a value like any other."""
+    filled = ", with missing values as they count here," if counts_missing(p.statistic) else ""
+    return f"of a value{filled} is at most {float(f'{p.facts.stated_deviation:.4g}'):,.10g}"
 
 
 def _uncertain(figure: Figure) -> str:

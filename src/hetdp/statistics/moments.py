@@ -149,7 +149,7 @@ class Moments(Answer):
         return math.sqrt(self.variance)
 
     def confidence_interval(self, level: float = 0.95, of: Of = "mean") -> tuple[float, float]:
-        """Return an interval for the mean, the variance or the standard deviation; the three hold at once.
+        """Return an interval: of the mean, unless `of` says "variance" or "std". The three hold at once.
 
         All numbers lie within a radius r of the truth with this probability, and so does everything computed from
         them: ratios to the share who answered lie between the least over the most and the most over the least. The
