@@ -24,8 +24,8 @@ given after the backup at the earliest. The notice is that of then or of now, wh
 name a shorter one that was set in between. What it used of a person is at most its share of the ε that they had chosen,
 or of the largest that the study offers where a person may have chosen another one. That wave is over: it is not
 published again. So is one that has a result in the ledger although nobody was read for it. The wave after it is open
-for the days of the notice at least, counted from now, as after every publication: dates that were postponed since are
-not known, and nobody's time to withdraw gets shorter than that.
+for as long as it was to be, or for the days of the notice if that is less, counted from now, as after every
+publication: dates that were postponed since are not known.
 
 Nothing is deleted but answers: files that were there are moved to a folder, and the backup stays as it is. If this is
 cut off, run it again: the witnesses are replaced last, the register before the head.
@@ -83,15 +83,15 @@ class Restored:
         said = [f"restored the backup of {access.date(self.made)}: {plural(self.kept, 'answer')} kept"]
         if self.emptied:
             said.append(
-                f"lost: {plural(self.emptied, 'answer')}, because their people changed or withdrew them since, or may "
-                "have; they can answer again by their links of then"
+                f"lost: {plural(self.emptied, 'answer')}, changed, withdrawn or deleted since, or perhaps; people "
+                "whose link still works can answer again while their study is open"
             )
         if self.came_later:
             said.append(
                 f"lost: {plural(self.came_later, 'row')} of people, studies or files that came after the backup"
             )
         if self.deleted:
-            said.append(f"deleted again: {plural(self.deleted, 'study')}, deleted after the backup")
+            said.append(f"deleted, as they were before: {plural(self.deleted, 'study')}")
         if self.changed:
             said.append(
                 f"changed from outside before the backup, and not to be published: {plural(self.changed, 'study')}"
