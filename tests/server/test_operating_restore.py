@@ -145,7 +145,7 @@ def test_a_study_that_went_on_after_the_backup_is_believed_as_the_backup_has_it(
     with served(settings) as site:
         study = site.study(waves=waves())
         back_up(settings, tmp_path / "b")
-        site.app.state.store.write(publish.close_early, study, 0, 60)
+        site.app.state.store.write(people.close_early, study, 0, 60)
     told = restore.restore(settings, tmp_path / "b")
     assert told.changed == 0
     with served(settings) as site:
@@ -163,7 +163,7 @@ def test_a_backup_is_made_again_if_a_study_changes_meanwhile(settings, tmp_path,
             real(source, target)
             copied.append(target.name)
             if len(copied) == 1:
-                site.app.state.store.write(publish.close_early, study, 0, 60)
+                site.app.state.store.write(people.close_early, study, 0, 60)
 
         monkeypatch.setattr(backup, "copy", copy)
         back_up(settings, tmp_path / "b")

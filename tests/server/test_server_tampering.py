@@ -1319,7 +1319,7 @@ def test_a_database_that_the_operator_trusts_is_believed_whole(tmp_path):
         assert site.publish(study).json()["results"][0]["n"] == 1
 
 
-@pytest.mark.parametrize("version", ["1", "6", "x"])
+@pytest.mark.parametrize("version", ["0", "6", "x"])
 def test_a_database_of_a_version_that_is_not_known_is_refused(tmp_path, version):
     settings = settings_for(tmp_path)
     with served(settings):

@@ -240,10 +240,12 @@ def test_control_a_narrower_interval_misses_too_often(name, monkeypatch):
     ids=["Spread", "Mean", "MeanByGroup", "Ranks"],
 )
 def test_errors_and_radii_of_several_numbers_do_not_depend_on_the_bounds(kind):
-    """The numbers are shares, ranks and values of length 1; the answer alone turns them into units of the values."""
+    """The numbers are shares, ranks and values of length 1; a mean of those who answered alone is in units already."""
     plans = [hetdp.plan({0.5: 1000, 2.0: 500}, statistic=kind(bounds)) for bounds in ((0, 1), (-40, 60), (0, 0.01))]
     for what in ("worst_case_error", "noise_scale", "error_each"):
-        assert len({getattr(plan, what) for plan in plans}) == 1
+        units = [plan.interval.width if plan.error_unit == "values" and what != "error_each" else 1.0 for plan in plans]
+        found = [getattr(plan, what) / unit for plan, unit in zip(plans, units, strict=True)]
+        assert found == pytest.approx([found[0]] * 3, rel=1e-12)
     if not isinstance(plans[0].statistic, Ranks):
         assert len({plan.radius(0.9) for plan in plans}) == 1
 

@@ -250,6 +250,7 @@ def open_ledger(settings: Settings, database: Store) -> Ledger:
         there = Path(where).exists()
         private(where)
         private(head)
+        private(f"{head}.lock")
     if made and not there:
         raise InputError("the ledger of this server is missing: without it budgets could be overspent; bring it back")
     if made and not head.exists() and expected is None:
