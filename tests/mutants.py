@@ -311,6 +311,11 @@ MUTANTS = [
            OTHERS + "test_a_forged_charge_that_took_something_else_than_was_asked_allows_nothing[of_fewer-refuse]",
            "{**counts, **_fingerprint(pays)} == said",
            'said["people"] == len(found)'),
+    Mutant("who may be left out may pay less", "ledger/external.py",
+           OTHERS + "test_a_forged_charge_that_took_something_else_than_was_asked_allows_nothing"
+           "[cheaper_and_says_so-drop]",
+           '(paid == 0 and lacking == "drop")',
+           'lacking == "drop"'),
     Mutant("verification believes what an event says was asked", "ledger/external.py",
            OTHERS + "test_verification_notices_a_charge_that_took_something_else_than_was_asked"
            "[a unit of everybody-drop]",

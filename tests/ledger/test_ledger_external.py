@@ -350,6 +350,12 @@ def cheaper(facts):
     return {**facts, "units": facts["units"] - 1}
 
 
+def cheaper_and_says_so(facts):
+    """Take a unit less of everybody, and write down the digest of what was really taken."""
+    paid = {who: units - 1 for who, units in REAL.items()}
+    return {**cheaper(facts), "people": {"people": len(paid), "dropped": 0, **external._fingerprint(paid)}}
+
+
 def of_fewer(facts):
     return {**facts, "people": {**facts["people"], "count": 1}}
 
@@ -378,7 +384,9 @@ FORGED = {
     "one left out": {"spends": {**FEW, PEOPLE[0]: 10**12}},
     "one not named": {"spends": {who: REAL[who] for who in PEOPLE[:2]}},
     "somebody else": {"spends": {**REAL, PEOPLE[3]: REAL[PEOPLE[0]]}},
-    **{f.__name__: {"change": f} for f in (cheaper, of_fewer, without_what_was_asked, from_nobody)},
+    **{
+        f.__name__: {"change": f} for f in (cheaper, cheaper_and_says_so, of_fewer, without_what_was_asked, from_nobody)
+    },
     "amounts that no column holds": {"change": with_amounts_that_no_column_holds},
 }
 CASES = [
