@@ -106,7 +106,7 @@ _MEDIAN: dict[str, Any] = {"bounds": (0, 1), "value": "value", "epsilon": "eps"}
 
 def histogram(source: Any) -> hetdp.Histogram:
     """Release the histogram of a table."""
-    return hetdp.histogram(source, categories=NAMES, value="category", epsilon="eps")  # type: ignore[no-any-return]
+    return hetdp.histogram(source, categories=NAMES, value="category", epsilon="eps")
 
 
 def worked(call: Callable[[], Any]) -> Timer:

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from table import Bar, Row
 
 import hetdp
+from hetdp.core.types import MissingLike
 
 if TYPE_CHECKING:
     import polars as pl
@@ -71,7 +72,8 @@ def missing_parquet(quick: bool) -> Iterator[Row]:  # noqa: FBT001
     """Release the mean of those who answered from a Parquet file with a fifth of its values missing."""
     n = 10**6 if quick else 10**7
     path = made("parquet", "four tiers", n, missing=True)
-    for choice, bar in (("estimate", 1.5), ("drop", None)):
+    choices: list[tuple[MissingLike, float | None]] = [("estimate", 1.5), ("drop", None)]
+    for choice, bar in choices:
         timed = race(*(clock(functools.partial(mean, path, "", missing)) for missing in ("midpoint", choice)))
         yield Row.of(
             f"mean, missing={choice}, {n:,} rows",
@@ -97,7 +99,7 @@ def _sums(path: Path, levels: str) -> pl.LazyFrame:
     return scan.select(pl.col("value").sum(), (pl.col("eps").to_physical() if named else pl.col("eps")).sum())
 
 
-def mean(path: Path, levels: str, missing: str = "midpoint") -> Any:
+def mean(path: Path, levels: str, missing: MissingLike = "midpoint") -> Any:
     """Release the mean of a file."""
     tiers = NAMES if levels == "named tiers" else None
     return hetdp.mean(path, value="value", missing=missing, epsilon="eps", bounds=(0, 1), tiers=tiers)

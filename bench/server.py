@@ -19,6 +19,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -34,6 +35,7 @@ CONNECTIONS = 16
 REQUESTS = 400
 ROUNDS = 12
 PEOPLE = 10**5
+IMPORTED = 2 * 10**5
 COMMITS = 4
 """How many durable commits a first answer takes here: one in the database, three in the register."""
 _MANY = 10**9
@@ -144,13 +146,36 @@ def dashboard(_quick: bool) -> Iterator[Row]:  # noqa: FBT001
             )  # fmt: skip
 
 
+def imports(_quick: bool) -> Iterator[Row]:  # noqa: FBT001
+    """Send answers one after the other, each by another person: with nothing else going on, then during an import."""
+    with tempfile.TemporaryDirectory() as folder:
+        study, people = filled(Path(folder), 0, 20 * REQUESTS)
+        waiting = iter(people)
+        with running(OURS, folder) as (port, key, _):
+            head = f"Authorization: Bearer {key}\r\n"
+            rows = _request("POST", f"/api/studies/{study}/rows", head, lines(IMPORTED), "text/csv")
+            alone = [asyncio.run(_ask(port, [_put(next(waiting))])) for _ in range(REQUESTS)]
+            with ThreadPoolExecutor(1) as other:
+                sent, during = other.submit(lambda: asyncio.run(_ask(port, [rows]))), list[float]()
+                while not sent.done():
+                    during.append(asyncio.run(_ask(port, [_put(next(waiting))])))
+        note = f"{len(during):,} answers in {sent.result():.0f} s; {1e3 * statistics.median(alone):.0f} ms without it"
+        against = "the same without an import"
+        typical = statistics.median(during) / statistics.median(alone)
+        yield Row(f"an answer during an import of {IMPORTED:,} rows, median wait", against, typical, "×", note=note)
+        longest = f"{max(during) / max(alone):.1f} times the longest without it, {1e3 * max(alone):.0f} ms"
+        yield Row("the longest wait of them", "", max(during), "s", Bar("at most", 1), note=longest)
+        missing = len(alone) + len(during) + IMPORTED - stored(Path(folder), study)
+        yield Row("acknowledged answers that are not in the tally", "", missing, "", Bar("at most", 0))
+
+
 # ---------------------------------------------------------------------------------------------------------
 # The database beforehand
 
 
 def filled(folder: Path, answered: int, waiting: int) -> tuple[str, list[tuple[str, str]]]:
     """Make a server's database with a study; return its id and, of those who wait, session and CSRF token."""
-    from hetdp.server import create_app, people, studies
+    from hetdp.server import create_app, fields, people, studies
     from hetdp.server.app import close
 
     app = create_app(settings(folder))
@@ -166,19 +191,12 @@ def filled(folder: Path, answered: int, waiting: int) -> tuple[str, list[tuple[s
         ],
         tiers=[studies.Tier(name=name, epsilon=level) for name, level in TIERS.items()],
         opens=now - 5,
-        waves=[studies.Wave(closes=now + 80_000)],
+        waves=[fields.Wave(closes=now + 80_000)],
     )
     state = app.state
     study = state.store.write(studies.create, new)
     if answered:
-        rng = np.random.default_rng(1)
-        hours, tired = rng.uniform(0, 10, answered), rng.choice(["yes", "no", ""], answered)
-        columns = (hours.tolist(), tired.tolist(), rng.choice(WAYS, answered).tolist())
-        rows = zip(*columns, rng.choice(list(TIERS), answered).tolist(), strict=True)
-        lines = "\n".join(
-            ["hours,tired,way,tier", *(f"{hour},{tired},{way},{tier}" for hour, tired, way, tier in rows)]
-        )
-        mark, read = people.read_rows(lines.encode(), study, state.vault, tables.FIRST)
+        mark, read = people.read_rows(lines(answered).encode(), study, state.vault, tables.FIRST)
         state.store.write(people.add_rows, study.id, mark, read)
 
     def sessions(transaction: store.Transaction) -> list[str]:
@@ -188,6 +206,14 @@ def filled(folder: Path, answered: int, waiting: int) -> tuple[str, list[tuple[s
     tokens = state.store.write(sessions)
     close(app)
     return study.id, [(token, access.csrf_of(token)) for token in tokens]
+
+
+def lines(people: int) -> str:
+    """Return made-up answers of so many people as CSV."""
+    rng = np.random.default_rng(1)
+    columns = (rng.uniform(0, 10, people).round(3), rng.choice(["yes", "no", ""], people), rng.choice(WAYS, people))
+    rows = zip(*(column.tolist() for column in (*columns, rng.choice(list(TIERS), people))), strict=True)
+    return "\n".join(["hours,tired,way,tier", *(",".join(map(str, row)) for row in rows)])
 
 
 def stored(folder: Path, study: str) -> int:
@@ -264,8 +290,8 @@ def _put(person: tuple[str, str] | None) -> bytes:
     return _request("PUT", "/api/answer", head, json.dumps({"answers": said, "tier": "open"}))
 
 
-def _request(method: str, path: str, head: str = "", body: str = "") -> bytes:
-    kind = "Content-Type: application/json\r\n" if body else ""
+def _request(method: str, path: str, head: str = "", body: str = "", form: str = "application/json") -> bytes:
+    kind = f"Content-Type: {form}\r\n" if body else ""
     length = f"Content-Length: {len(body)}\r\n"
     return f"{method} {path} HTTP/1.1\r\nHost: 127.0.0.1\r\n{head}{kind}{length}\r\n{body}".encode()
 
@@ -279,7 +305,7 @@ async def _ask(port: int, requests: list[bytes]) -> float:
         for request in queue:
             writer.write(request)
             head = await reader.readuntil(b"\r\n\r\n")
-            if not head.startswith(b"HTTP/1.1 200"):
+            if not head.startswith((b"HTTP/1.1 200", b"HTTP/1.1 201")):
                 raise RuntimeError(head.split(b"\r\n", 1)[0].decode())
             length = next(line for line in head.lower().split(b"\r\n") if line.startswith(b"content-length:"))
             await reader.readexactly(int(length.partition(b":")[2]))
@@ -292,4 +318,4 @@ async def _ask(port: int, requests: list[bytes]) -> float:
     return seconds
 
 
-CASES: tuple[Any, ...] = (submissions, dashboard)
+CASES: tuple[Any, ...] = (submissions, dashboard, imports)

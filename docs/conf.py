@@ -29,6 +29,7 @@ html_title = f"hetdp {release}"
 html_math_renderer = "mathml"
 html_static_path = ["static"]
 html_css_files = ["style.css"]
+html_show_copyright = False
 myst_enable_extensions = ["dollarmath"]
 myst_heading_anchors = 2
 autodoc_typehints = "none"
@@ -104,6 +105,31 @@ def _display(page: Any, node: nodes.math_block) -> None:
     raise nodes.SkipNode
 
 
+_OUTER = re.compile(r"([_^])(?:\{((?:[^{}]|\{[^{}]*\})*)\}|([a-z]{2,3}\b|\w|∞))")
+"""An index or an exponent in a sentence of a proof, such as e^{−ε_i} or g^2."""
+
+
+def _raise_exponents(app: Any, tree: nodes.document) -> None:
+    """Set exponents and indices in the sentences of proofs as such; in the source they are written ^{…} and _{…}."""
+    if not app.env.docname.startswith("proofs/"):
+        return
+    for text in list(tree.findall(nodes.Text)):
+        if not isinstance(text.parent, nodes.literal | nodes.literal_block | nodes.math | nodes.math_block):
+            pieces = _pieces(text.astext())
+            text.parent.replace(text, pieces) if len(pieces) > 1 else None
+
+
+def _pieces(text: str) -> list[nodes.Node]:
+    """Return a text with its exponents and indices apart; an exponent can have an index in it."""
+    found: list[nodes.Node] = []
+    while (match := _OUTER.search(text)) is not None:
+        found.append(nodes.Text(text[: match.start()]))
+        inner = match[2] if match[2] is not None else match[3]
+        found.append((nodes.superscript if match[1] == "^" else nodes.subscript)("", "", *_pieces(inner)))
+        text = text[match.end() :]
+    return [*found, nodes.Text(text)]
+
+
 def setup(app: Any) -> None:
     """Have the command reference written before the pages are read, and formulas as MathML.
 
@@ -111,4 +137,5 @@ def setup(app: Any) -> None:
     """
     app.connect("builder-inited", _write_commands)
     app.connect("builder-inited", _write_examples)
+    app.connect("doctree-read", _raise_exponents)
     app.add_html_math_renderer("mathml", (_inline, None), (_display, None))

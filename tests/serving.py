@@ -169,3 +169,13 @@ def logged():
 
 def facts(lines):
     return [json.loads(line) for line in lines]
+
+
+def line_about(lines, said):
+    """The one line that the log has of the request with this answer. It is written after the answer is sent."""
+    deadline = time.monotonic() + 60
+    while not (about := [line for line in facts(lines) if line.get("id") == said.headers["X-Request-Id"]]):
+        assert time.monotonic() < deadline, f"no line of this request: {lines}"
+        time.sleep(0.001)
+    (line,) = about
+    return line

@@ -13,7 +13,8 @@ import pytest
 import hetdp
 from hetdp.core.cells import Categories, Words
 from hetdp.ledger import Ledger
-from hetdp.report.compare import target
+from hetdp.report import spent_epsilon
+from hetdp.report.compare import needed
 
 ask = hetdp.ask
 RNG = np.random.default_rng(23)
@@ -318,7 +319,7 @@ def test_errors_have_the_same_unit_whatever_is_done_about_missing_values():
     assert none.width() < some.width() < 1.2 * none.width()
     assert some.to_dict()["worst_case_error"] == some.to_dict()["error_by_share_answered"][0]["error"]
     for goal in ({"error": 0.5}, {"width": 1.2}):
-        people = {m: target(plan, **goal).people for m, plan in plans.items()}
+        people = {m: needed(plan, **goal).people for m, plan in plans.items()}
         assert people["none"] < people["estimate"] < 1.2 * people["none"]
     compared = hetdp.compare(levels, statistic=some.statistic, drift=0.1).entries
     assert {entry.method for entry in compared} == {"adpm", "uniform", "proportional", "threshold"}
@@ -488,3 +489,324 @@ def test_a_stated_variance_is_said_to_be_that_of_values_with_what_fills_the_gaps
     ages = pd.DataFrame({"age": [45.0, None, 50.0] * 500, "e": 1.0})
     answer = hetdp.sum(ages, value="age", epsilon="e", bounds=(0, 100), missing=missing, variance=30)
     assert "of a value, with missing values as they count here, is at most 5.477" in " ".join(answer.report().split())
+
+
+# ---------------------------------------------------------------------------------------------------------
+# Bins, caps and stored results
+
+
+def test_the_bin_of_a_median_is_printed_as_its_nearest_ends_and_not_a_tenth_wider():
+    """Bins of whole years end half a step of the grid below a year; rounded outwards that would read 48.9."""
+    ages = np.repeat(np.arange(40, 60), 200)
+    said = hetdp.quantile(ages, 0.475, epsilon=5.0, bounds=(0, 100), bins=100).report()
+    assert "49.0 to 50.0" in said
+    assert "48.9" not in said
+
+
+def test_the_cap_of_a_question_with_a_share_of_epsilon_says_how_much_of_it_is_spent():
+    people = frame(np.linspace(0, 1, 2000), [0.1, 2.0] * 1000, town=["a", "a", "b", "b"] * 500)
+    each = {name: ask.mean(value="x", bounds=(0, 1), missing="none") for name in ("once", "again")}
+    groups = hetdp.ask(people, each, epsilon="eps", by="town", public_columns=["town"])
+    assert words(groups).count("t (above it 0.5 t is spent)") == 2
+    alone = hetdp.mean(
+        people, value="x", epsilon="eps", bounds=(0, 1), missing="none", by="town", public_columns=["town"]
+    )
+    assert "is spent)" not in words(alone)
+
+
+@pytest.fixture
+def budgets(tmp_path):
+    with Ledger.create(tmp_path / "budgets.db") as ledger:
+        ledger.enroll({f"p{i}": 1 for i in range(600)})
+        yield ledger
+
+
+MAY = {"bounds": (0, 1), "spend": 0.1, "release_id": "may", "missing": "midpoint"}
+IDS = [f"p{i}" for i in range(600)]
+
+
+def test_a_result_that_the_ledger_had_already_is_said_to_be_stored_where_the_number_stands(budgets):
+    first = budgets.mean([0.2] * 600, person=IDS, **MAY)
+    again = budgets.mean([0.9] * 600, person=IDS, **MAY)  # corrected since then
+    assert again.estimate == first.estimate
+    assert words(again).startswith("Stored a result of this id was there: the source was not read again")
+    assert again.to_dict()["ledger"]["stored"] is True
+    assert "Stored" not in words(first)
+    assert "stored" not in first.to_dict()["ledger"]
+
+
+def test_groups_are_said_to_be_stored_if_all_of_them_were(budgets):
+    by = {person: "a" if i % 2 else "b" for i, person in enumerate(IDS)}
+    first, again = (budgets.mean([0.2] * 600, person=IDS, by=by, **MAY) for _ in range(2))
+    assert "Stored" not in words(first)
+    assert "Stored a result of this id was there" in words(again)
+
+
+def test_series_with_other_row_labels_are_refused_before_anybody_is_charged(budgets):
+    with pytest.raises(hetdp.HetdpError, match="values and ids have different row labels"):
+        budgets.mean(pd.Series([0.5] * 600), person=pd.Series(IDS, index=range(1, 601)), **MAY)
+    assert not budgets.charged("may")
+    budgets.mean(pd.Series([0.5] * 600), person=pd.Series(IDS), **MAY)
+    assert budgets.charged("may")
+
+
+# ---------------------------------------------------------------------------------------------------------
+# Where options meet
+
+
+def test_a_sum_with_private_bounds_says_to_what_values_are_clipped_which_is_widened_to_0():
+    """Everybody is public, so the sum is exact: it must be that of the values clipped as the report says."""
+    x = np.where(RNG.random(20_000) < 0.05, 5.0, RNG.normal(400, 20, 20_000))
+    people = frame(x, np.full(x.size, math.inf))
+    ask = {"value": "x", "epsilon": "eps", "bounds": "private", "outer": (0, 10**6), "missing": "estimate"}
+    answer = hetdp.sum(people, **ask)
+    low, high = answer.plan.bounds
+    assert low == 0
+    assert answer.estimate == pytest.approx(np.clip(x, low, high).sum(), rel=1e-6)
+    said = words(answer)
+    assert f"the sum of values clipped to {answer.plan.interval}" in said
+    assert f"interval are for values clipped to {answer.plan.interval}" in said
+    found = answer.plan.statistic.bounds
+    assert found.lo > 0  # the control: these are other bounds
+    assert f"clipped to {found}" not in said
+
+
+CODES = ["1.1"] * 30 + ["1.10"] * 60 + ["2.0"] * 10
+
+
+@pytest.mark.parametrize(
+    "made", [ask.histogram(value="x", categories=["1.1", "2.0"]), ask.mode(value="x", categories=["1.1", "2.0"])]
+)
+def test_an_engine_sorts_texts_as_memory_does_also_beside_another_question(made):
+    """In DuckDB 1.10 was another category than 1.1, unless a proportion of the column was asked beside it."""
+    duckdb = pytest.importorskip("duckdb")
+    people = frame(CODES, [math.inf] * 100)
+    relation = duckdb.from_arrow(people.to_arrow())
+    proportion = ask.proportion(value="x", equals="1.1", missing="none")
+    answers = [
+        hetdp.ask(source, questions, epsilon="eps")["made"].numbers
+        for source in (people, relation)
+        for questions in ({"made": made}, {"made": made, "beside": proportion})
+    ]
+    assert [list(numbers) for numbers in answers] == [list(answers[0])] * 4
+    assert answers[0][0] == (0.9 if made.name == "histogram" else 0)
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        lambda people: hetdp.histogram(people, value="x", epsilon="eps", categories=["1.1", "beta"]),
+        lambda people: hetdp.proportion(people, value="x", epsilon="eps", equals="1.1", missing="none"),
+        lambda people: hetdp.count(people, value="x", epsilon="eps", equals="1.1", missing="none"),
+    ],
+)
+def test_codes_that_are_the_same_number_count_as_one_and_the_report_says_so(asked):
+    said = words(asked(frame(CODES, [math.inf] * 100)))
+    assert "the same number in another spelling counts too, as '01.1' for '1.1'" in said
+    assert "does not count as equal." not in said
+
+
+def test_control_words_are_compared_letter_by_letter_and_nothing_is_said_of_numbers():
+    found = hetdp.proportion(frame(["yes", "Yes"] * 50, [1.0] * 100), value="x", epsilon="eps", equals="yes", missing=0)
+    assert "the same number in another spelling" not in words(found)
+
+
+def test_a_difference_of_means_with_a_stated_variance_says_what_it_takes_for_granted():
+    two = [hetdp.mean(RNG.normal(300, 40, 800), epsilon=1.0, bounds=(0, 1000), variance=50**2) for _ in range(2)]
+    change = hetdp.difference(*two)
+    assert "for any distribution whose standard deviation of a value is at most 50: it" in words(change)
+    assert change.to_dict()["stated_deviation"] == pytest.approx(50)
+    plain = [hetdp.mean(RNG.normal(300, 40, 800), epsilon=1.0, bounds=(0, 1000)) for _ in range(2)]
+    assert "for any distribution: it" in words(hetdp.difference(*plain))
+    assert hetdp.difference(*plain).to_dict()["stated_deviation"] is None
+
+
+@pytest.mark.parametrize("level", [0.975, 0.995, 0.9999])
+def test_a_level_of_confidence_is_never_rounded(level):
+    values = RNG.random(900)
+    one = hetdp.mean(values, epsilon=1.0, bounds=(0, 1))
+    shown = f"{100 * level:g}%"
+    for found in (one, hetdp.difference(one, one), hetdp.median(values, epsilon=1.0, bounds=(0, 1))):
+        assert shown in found.report(level)
+        assert f" {level:.0%} interval" not in found.report(level)
+        assert f"Intervals   {level:.0%}," not in found.report(level)
+
+
+def by_town(**options):
+    n = 6000
+    people = frame(RNG.normal(40, 5, n), RNG.choice([0.2, 2.0], n), town=RNG.choice(["a", "b"], n))
+    ask = {"value": "x", "epsilon": "eps", "missing": "none", "by": "town", "public_columns": ["town"]}
+    return hetdp.mean(people, bounds=(0, 200), **ask, **options)
+
+
+@pytest.mark.parametrize("variance", [25.0, "learn"])
+def test_groups_that_are_combined_keep_what_a_bound_on_the_variance_gains(variance):
+    """Each interval at a level at which both hold, added up: narrower than the bound for any distribution."""
+    shares = {"a": 0.5, "b": 0.5}
+    groups = by_town(variance=variance)
+    combined = groups.combine(shares)
+    ends = [answer.confidence_interval(0.975) for answer in groups.values()]
+    low, high = combined.confidence_interval(0.95)
+    assert (low, high) == (pytest.approx(np.mean([e[0] for e in ends])), pytest.approx(np.mean([e[1] for e in ends])))
+    assert high - low < 2 * combined.radius(0.95)
+    plain = by_town().combine(shares)
+    assert np.diff(plain.confidence_interval()) == pytest.approx(2 * plain.radius(0.95), rel=1e-6)
+
+
+def test_the_interval_of_combined_groups_and_of_a_difference_is_rounded_outwards():
+    groups = by_town()
+    combined = groups.combine({"a": 1, "b": 2})
+    for found in (combined, hetdp.difference(*groups.values())):
+        low, high = found.confidence_interval()
+        printed = words(found).split(" interval ")[1].split(", ")[0].split(" to ")
+        assert float(printed[0]) <= low + 1e-9
+        assert float(printed[1]) >= high - 1e-9
+
+
+def test_groups_with_several_answers_are_combined_by_question_as_the_report_says():
+    people = frame(RNG.random(3000), [1.0] * 3000, town=["a", "b"] * 1500)
+    each = {name: ask.mean(value="x", bounds=(0, 1), missing="none") for name in ("first", "second")}
+    groups = hetdp.ask(people, each, epsilon="eps", by="town", public_columns=["town"])
+    assert ".about('first').combine({'a': …, 'b': …})" in words(groups)
+    found = groups.about("first").combine({"a": 1, "b": 1})
+    assert found.estimate == pytest.approx(np.mean([groups[town]["first"].estimate for town in "ab"]))
+    with pytest.raises(hetdp.HetdpError, match=r"\.about\(question\)\.combine"):
+        groups.combine({"a": 1, "b": 1})
+    with pytest.raises(hetdp.HetdpError, match="there are: first, second"):
+        groups.about("third")
+
+
+def test_a_median_has_no_difference_and_says_so_at_once():
+    two = [hetdp.median(RNG.random(900), epsilon=1.0, bounds=(0, 1), within=0.95) for _ in range(2)]
+    with pytest.raises(hetdp.HetdpError, match="one number each"):
+        hetdp.difference(*two)
+
+
+def test_what_has_names_can_be_looped_over():
+    values = RNG.random(900)
+    assert list(hetdp.histogram(values, epsilon=1.0, edges=[0, 0.5, 1])) == ["[0, 0.5)", "[0.5, 1]", "other"]
+    assert list(hetdp.quantile(values, [0.2, 0.8], epsilon=1.0, bounds=(0, 1))) == [0.2, 0.8]
+
+
+def test_an_epsilon_beyond_doubles_is_explained():
+    assert "2.73e+347" in str(hetdp.explain(800))
+
+
+@pytest.mark.parametrize("missing", ["none", "estimate", 0])
+def test_a_sum_is_not_planned_with_a_method_that_cannot_release_it(missing):
+    asked = ask.sum(bounds=(0, 100), missing=missing)
+    with pytest.raises(hetdp.HetdpError, match="sampling"):
+        hetdp.plan({0.5: 900}, statistic=asked, method="sampling")
+    (line,) = (
+        line for line in str(hetdp.compare({0.5: 900}, statistic=asked)).splitlines() if line.startswith("sampling")
+    )
+    assert set(line.split()[1:]) == {"–"}
+
+
+def test_a_variance_for_those_who_answered_is_refused_by_its_reason():
+    asked = ask.mean(bounds=(0, 100), missing="estimate")
+    with pytest.raises(hetdp.HetdpError, match="not for a mean of those who answered; leave it out"):
+        hetdp.plan({0.5: 900}, statistic=asked, variance=700)
+
+
+def test_an_option_of_another_function_is_answered_and_ends_no_loop(tmp_path):
+    with Ledger.create(tmp_path / "b.db") as ledger:
+        ledger.enroll({"p0": 1})
+        for name in ("bounds", "value", "unknown"):
+            with pytest.raises(TypeError, match=f"Ledger.ask has no option '{name}'"):
+                ledger.ask([1], ask.mean(bounds=(0, 1)), person=["p0"], release_id="may", spend=1, **{name: 3})
+    with pytest.raises(TypeError, match=r"hetdp\.ask has no option 'unknown'"):
+        hetdp.ask([1], {"a": ask.mean(bounds=(0, 1))}, epsilon=1.0, unknown=1)
+
+
+def test_every_report_with_numbers_of_values_names_the_bounds_and_the_method():
+    groups = by_town(method="stretch")
+    for found in (groups, groups.combine({"a": 1, "b": 1}), hetdp.difference(*groups.values())):
+        assert "Values values clipped to [0, 200]" in words(found)
+        assert "it draws answers to the middle of the bounds" in words(found)
+    assert "it draws answers" not in words(by_town())
+    people = frame(RNG.random(900), [1.0] * 900, y=RNG.random(900))
+    several = hetdp.mean(people, value=["x", "y"], bounds={"x": (0, 1), "y": (0, 9)}, epsilon="eps", missing="none")
+    assert "x (values clipped to [0, 1]), y (values clipped to [0, 9])" in words(several)
+
+
+def test_what_words_count_as_is_in_the_report():
+    people = frame(["yes", "no", "99"] * 300, [1.0] * 900)
+    ask = {"value": "x", "epsilon": "eps", "bounds": (0, 1), "missing": "estimate"}
+    assert "Words yes = 1, no = 0; any other cell is missing" in words(
+        hetdp.mean(people, values={"yes": 1, "no": 0}, **ask)
+    )
+    assert "Words" not in words(hetdp.mean(people, **ask))
+
+
+@pytest.mark.parametrize(("missing", "people", "said"), [
+    ("none", "enrolled", "Taking part everybody who is enrolled; who has no row is missing"),
+    ("drop", "enrolled", "Taking part enrolled people with a row alone; every share is of them"),
+    ("estimate", "source", "Taking part enrolled people with a row alone; every share is of them"),
+    ("estimate", IDS[:500], "Taking part the people who were listed"),
+])  # fmt: skip
+def test_a_release_through_a_ledger_says_of_whom_its_shares_are(budgets, missing, people, said):
+    """400 of 600 have a row: of all 600 two thirds answered, of those with a row everybody."""
+    ask = {**MAY, "missing": missing, "people": people, "person": IDS[:400]}
+    assert said in words(budgets.mean([0.5] * 400, **ask))
+    by = dict.fromkeys(IDS if people == "enrolled" and missing != "drop" else (), "a")
+    if by:
+        assert said in words(budgets.mean([0.5] * 400, by=by, **{**ask, "release_id": "june"}))
+
+
+@pytest.mark.parametrize("method", ["stretch", "minimax", "adpm"])
+@pytest.mark.parametrize("truth", [0.0, 0.1, 0.3, 0.5])
+def test_no_released_interval_is_wider_than_the_plan_predicts(method, truth):
+    plan = hetdp.plan({0.1: 300, 1.0: 300}, bounds=(0, 1), method=method)
+    drawn = plan.shrink * (truth - 0.5) + 0.5
+    low, high = hetdp.Release(plan, (drawn,)).confidence_interval()
+    assert (high - low) / 2 <= plan.width() * 1.01
+
+
+def test_the_owner_sees_how_many_are_in_each_category_and_where_the_rest_is(hetdp_command, tmp_path):
+    table = tmp_path / "people.csv"
+    table.write_text("job,eps\nnurse,1\nNurse,1\n,0.5\nteacher,2\nnurse,1\nn/a,1\n", encoding="utf-8")
+    found = hetdp.check(table, value="job", epsilon="eps", categories=["nurse", "teacher", "cook"])
+    assert found.listed == {"nurse": 2, "teacher": 1, "cook": 0}
+    assert (found.counts, found.n) == ({"missing": 2, "unlisted": 1, "odd": 0}, 6)
+    assert (found.places["unlisted"], found.places["missing"], found.place) == ((3,), (4, 7), "line")
+    shown = hetdp_command(
+        "check", str(table), "--value", "job", "--epsilon", "eps", "--categories", "nurse,teacher,cook"
+    )
+    assert shown[1].strip() == found.report()
+    assert found.report().startswith("PRIVATE")
+    assert "mean by ε" not in found.report()
+    frame = pd.DataFrame({"job": ["nurse", None, "baker"], "eps": [1, 2, 3]})
+    assert hetdp.check(frame, value="job", epsilon="eps", categories=["nurse"]).counts["unlisted"] == 1
+    for wrong in ({}, {"bounds": (0, 1), "categories": ["a"]}):
+        with pytest.raises(hetdp.InputError, match="the public bounds of the values, or the categories"):
+            hetdp.check(frame, value="job", epsilon="eps", **wrong)
+
+
+def test_reports_of_groups_say_whose_number_it_is_and_what_the_largest_spend_means():
+    frame = pd.DataFrame(
+        {"x": np.tile([1.0, 4.0], 300), "e": np.tile([0.1, 1.0, 2.0], 200), "g": ["a"] * 400 + ["b"] * 200}
+    )
+    groups = hetdp.mean(frame, value="x", epsilon="e", bounds=(0, 5), missing="none", by="g", public_columns=["g"])
+    most = max(float(found.plan.spent.max()) for found in groups.values())
+    assert "Target      the population" in groups.report()
+    assert f"spending ε = {spent_epsilon(most)} changes the odds" in " ".join(groups.report().split())
+    combined = groups.combine({"a": 1, "b": 1})
+    assert "Target      the population" in combined.report()
+
+
+def test_a_combined_number_and_its_groups_say_that_they_are_too_uncertain():
+    """Its interval covers more than half of the range, as those of both groups do; with many people none does."""
+    for n, doubtful in ((36, True), (6000, False)):
+        frame = pd.DataFrame({"x": np.tile([1.0, 4.0], n), "e": np.full(2 * n, 0.3), "g": np.repeat(["a", "b"], n)})
+        groups = hetdp.mean(frame, value="x", epsilon="e", bounds=(0, 5), missing="none", by="g", public_columns=["g"])
+        combined = groups.combine({"a": 1, "b": 1})
+        assert combined.to_dict()["interval"]["uncertain"] == combined.figure().uncertain == doubtful
+        assert combined.report().count("(too uncertain to use)") == (3 if doubtful else 0)
+
+
+def test_the_rank_of_a_quantile_is_headed_by_its_condition():
+    column = pd.DataFrame({"x": ["?"] * 500, "e": [1.0] * 500})
+    how = {"value": "x", "epsilon": "e", "bounds": (0, 10)}
+    assert "Rank if all answered" in hetdp.median(column, **how, missing="estimate").report()
+    assert "Rank between" in hetdp.median(column, **how, missing="midpoint").report()

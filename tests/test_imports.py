@@ -186,9 +186,7 @@ def test_the_checker_sees_the_whole_package():
         sources
     )
     graph = {module: imported(module, ast.parse(text), set(sources)) for module, text in sources.items()}
-    assert {"hetdp.tally.tally", "hetdp.privacy.exact", "hetdp.core.plan", "hetdp.estimators.adpm"} <= reachable(
-        DRAWS, graph
-    )
+    assert {"hetdp.tally", "hetdp.privacy.exact", "hetdp.core.plan", "hetdp.estimators.adpm"} <= reachable(DRAWS, graph)
     assert {"hetdp.sources.frames", "hetdp.privacy.release"} <= reachable("hetdp.questions", graph)
     assert "polars" in graph["hetdp.sources.frames"]
     assert "opendp.prelude" in graph[DRAWS]
@@ -197,12 +195,12 @@ def test_the_checker_sees_the_whole_package():
 
 
 PLANTED = [
-    ("core.plan", "from hetdp.tally.tally import Tally", "hetdp.core.plan can reach hetdp.tally.tally"),
+    ("core.plan", "from hetdp.tally import Tally", "hetdp.core.plan can reach hetdp.tally"),
     ("core.plan", "def f():\n    from hetdp import sources", "hetdp.core.plan can reach hetdp.sources"),
     ("core.plan", "from hetdp.privacy import middle", "hetdp.core.plan can reach hetdp.privacy.release"),
     ("core.plan", "from hetdp import mean", "hetdp.core.plan can reach hetdp.privacy.release"),
     ("privacy.exact", "import hetdp.privacy.release as r", "hetdp.privacy.exact can reach hetdp.privacy.release"),
-    ("estimators.new", "from hetdp.tally.tally import Tally", "hetdp.estimators.new can reach hetdp.tally.tally"),
+    ("estimators.new", "from hetdp.tally import Tally", "hetdp.estimators.new can reach hetdp.tally"),
     (
         "estimators.new",
         "from hetdp.sources.arrays import value_array",
@@ -210,8 +208,8 @@ PLANTED = [
     ),
     (
         "statistics.new",
-        "from hetdp.tally.tally import Tally",
-        "hetdp.statistics.new can reach hetdp.tally.tally",
+        "from hetdp.tally import Tally",
+        "hetdp.statistics.new can reach hetdp.tally",
     ),
     ("questions", "from hetdp.privacy.release import noisy", "hetdp.questions imports the noise"),
     ("questions", "from .privacy.release import release, coins", "hetdp.questions imports the noise"),
@@ -235,14 +233,14 @@ PLANTED = [
         "hetdp.privacy.middle is part of a release and draws",
     ),
     ("privacy.release", "from hetdp.paper import simulate", "hetdp.privacy.release is part of a release and draws"),
-    ("tally.tally", "import polars", "hetdp.tally.tally imports a frame library"),
-    ("tally.tally", "def f():\n    import pyarrow.parquet as pq", "hetdp.tally.tally imports a frame library"),
+    ("tally", "import polars", "hetdp.tally imports a frame library"),
+    ("tally", "def f():\n    import pyarrow.parquet as pq", "hetdp.tally imports a frame library"),
     ("checks.doctor", "from opendp import prelude", "hetdp.checks.doctor imports opendp"),
     ("server.new", "from hetdp.ledger.inner import x", "hetdp.server.new imports hetdp.ledger.inner"),
     ("server.new", "def f():\n    from hetdp.ledger import inner", "hetdp.server.new imports hetdp.ledger.inner"),
     (
         "core.plan",
-        "import importlib\nimportlib.import_module('hetdp.tally.tally')",
+        "import importlib\nimportlib.import_module('hetdp.tally')",
         "hetdp.core.plan imports by a name",
     ),
     ("core.plan", 'import_module(f"{__name__}.x")', "hetdp.core.plan imports by a name"),
@@ -269,7 +267,7 @@ SKELETON = {
     "hetdp.questions": "",
     "hetdp.core.plan": "",
     "hetdp.privacy.release": "def f():\n    import opendp.prelude",
-    "hetdp.tally.tally": "",
+    "hetdp.tally": "",
     "hetdp.privacy.middle": "from hetdp.privacy.release import release",
     "hetdp.paper.simulate": "import numpy.random",
     "hetdp.sources": "from . import arrays",
@@ -289,8 +287,8 @@ def test_control_a_planted_fault_is_found(module, text, sentence):
 
 
 HARMLESS = [
-    ("core.plan", "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from hetdp.tally.tally import Tally"),
-    ("core.plan", "'''from hetdp.tally.tally import Tally'''  # import polars"),
+    ("core.plan", "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from hetdp.tally import Tally"),
+    ("core.plan", "'''from hetdp.tally import Tally'''  # import polars"),
     (
         "questions",
         "try:\n    pass\nexcept Exception:  # noqa: BLE001  a foreign message may quote a private cell\n    pass",

@@ -6,13 +6,13 @@
 True
 
 The stages are `read` → `plan` → `release`; `mean`, `histogram`, `median` and so on are all three. `ask` puts several
-questions under one budget. See the README for the command line.
+questions under one budget. See the README for the command line. Type checkers read `__init__.pyi`.
 """
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from .checks.check import Check, check
+from .checks import Check, check
 from .core.domain import Interval
 from .core.levels import Levels
 from .core.plan import Plan, plan
@@ -21,29 +21,19 @@ from .estimators import methods
 from .privacy.release import release
 from .private_bounds import bounds_for
 from .questions import VERBS as _VERBS
-from .questions import ask, mean, median
-from .report.about import __version__ as __version__
+from .questions import ask, mean
+from .report import __version__ as __version__
 from .sources import read
 from .statistics import Statistic
 from .statistics.answer import Answers, Combined, Groups
 from .statistics.bounds import Bounds
 from .statistics.difference import Difference, difference
-from .statistics.histogram import GroupMeans, Histogram
+from .statistics.histogram import GroupMeans, Histogram, Mode
 from .statistics.mean import AnsweredMean
 from .statistics.moments import Means, Moments
 from .statistics.quantile import Quantiles
 from .statistics.statistic import Answer, Release
-from .tally.tally import Tally
-
-if TYPE_CHECKING:
-    from . import paper
-    from .checks.audit import Audit, audit
-    from .ledger import Ledger
-    from .paper.simulate import Simulation, simulate
-    from .report.compare import Comparison, Target, compare, people_needed
-    from .report.explain import Explanation, explain
-    from .theory.certificate import Certificate, certificate
-    from .theory.optimal import Optimum, optimal
+from .tally import Tally
 
 __all__ = [
     "Answer",
@@ -66,6 +56,7 @@ __all__ = [
     "Ledger",
     "Levels",
     "Means",
+    "Mode",
     "Moments",
     "Optimum",
     "Plan",
@@ -85,7 +76,6 @@ __all__ = [
     "difference",
     "explain",
     "mean",
-    "median",
     "methods",
     "optimal",
     "paper",

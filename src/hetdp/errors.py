@@ -4,6 +4,7 @@
 
     HetdpError
     ├── InputError (also ValueError)   a public input breaks a rule: bounds, ε, names, options, files
+    │   ├── ExhaustedError             people have too little left for a charge; nobody was charged
     │   └── OtherRequestError          the id of a release stands for another request
     ├── PrivacyError                   a plan fails the exact check; nothing was released
     └── LedgerError                    the ledger cannot be trusted or written: no value was read
@@ -14,6 +15,9 @@ quotes a record: no value, no row, no cell of a private column.
 """
 
 from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from difflib import get_close_matches
 
 
 class HetdpError(Exception):
@@ -36,5 +40,28 @@ class ChargedError(LedgerError):
     """A release was charged but has no stored result yet: asking again under its id resumes it without a charge."""
 
 
+class ExhaustedError(InputError):
+    """People have too little left of their budgets for a charge, or all of them: nobody was charged."""
+
+
 class OtherRequestError(InputError):
     """A release id was charged for another request, so that charge is not carried out."""
+
+
+_SEEDS = ("seed", "rng", "random_state", "random_seed", "generator")
+
+
+def unknown_option(function: str, given: Iterable[str], known: Collection[str]) -> InputError | TypeError:
+    """Return the error for a keyword that a public function does not take, the first that it does not know."""
+    name = next((name for name in given if name not in known), next(iter(given)))
+    if name in _SEEDS and "rng" in known:
+        return InputError(f"{function} takes a seed as rng=…, a number or a generator of NumPy (got {name}=)")
+    if name in _SEEDS:
+        return InputError(
+            f"a release takes no {name}: whoever knows it could take the noise away; to try things out on invented "
+            "people, with numbers that repeat, use hetdp.simulate(rng=…)"
+        )
+    if name == "delta":
+        return InputError(f"{function} takes no delta: pure ε only; see 'hetdp or OpenDP' in the documentation")
+    near = get_close_matches(name, sorted({*known} - {"unknown"}), 1)
+    return TypeError(f"{function} has no option {name!r}" + (f"; did you mean {near[0]!r}?" if near else ""))

@@ -6,6 +6,7 @@ exact fractions what the bounds and everything that uses them spend, before each
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -15,8 +16,8 @@ import numpy as np
 from hetdp.core.accuracy import least
 from hetdp.core.levels import MOST_PEOPLE, Levels
 from hetdp.core.plan import FAMILY, Plan, plan
-from hetdp.core.types import BoundsLike, EpsilonLike, SourceLike
-from hetdp.errors import InputError
+from hetdp.core.types import BoundsLike, EpsilonLike, SourceLike, documented_by
+from hetdp.errors import InputError, unknown_option
 from hetdp.estimators import METHODS
 from hetdp.privacy.exact import check_together
 from hetdp.privacy.release import release
@@ -24,12 +25,13 @@ from hetdp.sources import read
 from hetdp.statistics import Statistic
 from hetdp.statistics.bounds import MOST_SHARE, Bounds, Range, left_of
 from hetdp.statistics.histogram import Celled
-from hetdp.tally.tally import Tally
+from hetdp.tally import Tally
 
 Follows = Callable[[Levels, float], Plan]
 """From levels and a share of everybody's ε to the plan of what is computed with private bounds."""
 
 
+@documented_by(read, plan)
 def bounds_for(
     source: SourceLike,
     *,
@@ -51,13 +53,22 @@ def bounds_for(
     Parameters
     ----------
     source, value, epsilon
-        As for `mean`.
+        As for `read`.
     outer
         Wide public bounds (lo, hi) that surely hold every value, as (0, 10**9) for incomes. Never take them from data.
     share
         The share of everybody's ε to spend. Unless given, the smallest that is enough, at most 0.3.
-    method, person, rows, public_rows, tiers, query, delimiter, decimal, thousands
-        As for `mean`.
+    method
+        As for `plan`.
+    missing
+        "drop" if what uses the bounds says missing="drop"; values that are missing change no bounds otherwise.
+    person, rows, public_rows, tiers, query, delimiter, decimal, thousands
+        As for `read`.
+
+    Returns
+    -------
+    Bounds
+        What was found, `lower` and `upper`, and the share of ε that is left, to be passed on as it is.
 
     Examples
     --------
@@ -74,8 +85,17 @@ def bounds_for(
         raise InputError(
             "bounds are found for all people together; leave out by=, and give what is found to mean(by=…)"
         )
+    if options.keys() - inspect.signature(bounds_for).parameters:
+        raise unknown_option("hetdp.bounds_for", options, inspect.signature(bounds_for).parameters)
     people = read(source, statistic=Range(outer, value=value), epsilon=epsilon, **options)
     return found_in(people, share, method)
+
+
+_READ = ("missing", "person", "rows", "public_rows", "tiers", "query", "delimiter", "decimal", "thousands")
+_TAKEN = [*inspect.signature(bounds_for).parameters.values()][:-1] + [
+    inspect.signature(read).parameters[n] for n in _READ
+]
+bounds_for.__signature__ = inspect.Signature(_TAKEN, return_annotation="Bounds")  # type: ignore[attr-defined]
 
 
 def found_in(people: Tally, share: float | None, method: str = "adpm", then: Follows | None = None) -> Bounds:

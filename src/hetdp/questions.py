@@ -7,14 +7,13 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import MISSING, fields, replace
-from typing import Any, Literal, TypedDict, Unpack, overload
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import fields, replace
+from typing import Any, Literal, Never
 
 from hetdp.core.domain import Interval
 from hetdp.core.plan import Plan, plan
 from hetdp.core.types import (
-    OWN,
     BoundsLike,
     ByLike,
     EpsilonLike,
@@ -24,57 +23,24 @@ from hetdp.core.types import (
     SourceLike,
     TiersLike,
     documented_by,
+    show,
 )
-from hetdp.errors import InputError
+from hetdp.errors import InputError, unknown_option
 from hetdp.estimators import METHODS
 from hetdp.privacy.exact import check_together
-from hetdp.privacy.release import carry_out, refuse_seed, release, release_records
+from hetdp.privacy.release import carry_out, release, release_records
 from hetdp.private_bounds import bounds_given
 from hetdp.sources import Form, Rows, Source, declared_public, read, read_groups, records, tallies_of, tally
-from hetdp.statistics import ALSO, FORMS, STATISTICS, Statistic, kind_of, title_of
+from hetdp.statistics import ALSO, FIXED, FORMS, STATISTICS, Statistic, described
 from hetdp.statistics.answer import Answers, Groups, shares_of
 from hetdp.statistics.bounds import Bounds, Range, origins_of, private_intervals, settle, share_left
 from hetdp.statistics.histogram import Celled, MeanByGroup
 from hetdp.statistics.mean import LearnedMean, Mean, learned
 from hetdp.statistics.moments import Columns
-from hetdp.statistics.quantile import Quantiles, Ranks
-from hetdp.statistics.statistic import Answer, Release
-from hetdp.tally.tally import Tally
+from hetdp.statistics.statistic import Answer
+from hetdp.tally import Tally
 
 
-class _Options(TypedDict, total=False):
-    """What every question takes besides its own parameters, and groups."""
-
-    method: str
-    variance: float | Literal["learn"] | None
-    drift: float
-    target: str | None
-    person: PersonLike | None
-    rows: Rows
-    public_columns: Sequence[str]
-    groups: Sequence[Any] | None
-    public_rows: SourceLike | None
-    tiers: TiersLike | None
-    query: str | None
-    delimiter: str | None
-    decimal: str
-    thousands: str | None
-
-
-class _MeanOptions(_Options, total=False):
-    value: str | None
-
-
-@overload
-def mean(
-    source: SourceLike, *, epsilon: EpsilonLike, bounds: ManyBounds, by: None = None, **options: Unpack[_MeanOptions]
-) -> Release: ...
-@overload
-def mean(
-    source: SourceLike, *, epsilon: EpsilonLike, bounds: ManyBounds, by: ByLike, **options: Unpack[_MeanOptions]
-) -> Groups: ...
-@overload
-def mean(source: SourceLike, *, epsilon: EpsilonLike, bounds: ManyBounds, **options: Any) -> Any: ...
 @documented_by(read, plan)
 def mean(  # noqa: PLR0913  every form of a mean
     source: SourceLike,
@@ -113,14 +79,14 @@ def mean(  # noqa: PLR0913  every form of a mean
     categories
         The public list of the private groups.
     missing
-        What a missing value means. A value column of a table needs it: "estimate" (the mean of those who answered, and
-        who did stays private), "drop", "midpoint", a number or "none".
+        What a missing value means. A value column of a table needs it: "estimate" (those who answered alone, and who
+        did stays private), "drop", "midpoint", a number or "none".
     values, person, rows, tiers, public_rows, query, delimiter, decimal, thousands
         As for `read`.
     method, variance, drift, target
         As for `plan`.
     by
-        A column that splits the people into groups, with a mean for each; or several, ["region", "sex"], with a mean
+        A column that splits the people into groups, with an answer for each; or several, ["region", "sex"], with one
         for each combination. All must be among `public_columns`: which group a person is in is not protected. With
         values in memory {name: groups}, one entry a row.
     public_columns
@@ -143,7 +109,7 @@ def mean(  # noqa: PLR0913  every form of a mean
     >>> result.plan.n, round(result.plan.threshold, 3)
     (1000, 0.298)
     """
-    refuse_seed(options)
+    _refuse_unknown("hetdp.mean", options, _MEAN)
     if (private_group is None) != (categories is None):
         raise InputError("means by a private group need its column and the groups: private_group=…, categories=[…]")
     how: dict[str, Any] = {"missing": missing, "values": values}
@@ -167,29 +133,23 @@ def mean(  # noqa: PLR0913  every form of a mean
     return of_question(source, asked(bounds), epsilon=epsilon, **options)
 
 
-def median(source: SourceLike, *, epsilon: EpsilonLike, bounds: ManyBounds, **options: Any) -> Quantiles:
-    """Return a private median: `source`, `epsilon`, `bounds` and the options are those of `quantile`."""
-    return verb("quantile")(source, 0.5, epsilon=epsilon, bounds=bounds, **options)  # type: ignore[no-any-return]
-
-
 def verb(name: str) -> Callable[..., Any]:
     """Return the function of a statistic: from a source, its own parameters and the options of `mean` to the answer."""
-    kind, title = kind_of(name), title_of(name)
-    shared = ("value", "missing", "values") if kind.asks_missing else ("value",)
-    own = [field for field in fields(kind) if field.name not in ("value", "missing", "values")]
+    kind, title, own, says, example, answers = described(name)
+    taken = {field.name for field in fields(kind)} - {"value"} - FIXED.get(name, set())
 
     def function(source: Any, *given: Any, epsilon: Any, value: Any = None, **options: Any) -> Any:
-        refuse_seed(options)
-        named = {f.name: options.pop(f.name) for f in fields(kind) if f.name != "value" and f.name in options}
+        _refuse_unknown(f"hetdp.{name}", options, taken | {*_PRIVATE, "source", "epsilon", "value"})
+        named = {name: options.pop(name) for name in taken & options.keys()}
         private = {name: options.pop(name, None) for name in _PRIVATE}
-        if kind.name != "mean" and options.get("variance") is not None and not kind.takes_variance:
+        if options.get("variance") is not None and not kind.takes_variance:
             raise InputError(f"a bound on the variance is for means and sums, not for a {kind.name}")
 
         def asked(bounds: Any) -> Statistic:
             try:
                 return kind(*given, **named | ({} if bounds is None else {"bounds": bounds}), value=value)
             except TypeError:
-                wanted = ", ".join(field.name for field in own)
+                wanted = ", ".join(p.name for p in own)
                 raise InputError(f"a {name} is asked for with {wanted}, besides what `mean` takes") from None
 
         where = {"value": value, "epsilon": epsilon, **options}
@@ -197,43 +157,65 @@ def verb(name: str) -> Callable[..., Any]:
         bounds = bounds_given(source, named.get("bounds"), private, where, asked)
         return of_question(source, asked(bounds), epsilon=epsilon, **options)
 
-    words = inspect.cleandoc(kind.__doc__ or kind.name)
     function.__name__ = function.__qualname__ = name
-    function.__doc__ = f"Return {title[0].lower()}{title[1:]}.\n\n{words}\n\n" + _PARAMETERS.format(
-        "\n".join(f"{field.name}\n    {field.metadata.get('help', '')}" for field in own)
-    )
-    keyword, typed = inspect.Parameter.KEYWORD_ONLY, inspect.signature(mean).parameters
-    parameters = [typed["source"]]
-    for i, field in enumerate(own):
-        default = inspect.Parameter.empty if field.default is MISSING else field.default
-        first = i == 0 and kind is Ranks
-        place = inspect.Parameter.POSITIONAL_OR_KEYWORD if first else keyword
-        shown = OWN.get(field.name, field.type)
-        parameters.append(inspect.Parameter(field.name, place, default=default, annotation=shown))
-    parameters += [typed[name] for name in (*shared, "epsilon")]
-    if "bounds" in {field.name for field in own} and not issubclass(kind, Celled):
-        parameters += [typed[name] for name in _PRIVATE]
-    options = inspect.signature(of_question).parameters.values()
+    shown = [p if p.name == "q" else p.replace(kind=p.KEYWORD_ONLY) for p in own]
+    private = "bounds" in says and not issubclass(kind, Celled)
+    if private:
+        says["bounds"] += ' Or those that `bounds_for` found; or "private": they are found first, within `outer`.'
+        ends = 'BoundsLike | Literal["private"]'
+        shown = [p.replace(annotation=ends) if p.name == "bounds" else p for p in shown]
     takes = {"variance": kind.takes_variance, "drift": kind.takes_drift, "target": kind.takes_drift}
-    parameters += [p for p in options if p.default is not p.empty and takes.get(p.name, True)]
-    function.__signature__ = inspect.Signature(parameters, return_annotation="Answer | Groups")  # type: ignore[attr-defined]
+    names = [*_shared(kind), "epsilon", *(_PRIVATE if private else ()), *(o for o in _OPTIONS if takes.get(o, True))]
+    texts = (
+        f"Return {title}.\n\n{inspect.cleandoc(kind.__doc__ or '')}",
+        f"{', '.join(answers)} or Groups\n    The answer, which may be published; with `by` those of all groups.",
+        f">>> found = hetdp.{name}([3, 40] * 500, epsilon=[0.5, 2.0] * 500, {example})\n"
+        f">>> type(found).__name__, found.plan.n\n({answers[0]!r}, 1000)",
+    )
+    says["value"] = "The private column of a table."
+    parameters = [_TYPED["source"], *shown, *(_TYPED[name] for name in names)]
+    show(function, parameters, " | ".join([*answers, "Groups"]), says, texts)
+    return documented_by(mean)(function)
+
+
+def question(name: str) -> Callable[..., Statistic]:
+    """Return the function that makes a question, such as `hetdp.ask.mean`."""
+    kind, title, own, says, example, _ = described(name)
+    bound, fixed = inspect.signature(kind), FIXED.get(name, set())
+
+    def function(*given: Any, **named: Any) -> Statistic:
+        if named.keys() - (bound.parameters.keys() - fixed):
+            raise unknown_option(f"hetdp.ask.{name}", named, bound.parameters.keys() - fixed)
+        try:
+            bound.bind(*given, **named)
+        except TypeError as error:
+            raise TypeError(f"hetdp.ask.{name}: {error}") from None
+        return kind(*given, **named)
+
+    function.__name__, function.__qualname__ = name, f"ask.{name}"
+    shown = [_TYPED[name] for name in _shared(kind) if name != "value" or kind is not Columns]  # their bounds name them
+    texts = (
+        f"Return a question: {title}. It is for `ask`, `read`, `plan` and `Ledger.ask`.\n\n"
+        f"{inspect.cleandoc(kind.__doc__ or '')}",
+        "Statistic\n    The question. It holds public facts alone.",
+        f">>> asked = hetdp.ask.{name}({example})\n>>> hetdp.plan({{0.5: 500, 2.0: 500}}, statistic=asked).n\n1000",
+    )
+    says["value"] = "The private column of a table; `ask` takes the name of the question unless given."
+    show(function, [*own, *shown], "Statistic", says, texts)
     return documented_by(mean)(function)
 
 
 _PRIVATE = ("outer", "bounds_share")
 """The options that go with private bounds."""
 
-_PARAMETERS = """Parameters
-----------
-value
-    The private column of a table.
-source, epsilon, missing, values
-    As for `mean`.
-{}
-method, person, rows, by, public_columns, groups, public_rows, tiers, query, delimiter, decimal, thousands
-    As for `mean`.
-outer, bounds_share, variance, drift, target
-    As for `mean`."""
+
+def _shared(kind: type[Statistic]) -> list[str]:
+    return ["value", *["missing"] * (kind.asks_missing or kind.can_drop), *["values"] * kind.asks_missing]
+
+
+def _refuse_unknown(function: str, options: Mapping[str, Any], known: Collection[str]) -> None:
+    if options.keys() - {*_OPTIONS, *known}:
+        raise unknown_option(function, options, {*_OPTIONS, *known})
 
 
 def of_question(  # noqa: PLR0913  mirrors the columns of a table
@@ -259,46 +241,35 @@ def of_question(  # noqa: PLR0913  mirrors the columns of a table
 ) -> Answer | Groups:
     """Return the answer to a question about a source; the options are those of `mean`."""
     asked = learned(asked) if variance == "learn" else asked
-    people = Source.asked_by(
-        asked,
-        source,
-        epsilon=epsilon,
-        person=person,
-        rows=rows,
-        by=by,
-        tiers=tiers,
-        query=query,
-        form=Form(delimiter, decimal, thousands),
-    )
-    return of_source(
-        people,
-        asked,
-        method=method,
-        variance=variance,
-        drift=drift,
-        target=target,
-        public_columns=public_columns,
-        groups=groups,
-        public_rows=public_rows,
-    )
+    where = {"epsilon": epsilon, "person": person, "rows": rows, "by": by, "tiers": tiers, "query": query}
+    people = Source.asked_by(asked, source, **where, form=Form(delimiter, decimal, thousands))
+    how: dict[str, Any] = {"method": method, "variance": variance, "drift": drift, "target": target}
+    return of_source(people, asked, how, public_columns, groups, public_rows)
 
 
-def of_source(  # noqa: PLR0913  mirrors the columns of a table
+_OPTIONS = {p.name: p for p in inspect.signature(of_question).parameters.values() if p.default is not p.empty}
+"""The options that every statistic takes."""
+
+_MEAN = {p.name: p for p in inspect.signature(mean).parameters.values() if p.kind is not p.VAR_KEYWORD}
+_TYPED = {**_MEAN, **_OPTIONS, "value": _MEAN["value"].replace(annotation="str | None")}
+_ANSWERS = "Release | AnsweredMean | Means | GroupMeans | Groups"
+mean.__signature__ = inspect.Signature([*_MEAN.values(), *_OPTIONS.values()], return_annotation=_ANSWERS)  # type: ignore[attr-defined]
+
+
+def of_source(
     people: Source,
     asked: Statistic,
-    *,
-    method: str,
-    variance: float | Literal["learn"] | None,
-    drift: float = 0.0,
-    target: str | None = None,
+    how: Mapping[str, Any],
     public_columns: Sequence[str] = (),
     groups: Sequence[Any] | None = None,
     public_rows: Any = None,
 ) -> Answer | Groups:
-    """Return the answer to a question about a source, or one for each group if it has groups."""
+    """Return the answer to a question about a source, or one for each group if it has groups.
+
+    `how` is what `plan` takes besides: method, variance, drift and target.
+    """
     asked.interval.ordinary()
-    how: dict[str, Any] = {"method": method, "variance": variance, "drift": drift, "target": target}
-    by = people.asked.groupings
+    by, method = people.asked.groupings, how["method"]
     _groups_are_public(by, public_columns, groups)
     if METHODS[method].needs_records:
         if by or public_rows is not None:
@@ -342,85 +313,79 @@ def _alike(people: Tally) -> Tally:
     return people.coarse() if any(origin.levels.rounded for origin in origins) else people
 
 
-VERBS = {name: verb(name) for name in (*STATISTICS, "std") if name not in (*FORMS, Range.name)}
-"""The functions of the statistics; the forms of the mean come with `mean`; median and bounds have their own."""
+VERBS = {name: verb(name) for name in (*STATISTICS, *ALSO) if name not in (*FORMS, Range.name)}
+"""The functions of the statistics; the forms of the mean come with `mean`, private bounds with `bounds_for`."""
 
 
 # Several questions under one budget ---------------------------------------------------------------------------------
 
 
-class _Ask:
-    """`hetdp.ask(source, questions, …)`; its attributes are the questions, such as `hetdp.ask.mean(bounds=(0, 1))`."""
+@documented_by(mean, plan)
+def ask(  # noqa: PLR0913  mirrors the columns of a table
+    source: SourceLike,
+    questions: Mapping[str, Statistic],
+    *,
+    epsilon: EpsilonLike,
+    split: Mapping[str, Any] | None = None,
+    missing: MissingLike | None = None,
+    method: str = "adpm",
+    person: PersonLike | None = None,
+    rows: Rows = "one",
+    by: ByLike | None = None,
+    public_columns: Sequence[str] = (),
+    groups: Sequence[Any] | None = None,
+    public_rows: SourceLike | None = None,
+    tiers: TiersLike | None = None,
+    query: str | None = None,
+    delimiter: str | None = None,
+    decimal: str = ".",
+    thousands: str | None = None,
+    **unknown: Never,
+) -> Answers | Groups:
+    """Return the answers to several questions about the same people, who spend their ε once on all of them.
 
-    def __getattr__(self, name: str) -> Any:
-        try:
-            return kind_of(name)
-        except InputError as error:
-            raise AttributeError(str(error)) from None
+    Each question gets a share of everybody's ε, the same unless `split` says otherwise; what a question does not
+    need of its share stays free. That nobody spends more than their ε on all questions together is checked exactly.
 
-    def __dir__(self) -> list[str]:
-        return [*STATISTICS, *ALSO]
+    Parameters
+    ----------
+    source, epsilon, method, person, rows, public_rows, tiers, query, delimiter, decimal, thousands
+        As for `mean`.
+    by, public_columns, groups
+        As for `mean`.
+    questions
+        {name: question}, as {"income": ask.mean(bounds=(0, 10**5)), "job": ask.histogram(categories=[…])}. The name
+        is the column, unless the question names another: ask.mean(value="income", bounds=…).
+    split
+        {name: share}, in any unit; {"income": 2, "job": 1} gives the first twice as much.
+    missing
+        What is done about missing values, for the questions that do not say it themselves.
 
-    @documented_by(mean, plan)
-    def __call__(  # noqa: PLR0913  mirrors the columns of a table
-        self,
-        source: SourceLike,
-        questions: Mapping[str, Statistic],
-        *,
-        epsilon: EpsilonLike,
-        split: Mapping[str, Any] | None = None,
-        missing: MissingLike | None = None,
-        method: str = "adpm",
-        person: PersonLike | None = None,
-        rows: Rows = "one",
-        by: ByLike | None = None,
-        public_columns: Sequence[str] = (),
-        groups: Sequence[Any] | None = None,
-        public_rows: SourceLike | None = None,
-        tiers: TiersLike | None = None,
-        query: str | None = None,
-        delimiter: str | None = None,
-        decimal: str = ".",
-        thousands: str | None = None,
-        **unknown: Any,
-    ) -> Any:
-        """Return the answers to several questions about the same people, who spend their ε once on all of them.
+    Returns
+    -------
+    Answers or Groups
+        `Answers`, {name: answer}; with `by` a `Groups` of them.
 
-        Each question gets a share of everybody's ε, the same unless `split` says otherwise; what a question does not
-        need of its share stays free. That nobody spends more than their ε on all questions together is checked exactly.
-
-        Parameters
-        ----------
-        source, epsilon, method, person, rows, public_rows, tiers, query, delimiter, decimal, thousands
-            As for `mean`.
-        by, public_columns, groups
-            As for `mean`: the answers of each group, as `Groups` of `Answers`.
-        questions
-            {name: question}, as {"income": ask.mean(bounds=(0, 10**5)), "job": ask.histogram(categories=[…])}. The name
-            is the column, unless the question names another: ask.mean(value="income", bounds=…).
-        split
-            {name: share}, in any unit; {"income": 2, "job": 1} gives the first twice as much.
-        missing
-            What is done about missing values, for the questions that do not say it themselves.
-
-        Examples
-        --------
-        >>> import polars
-        >>> people = polars.DataFrame({"age": [30, 50] * 500, "job": ["a", "b"] * 500, "eps": [0.5, 2.0] * 500})
-        >>> age = ask.mean(bounds=(0, 100), missing="estimate")
-        >>> questions = {"age": age, "job": ask.histogram(categories=["a", "b"])}
-        >>> sorted(ask(people, questions, epsilon="eps"))
-        ['age', 'job']
-        """
-        refuse_seed(unknown, known=False)
-        form = Form(delimiter, decimal, thousands)
-        where = {"epsilon": epsilon, "person": person, "rows": rows, "tiers": tiers, "query": query, "form": form}
-        shares, public = shares_of(questions, split), {"groups": groups, "public_rows": public_rows}
-        asked = {name: _of_column(name, question).with_missing(missing) for name, question in questions.items()}
-        return of_questions(source, asked, {**where, "by": by}, shares, method, public_columns, **public)
+    Examples
+    --------
+    >>> import polars
+    >>> people = polars.DataFrame({"age": [30, 50] * 500, "job": ["a", "b"] * 500, "eps": [0.5, 2.0] * 500})
+    >>> age = ask.mean(bounds=(0, 100), missing="estimate")
+    >>> questions = {"age": age, "job": ask.histogram(categories=["a", "b"])}
+    >>> sorted(ask(people, questions, epsilon="eps"))
+    ['age', 'job']
+    """
+    if unknown:
+        raise unknown_option("hetdp.ask", unknown, inspect.signature(ask).parameters)
+    form = Form(delimiter, decimal, thousands)
+    where = {"epsilon": epsilon, "person": person, "rows": rows, "tiers": tiers, "query": query, "form": form}
+    shares, public = shares_of(questions, split), {"groups": groups, "public_rows": public_rows}
+    asked = {name: _of_column(name, question).with_missing(missing) for name, question in questions.items()}
+    return of_questions(source, asked, {**where, "by": by}, shares, method, public_columns, **public)
 
 
-ask = _Ask()
+for _name in (*STATISTICS, *ALSO):
+    setattr(ask, _name, question(_name))
 
 
 def of_questions(

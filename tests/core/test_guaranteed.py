@@ -21,7 +21,6 @@ from hetdp.core.intervals import (
     answered_interval,
     log_tail_constant,
     mean_interval,
-    moved_weight,
     share_intervals,
 )
 from hetdp.statistics.histogram import Shares
@@ -267,7 +266,7 @@ def test_with_means_that_differ_an_end_is_missed_no_more_often(counts, drift):
 def test_control_adding_the_largest_bias_to_the_ends_for_one_mean_is_missed_too_often():
     plan = hetdp.plan({0.05: 300, INF: 30}, bounds=(0, 1))
     found, drift = noisy_sum(plan), 0.3
-    shift = drift * moved_weight(plan)
+    shift = drift * plan.bias_share / plan.shrink
     worst = [
         missed(plan, p, lambda at: found.lower_end(at, MISS) - shift, means)
         for p in np.linspace(0.02, 0.5, 25)

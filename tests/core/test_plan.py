@@ -19,7 +19,7 @@ import hetdp
 from hetdp import InputError, Levels, PrivacyError
 from hetdp.core.levels import round_down, saturation
 from hetdp.privacy.exact import LARGEST_SCALE, SMALLEST_SCALE, NoiseTerm, below, check, lattice, scale_for
-from hetdp.report.compare import target
+from hetdp.report.compare import needed
 from hetdp.report.text import cells
 from support import UNIT, epsilons, examples, level_counts
 from support import bounds as intervals
@@ -749,7 +749,7 @@ def test_weights_that_are_no_numbers_become_no_weight_at_all(weight):
 @pytest.mark.parametrize("error", [0.5, 3.7, 4.5, 5, 60, 249])
 def test_a_target_is_answered_whatever_its_number(error):
     """A tier that the others can do without needs no ε at all; the search must end among the smallest doubles too."""
-    found = target(hetdp.plan({0.1: 494, 0.5: 1489, 2: 3017}, bounds=(0, 500)), error)
+    found = needed(hetdp.plan({0.1: 494, 0.5: 1489, 2: 3017}, bounds=(0, 500)), error)
     assert found.reached == (error > 3.66)
     assert all(needs is None or needs >= 0 for needs in found.epsilon.values())
 

@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from hetdp.cli import options
+from hetdp.cli import parse
 from hetdp.errors import InputError
 from hetdp.ledger import books
 from hetdp.ledger import store as ledger_store
 from hetdp.sources import columns, delimited, files
-from hetdp.tally.tally import Tally
+from hetdp.tally import Tally
 
 
 @dataclass(frozen=True)
@@ -95,14 +95,14 @@ def broken_chain() -> None:
 
 def unsplit_tier() -> None:
     """A tier without its equals sign is split all the same."""
-    old = options.levels_of
+    old = parse.levels_of
 
     def new(tier: list[str]) -> Any:
         for option in tier:
             _, _ = option.split("=")
         return old(tier)
 
-    options.levels_of = new
+    parse.levels_of = new
 
 
 PLANTS = {

@@ -14,7 +14,7 @@ INSTRUMENTED = {
     "text": ("hetdp.sources", "hetdp.core.domain"),
     "columnar": ("hetdp.sources", "hetdp.core.domain"),
     "cell": ("hetdp.sources", "hetdp.core.domain"),
-    "tally": ("hetdp.tally.tally", "hetdp.core.levels"),
+    "tally": ("hetdp.tally", "hetdp.core.levels"),
     "ledger": ("hetdp.ledger",),
     "cli": ("hetdp.cli",),
 }

@@ -7,6 +7,7 @@ import json
 import math
 import os
 import random
+import re
 import shutil
 import sqlite3
 import subprocess
@@ -55,7 +56,7 @@ from hetdp.ledger.books import (
     packed,
     reals,
 )
-from hetdp.ledger.people import source_of, tallies_of
+from hetdp.ledger.rows import source_of, tallies_of
 from hetdp.privacy.exact import NoiseTerm
 from hetdp.statistics.mean import Mean
 from ledgers import DROP_FUNCTIONS, PEOPLE, VALUES, Untouchable, drop_guards, execute, made, mean, restore_guards
@@ -388,7 +389,7 @@ def test_a_release_over_some_people_charges_only_them_and_splits_their_cohort(le
     mean(ledger, "june")
     assert [(b.people, b.spent) for b in ledger.cohorts()] == [(150, 0.1), (50, 0.2)]
     mean(ledger, "july", people=PEOPLE[50:])
-    assert [(b.people, b.spent) for b in ledger.cohorts()] == [(150, 0.2), (50, 0.2)]
+    assert [(b.people, b.spent) for b in ledger.cohorts()] == [(200, 0.2)]  # alike, so listed as one
     assert ledger.verify().cohorts == 2
 
 
@@ -396,10 +397,25 @@ def test_parts_of_several_cohorts_that_become_one_are_charged_once(ledger):
     """After July two cohorts have the same balance; a release over a piece of both moves them together."""
     mean(ledger, "may", people=PEOPLE[:100])
     mean(ledger, "june", people=PEOPLE[100:])
-    assert len(ledger.cohorts()) == 2
+    assert ledger.verify().cohorts == 2
     mean(ledger, "july", people=PEOPLE[50:150])
-    assert [(b.people, b.spent) for b in ledger.cohorts()] == [(50, 0.1), (50, 0.1), (100, 0.2)]
-    ledger.verify()
+    assert [(b.people, b.spent) for b in ledger.cohorts()] == [(100, 0.1), (100, 0.2)]
+    assert ledger.verify().cohorts == 3
+
+
+def test_balances_are_listed_from_the_smallest_budget_on_and_people_alike_once(ledger):
+    ledger.enroll({"x": 7, "y": 0.25, "z": math.inf})
+    ledger.enroll({"v": 0.25})
+    listed = [(b.budget, b.spent, b.people) for b in ledger.cohorts()]
+    assert listed == [(0.25, 0, 2), (1, 0, 200), (7, 0, 1), (math.inf, 0, 1)]
+
+
+def test_a_result_is_listed_with_the_minute_alone(ledger):
+    """It is stored so; with 00 for the seconds it would seem to be before its charge."""
+    mean(ledger)
+    *_, charged, result = map(str, ledger.history())
+    assert re.match(r" +\d+  \d{4}-\d\d-\d\dT\d\d:\d\d:\d\d  ", charged)
+    assert re.match(r" +\d+  \d{4}-\d\d-\d\dT\d\d:\d\d     ", result)
 
 
 def test_people_may_allow_less_than_the_rule(ledger):
@@ -555,8 +571,11 @@ def test_very_many_budgets_are_rounded_down_by_the_plan_and_charged_by_it(tmp_pa
 def test_the_same_id_and_request_give_the_stored_result_without_a_charge(ledger):
     first = mean(ledger)
     again = mean(ledger, values=Untouchable())
-    assert (again.unclamped, again.ledger, again.notes) == (first.unclamped, first.ledger, first.notes)
-    assert json.loads(again.to_json()) == json.loads(first.to_json())
+    assert (again.unclamped, again.notes) == (first.unclamped, first.notes)
+    assert again.ledger == {**first.ledger, "stored": True}
+    told = json.loads(again.to_json())
+    assert told["ledger"].pop("stored") is True
+    assert told == json.loads(first.to_json())
     assert ledger.balance("p000").spent == 0.1
     with Ledger(ledger.name) as reopened:
         assert mean(reopened, values=Untouchable()).unclamped == first.unclamped
@@ -1659,6 +1678,18 @@ def test_a_forecast_is_what_then_happens(tmp_path, rule):
     assert ledger.verify().charges == len(foreseen.steps)
 
 
+@pytest.mark.parametrize("kind", ["share", "share_left"])
+def test_a_share_may_be_written_as_a_quotient_and_is_exact(kind):
+    assert Rule.given(**{kind: " 1/9"}) == Rule(kind, Fraction(1, 9))
+    nine = Rule.given(share="1/9").allowed(budget=900_000_000, left=900_000_000)
+    assert nine == 100_000_000  # nine releases use it up
+    for wrong in ("1/0", "2/1", "a/b", "1/9/2", "-1/9", "much"):
+        with pytest.raises(InputError, match=kind):
+            Rule.given(**{kind: wrong})
+    with pytest.raises(InputError, match="epsilon"):
+        Rule.given(spend="1/9")
+
+
 def test_a_forecast_says_how_often_a_tier_lasts(where):
     ledger = made(
         where, {p: ("strict" if i < 100 else "open") for i, p in enumerate(PEOPLE)}, tiers={"strict": 1.2, "open": 30}
@@ -1671,6 +1702,25 @@ def test_a_forecast_says_how_often_a_tier_lasts(where):
     for releases in (0, 10**6):
         with pytest.raises(InputError, match="ahead"):
             ledger.forecast(bounds=(0, 1), spend=0.1, releases=releases)
+
+
+def test_a_forecast_says_how_many_of_a_tier_have_nothing_left_and_not_only_when_the_last_one_has(where):
+    """One person who missed a release must not stand for a tier that is used up but for them."""
+    ledger = made(where, {p: (0.4 if i < 100 else 2 if i < 150 else "inf") for i, p in enumerate(PEOPLE)})
+    tiers = "the tier with budget 0.4", "the tier with budget 2"
+    ledger.charge(dict.fromkeys(PEOPLE[:60], 0.4), release_id="a", mechanism="other")
+    ledger.charge(dict.fromkeys(PEOPLE[60:99], 0.3), release_id="b", mechanism="other")
+    ledger.charge(dict.fromkeys(PEOPLE[100:150], 2), release_id="c", mechanism="other")
+    found = ledger.forecast(bounds=(0, 1), spend=0.1, releases=3)
+    assert found.exhausted == {
+        tiers[0]: {"people": 100, "after": {0: 60, 1: 99}},
+        tiers[1]: {"people": 50, "after": {0: 50}},
+    }
+    assert found.lasts == {tiers[0]: None, tiers[1]: 0}
+    assert f"{tiers[0]}: of 100 people so many have nothing left: 60 now, 99 after 1 more release" in str(found)
+    assert f"{tiers[1]}: nobody has anything left" in str(found)
+    assert "(90 people with weight) in the next release" in str(found)
+    assert "(51 people with weight) in the last of these" in str(found)
 
 
 @pytest.mark.parametrize(

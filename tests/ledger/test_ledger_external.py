@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import sqlite3
 import threading
@@ -14,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import hetdp
-from hetdp.errors import InputError, LedgerError, OtherRequestError
+from hetdp.errors import ExhaustedError, InputError, LedgerError, OtherRequestError
 from hetdp.ledger import Ledger, books, external, store
 from hetdp.ledger.books import EXTERNAL, Event, next_event
 from ledgers import PEOPLE, drop_guards, execute, made, mean, restore_guards
@@ -50,7 +51,7 @@ def test_ten_charges_of_a_tenth_use_up_a_budget_of_one_and_the_eleventh_is_refus
     for number in range(10):
         ledger.charge(PEOPLE, epsilon=0.1, release_id=f"round-{number}", mechanism="m")
     assert ledger.balance("p000").exhausted
-    with pytest.raises(InputError, match="too little left for this charge: 200 people"):
+    with pytest.raises(ExhaustedError, match="too little left for this charge: 200 people"):
         ledger.charge(PEOPLE, epsilon=1e-9, release_id="one more", mechanism="m")
 
 
@@ -73,8 +74,21 @@ def test_with_drop_who_has_too_little_left_is_left_out_and_the_others_pay(ledger
 
 
 def test_with_drop_a_charge_that_nobody_can_pay_is_refused(ledger):
-    with pytest.raises(InputError, match="nobody was charged"):
+    with pytest.raises(ExhaustedError, match=r"^nobody of these people has enough left; nobody was charged$"):
         ledger.charge(PEOPLE, epsilon=2, lacking="drop", **ROUND)
+
+
+def test_rounds_go_on_until_budgets_are_used_up_and_end_with_an_error_of_their_own(ledger):
+    """Each round is paid by whoever can; the first that nobody can pay ends it, and any other mistake does not."""
+    rounds = 0
+    with contextlib.suppress(ExhaustedError):
+        for rounds in range(100):
+            ledger.charge(PEOPLE, epsilon=0.3, lacking="drop", release_id=f"round-{rounds}", mechanism="m")
+    assert rounds == max(int(balance.budget / 0.3) for balance in ledger.balances())
+    assert not ledger.charged(f"round-{rounds}")
+    with pytest.raises(InputError) as mistake:
+        ledger.charge(["nobody"], epsilon=0.3, lacking="drop", **ROUND)
+    assert not isinstance(mistake.value, ExhaustedError)
 
 
 def test_public_people_pay_too_and_nothing_stops_them(ledger):
@@ -95,8 +109,9 @@ REFUSED = {
     "nothing": (["p000"], {"epsilon": 0}, "above 0"),
     "less than a double": (["p000"], {"epsilon": "1e-999999999"}, "above 0"),
     "infinity": (["p000"], {"epsilon": "inf"}, "below 10⁹"),
-    "negative": ({"p000": -1}, {}, "epsilon must be 0, positive or inf .got -1 for 'p000'"),
-    "not a number": ({"p000": float("nan")}, {}, "got NaN for 'p000'"),
+    "negative": ({"p000": -1}, {}, "above 0 and below 10⁹ .got -1 for 'p000'"),
+    "not a number": ({"p000": float("nan")}, {}, "above 0 and below 10⁹ .got nan for 'p000'"),
+    "a word": (["p000"], {"epsilon": "much"}, "above 0 and below 10⁹ .got much"),
     "another word": (["p000"], {"epsilon": 0.1, "lacking": "skip"}, "'refuse' or 'drop'"),
 }
 

@@ -11,7 +11,8 @@ import pytest
 
 import hetdp
 from hetdp import InputError, Ledger
-from hetdp.ledger import ChargedError, DryRun, OtherRequestError, charge, people
+from hetdp.ledger import ChargedError, DryRun, OtherRequestError, charge
+from hetdp.ledger import rows as ledger_rows
 from ledgers import PEOPLE, VALUES, Untouchable, made, mean
 
 GROUPS = {person: ("north", "south", "10")[i % 3] for i, person in enumerate(PEOPLE)}
@@ -102,7 +103,7 @@ def test_the_same_request_gives_the_same_numbers_and_another_one_is_refused(ledg
 
 def watched(ledger, where, monkeypatch):
     """Fail when values are read before every group is charged; give back the plans for which they were read."""
-    real, seen = people.tallies_of, []
+    real, seen = ledger_rows.tallies_of, []
 
     def look(rows, parts):
         with Ledger(where) as other:
@@ -110,7 +111,7 @@ def watched(ledger, where, monkeypatch):
         seen.extend(plan for _, plan in parts)
         return real(rows, parts)
 
-    monkeypatch.setattr(people, "tallies_of", look)
+    monkeypatch.setattr(ledger_rows, "tallies_of", look)
     return seen
 
 
@@ -152,9 +153,9 @@ def test_a_source_is_read_once_for_all_groups(ledger):
 
 
 def test_control_a_source_that_is_read_for_every_group_is_noticed(ledger, monkeypatch):
-    real, rows, alone = people.tallies_of, Rows(VALUES), Rows(VALUES)
+    real, rows, alone = ledger_rows.tallies_of, Rows(VALUES), Rows(VALUES)
     mean(ledger, "june", values=alone)
-    monkeypatch.setattr(people, "tallies_of", lambda source, parts: [real(source, [part])[0] for part in parts])
+    monkeypatch.setattr(ledger_rows, "tallies_of", lambda source, parts: [real(source, [part])[0] for part in parts])
     mean(ledger, by=GROUPS, values=rows)
     assert rows.times == 3 * alone.times
 
@@ -170,10 +171,10 @@ def test_groups_that_are_read_together_give_the_tallies_of_groups_that_are_read_
             mine = [*(p for p in PEOPLE[20:] if GROUPS[p] == name), f"absent in {name}"]
             plan = hetdp.plan({0.5: len(mine) - 30, 1.0: 30}, statistic=asked)
             parts.append(({p: int(i < 30) for i, p in enumerate(mine)}, plan))
-        source = people.source_of(cells, asked, ids_of_rows)
-        together = people.tallies_of(source, parts)
+        source = ledger_rows.source_of(cells, asked, ids_of_rows)
+        together = ledger_rows.tallies_of(source, parts)
         for part, found in zip(parts, together, strict=True):
-            (alone,) = people.tallies_of(source, [part])
+            (alone,) = ledger_rows.tallies_of(source, [part])
             assert found.table.total.tolist() == alone.table.total.tolist()
             assert found.levels == alone.levels == part[1].levels
 

@@ -11,6 +11,7 @@ import pytest
 from hetdp.ledger import ChargedError, Ledger, LedgerError, store
 from hetdp.ledger import charge as ledger_charge
 from hetdp.ledger import people as ledger_people
+from hetdp.ledger import rows as ledger_rows
 from hetdp.ledger.books import Event, levels_of
 from ledgers import drop_guards, execute, restore_guards
 
@@ -89,14 +90,14 @@ def placed(charged, there):
 
 def attack_on_members(where, move, monkeypatch, *, reopened):
     """Return the ε at which the strict person's value was used; None if no value was read."""
-    read, used = ledger_people.tallies_of, []
+    read, used = ledger_rows.tallies_of, []
 
     def watched(rows, parts):
         ((places, plan),) = parts
         used.append(float(plan.levels.epsilon[places[STRICT]]))
         return read(rows, parts)
 
-    monkeypatch.setattr(ledger_people, "tallies_of", watched)
+    monkeypatch.setattr(ledger_rows, "tallies_of", watched)
     ledger = Ledger.create(where)
     ledger.enroll({STRICT: 0.01, **dict.fromkeys(OPEN, 2)})
     if reopened:
@@ -173,7 +174,7 @@ def test_rows_101_and_102_a_release_that_is_resumed_compares_members_too(where, 
     def cut_off(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(ledger_people, "tallies_of", cut_off)
+    monkeypatch.setattr(ledger_rows, "tallies_of", cut_off)
     with pytest.raises(ChargedError):
         ledger.mean([1.0] * 101, **request)
     monkeypatch.undo()
@@ -201,14 +202,14 @@ def forged(where, folder, monkeypatch):
 
 def attack_by_a_forged_charge(where, folder, monkeypatch):
     """Return the ε at which the strict person's value was used; None if no value was read."""
-    read, used = ledger_people.tallies_of, []
+    read, used = ledger_rows.tallies_of, []
 
     def watched(rows, parts):
         ((places, plan),) = parts
         used.append(float(plan.levels.epsilon[places[STRICT]]))
         return read(rows, parts)
 
-    monkeypatch.setattr(ledger_people, "tallies_of", watched)
+    monkeypatch.setattr(ledger_rows, "tallies_of", watched)
     with Ledger.create(where) as ledger:
         ledger.enroll({STRICT: 0.01, **dict.fromkeys(OPEN, 2)})
         forged(where, folder, monkeypatch)

@@ -18,7 +18,7 @@ import pytest
 from scipy import stats
 
 import hetdp
-from hetdp.estimators import sampling
+from hetdp.estimators import SAMPLING
 from hetdp.paper import family as _family
 from hetdp.paper import simulate as _simulate
 from hetdp.paper.family import distribution_of, uniform_sums
@@ -189,7 +189,7 @@ def test_the_expected_reciprocals_are_those_of_a_convolution_of_binomials():
     cases = [{0.1: 5000, 0.15: 5000}, {0.1: 700, 2.0: 300}, {1e-6: 10**4, 3.0: 1}, {0.5: 40, 1.0: 1, 4.0: 3}]
     for counts in cases:
         levels = hetdp.Levels(counts)
-        keep = sampling.METHOD.shape(levels, 0.25).weight
+        keep = SAMPLING.shape(levels, 0.25).weight
         pmf = np.ones(1)
         for people, p in zip(levels.count, keep, strict=True):
             pmf = np.convolve(pmf, stats.binom.pmf(np.arange(people + 1), people, p))

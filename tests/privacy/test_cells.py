@@ -17,7 +17,7 @@ from hetdp.ledger import Ledger, LedgerError
 from hetdp.ledger import charge as ledger_charge
 from hetdp.ledger.books import canonical, next_event
 from hetdp.privacy.exact import NoiseTerm
-from hetdp.tally.tally import Table
+from hetdp.tally import Table
 
 # ---------------------------------------------------------------------------------------------------------
 # One cell never changes what another one means

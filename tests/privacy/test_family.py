@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 
 import hetdp
 from hetdp.checks.audit import lower_bound
+from hetdp.core.accuracy import shape_bound
 from hetdp.core.levels import Levels
 from hetdp.core.plan import Plan
 from hetdp.errors import InputError, PrivacyError
@@ -27,7 +28,7 @@ from hetdp.privacy import release as _release
 from hetdp.privacy.exact import Box, Choice, Line, Mass, NoiseTerm, below, check_together, limits
 from hetdp.statistics import STATISTICS
 from hetdp.statistics.answer import shares_of
-from hetdp.tally.tally import Table, Tally, coded, settled
+from hetdp.tally import Table, Tally, coded, settled
 from support import examples
 
 Q = 2**20
@@ -273,7 +274,7 @@ def test_rho_is_the_closed_form_of_its_own_statistic(name, rho):
     """4k(2k − 1)/(k + 1) for k cells, 4(d + 1)(d + 2)/3 for d numbers, 8m²/(mean of q(1 − q)) for m choices."""
     assert statistic_of(name).rho == pytest.approx(rho, rel=1e-12)
     plan = hetdp.plan({0.1: 900, 3.0: 100}, statistic=statistic_of(name))
-    assert plan.shape_bound == pytest.approx(2 / rho, rel=1e-12)
+    assert shape_bound(plan.statistic, plan.variance_bound, plan.share) == pytest.approx(2 / rho, rel=1e-12)
 
 
 @pytest.mark.parametrize("name", sorted(EXAMPLES))

@@ -17,7 +17,7 @@ from scipy.stats import binom, gamma, norm
 import hetdp
 from hetdp.core.domain import GRID
 from hetdp.privacy.release import noisy
-from hetdp.tally.tally import Table, Tally
+from hetdp.tally import Table, Tally
 
 INF = math.inf
 FALSE_ALARM = 1e-6

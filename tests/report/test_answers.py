@@ -155,7 +155,7 @@ def test_a_statistic_with_another_name_is_found_by_it_everywhere(name, tmp_path,
     assert getattr(hetdp.ask, name)(bounds=(0, 3)).name in ("quantile", "variance")
     assert getattr(hetdp, name).__name__ == name
     assert "no statistic 'mode of life'; there are mean" in hetdp_command("plan", "--statistic", "mode of life")[2]
-    with pytest.raises(AttributeError, match="no statistic 'modest'"):
+    with pytest.raises(AttributeError, match="no attribute 'modest'"):
         _ = hetdp.ask.modest
 
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import hetdp
-from hetdp.report.numbers import odds
+from hetdp.report import odds
 from hetdp.server import dashboard
 
 COLUMNS = {"value": "x", "missing": "none", "epsilon": "e", "bounds": (0, 1)}

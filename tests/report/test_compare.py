@@ -80,3 +80,18 @@ def test_reports_end_with_the_certificate_of_their_own_method():
     uniform = hetdp.plan(LEVELS, bounds=(0, 10), method="uniform")
     assert uniform.to_dict()["certificate"]["ratio"] == pytest.approx(uniform.worst_case_mse / certificate.lower)
     assert "not certified" in hetdp.plan(LEVELS, bounds=(0, 10), variance=1.0).report()
+
+
+def test_a_comparison_says_what_adpm_gains_if_it_is_told_of_the_variance():
+    """The rows are of methods that were not told; the error of one that was stands beside them."""
+    compared = hetdp.compare(LEVELS, bounds=(0, 10), variance=2.0)
+    told = hetdp.plan(LEVELS, bounds=(0, 10), variance=2.0).worst_case_error
+    assert compared.informed == compared.to_dict()["adpm_with_variance"] == told
+    (adpm,) = [entry for entry in compared.entries if entry.method == "adpm"]
+    assert told < adpm.data_error
+    assert "no method was told of it; adpm that is told of it (variance=) would have" in " ".join(
+        compared.report().split()
+    )
+    without = hetdp.compare(LEVELS, bounds=(0, 10))
+    assert without.informed is None
+    assert "told of it (variance=)" not in without.report()

@@ -15,8 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import hetdp
-from hetdp.report import numbers
-from hetdp.report.numbers import between, number, percent, size, spent_epsilon
+from hetdp import report
+from hetdp.report import between, number, percent, size, spent_epsilon
 from hetdp.report.text import cap
 
 sizes = st.floats(min_value=1e-7, max_value=1e11)
@@ -45,7 +45,7 @@ def test_a_printed_interval_covers_the_interval(low, width, error):
 
 def test_control_an_interval_that_is_rounded_to_the_nearest_would_not_cover(monkeypatch):
     assert between(0.1249, 0.8751, 0.11) == "0.12 to 0.88"
-    monkeypatch.setattr(numbers, "_WAYS", dict.fromkeys(numbers._WAYS, "ROUND_HALF_EVEN"))
+    monkeypatch.setattr(report, "_WAYS", dict.fromkeys(report._WAYS, "ROUND_HALF_EVEN"))
     assert printed(between(0.1251, 0.8749, 0.11).split(" to ")[0]) > Decimal("0.1251")
 
 
@@ -183,3 +183,36 @@ def test_singular_and_plural_agree(count, tmp_path, hetdp_command):
         assert people in repr(ledger)
         assert f"{people} enrolled or changed" in str(ledger.history())
         assert f"2 events, {people} in 1 cohort, 0 releases" in str(ledger.verify())
+
+
+EDGE = "(noise pushed it to the end of the range)"
+
+
+@pytest.mark.parametrize(("drawn", "said"), [(-0.02, True), (0.0, False), (0.1, False), (1.01, True)])
+def test_an_estimate_that_noise_pushed_to_the_end_of_the_range_says_so(drawn, said):
+    plan = hetdp.plan({0.5: 2000}, bounds=(0, 1))
+    assert (EDGE in " ".join(hetdp.Release(plan, (drawn,)).report().split())) is said
+
+
+@pytest.mark.parametrize(("upper", "lower", "said"), [(-0.01, 0.7, True), (0.7, -0.01, True), (0.3, 0.4, False)])
+def test_a_mean_of_those_who_answered_says_so_too(upper, lower, said):
+    asked = hetdp.ask.mean(bounds=(0, 250_000), missing="estimate")
+    found = asked.answer(hetdp.plan({0.5: 2000}, statistic=asked), (upper, lower, 1 - upper - lower))
+    assert found.estimate in ((0.0, 250_000.0) if said else (found.estimate,))
+    assert (EDGE in " ".join(found.report().split())) is said
+    groups = hetdp.Groups({"a": found, "b": found}, checked=True)
+    assert (EDGE in " ".join(groups.report().split())) is said
+
+
+def test_where_everybody_is_public_there_is_no_noise_that_could_have_pushed():
+    found = hetdp.mean([1.0] * 50, epsilon=[math.inf] * 50, bounds=(0, 1))
+    assert found.estimate == 1
+    assert EDGE not in found.report()
+
+
+def test_a_share_that_is_mostly_noise_is_not_called_five_per_cent():
+    asked = hetdp.ask.mean(bounds=(0, 10), missing="estimate")
+    plan = hetdp.plan({0.1: 1000, 1.0: 1000}, statistic=asked)
+    few, more = (" ".join(asked.answer(plan, (share, 0.0, 1 - share)).report().split()) for share in (0.001, 0.4))
+    assert "since hardly anybody answered" in few
+    assert "since 40% answered" in more

@@ -11,7 +11,7 @@ import pytest
 from playwright.sync_api import sync_playwright
 
 import hetdp
-from hetdp.report.about import page
+from hetdp.report import page
 
 LEVELS = {0.02: 2000, 0.1: 1200, 1.0: 500, math.inf: 300}
 

@@ -11,11 +11,12 @@ import polars as pl
 import pytest
 
 import hetdp
-from hetdp.checks.check import check
+from hetdp.checks import check
 from hetdp.core.levels import Levels
 from hetdp.errors import InputError
-from hetdp.report.compare import target
-from hetdp.report.text import plan_parts, text
+from hetdp.report import to_text
+from hetdp.report.compare import needed
+from hetdp.report.text import plan_parts
 
 ask = hetdp.ask
 LEVELS = {0.1: 2000, 1.0: 1500, 5.0: 500}
@@ -67,9 +68,9 @@ def test_comparisons_and_targets_say_what_they_suppose_about_missing_values(miss
     assert compared.to_dict()["predicted_if"] == plan.to_dict()["predicted_if"] == said
     assert (said or "if everybody") in line(compared.report(), "Worst") or said is None
     for goal in ({"error": 1500}, {"error": 9000}):
-        found = target(plan, **goal)
+        found = needed(plan, **goal)
         assert found.to_dict()["predicted_if"] == said
-        report = line(text(plan_parts(plan, found)), "Wanted")
+        report = line(to_text(plan_parts(plan, found)), "Wanted")
         assert (said in report) if said else ("if everybody" not in report)
 
 
@@ -82,7 +83,7 @@ def test_the_people_needed_if_fewer_answer_are_those_of_a_plan_for_so_many(missi
     is that of an answer of r/2 and r/2.
     """
     asked = ask.mean(BOUNDS, missing=missing)
-    found = target(hetdp.plan(LEVELS, statistic=asked), **goal)
+    found = needed(hetdp.plan(LEVELS, statistic=asked), **goal)
 
     def reached(n, share):
         factor = n / 4000 * (share if missing == "drop" else 1)
@@ -101,7 +102,7 @@ def test_the_people_needed_if_fewer_answer_are_those_of_a_plan_for_so_many(missi
         assert reached(people, share)
         assert not reached(0.99 * people, share)
     assert found.people_by_share_answered[1.0] == pytest.approx(found.people, rel=1e-3)
-    report = line(text(plan_parts(hetdp.plan(LEVELS, statistic=asked), found)), "Wanted")
+    report = line(to_text(plan_parts(hetdp.plan(LEVELS, statistic=asked), found)), "Wanted")
     assert f"{found.people_by_share_answered[0.5]:,} people if 50% do" in report
     plain = [row["people"] for row in found.to_dict()["people_by_share_answered"]]
     assert plain == list(found.people_by_share_answered.values())
@@ -158,11 +159,11 @@ def test_the_width_of_a_learned_variance_is_a_limit_in_a_plan_and_left_out_of_a_
     assert "narrower if the learned variance is small" in line(plan.report(), "Interval")
     assert "interval will be" not in words(release.report())
     assert (plan.to_dict()["width"], release.to_dict()["width"]) == (plan.width(), None)
-    found = target(plan, width=0.01)
-    assert "if the learned variance is the largest" in line(text(plan_parts(plan, found)), "Wanted")
-    assert target(plan, error=0.005).condition is None
-    needed = found.people / 4000
-    again = hetdp.plan({e: math.ceil(needed * c) for e, c in learning.items()}, bounds=(0, 1), variance="learn")
+    found = needed(plan, width=0.01)
+    assert "if the learned variance is the largest" in line(to_text(plan_parts(plan, found)), "Wanted")
+    assert needed(plan, error=0.005).condition is None
+    factor = found.people / 4000
+    again = hetdp.plan({e: math.ceil(factor * c) for e, c in learning.items()}, bounds=(0, 1), variance="learn")
     assert again.width() <= 0.01 < 1.001 * again.width()
 
 

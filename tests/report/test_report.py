@@ -10,7 +10,7 @@ import re
 import pytest
 
 import hetdp
-from hetdp.report import about as _about
+from hetdp import report as _about
 from hetdp.report import facts as _facts
 from hetdp.report import text as _text
 
@@ -51,7 +51,7 @@ def counted(monkeypatch):
         return call
 
     monkeypatch.setattr(_facts, "certificate", counting("certificate", _facts.certificate))
-    monkeypatch.setattr(_facts, "plan", counting("plan", _facts.plan))
+    monkeypatch.setattr(hetdp.Plan, "again", counting("plan", hetdp.Plan.again))
     monkeypatch.setattr(hetdp.Plan, "frontier", counting("frontier", hetdp.Plan.frontier))
     return calls
 
@@ -80,10 +80,10 @@ def test_text_and_html_say_the_same_in_the_same_order(release):
 
 
 def test_text_aligns_its_columns_and_wraps_its_sentences_under_themselves():
-    grid = _text.Grid(("Tier", "People"), [("strict\nones", "7"), ("open", "1,300")])
+    grid = _about.Grid(("Tier", "People"), [("strict\nones", "7"), ("open", "1,300")])
     lines = [("Error", "one two three four five six seven well-being"), ("", "8   9")]
     assert (
-        _text.text([grid, "chart", lines], 32)
+        _about.to_text([grid, "chart", lines], 32)
         == """\
 Tier         People
 strict ones       7
@@ -102,8 +102,8 @@ Error       one two three four
 def test_no_sentence_is_wider_than_asked_and_none_loses_a_word(width, release):
     parts = _text.release_parts(release, 0.95)
     sentences = [part for part in parts if isinstance(part, list)]
-    assert max(map(len, _text.text(sentences, width).splitlines())) <= width
-    assert _text.text(parts, width).split() == _text.text(parts).split()
+    assert max(map(len, _about.to_text(sentences, width).splitlines())) <= width
+    assert _about.to_text(parts, width).split() == _about.to_text(parts).split()
 
 
 @pytest.mark.parametrize("count", [1, 2])

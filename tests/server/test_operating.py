@@ -275,7 +275,7 @@ def test_under_a_path_cookies_links_and_redirects_carry_it(tmp_path):
 
 
 def test_the_sample_study_and_the_command_still_start(tmp_path):
-    """`hetdp serve` in a process of its own: it prints the key once, answers, and ends in order on a signal."""
+    """`hetdp serve` in a process of its own: nobody looks on, so the first key is in a file and not in a journal."""
     command = [sys.executable, "-m", "hetdp", "serve", "--port", "0", "--database", f"sqlite:///{tmp_path}/s.db"]
     environment = {**os.environ, "PYTHONPATH": str(Path(run.__file__).parents[2])}
     with subprocess.Popen(
@@ -283,10 +283,16 @@ def test_the_sample_study_and_the_command_still_start(tmp_path):
     ) as process:
         first, second = process.stdout.readline(), process.stdout.readline()
         address = re.search(r"http://\S+?(?=,)", second)[0]
-        assert first.startswith("curator key")
+        path = tmp_path / "s.db.curator"
+        assert first == f"curator key: in {path}, for its owner alone; sign in with it, then delete the file\n"
+        assert path.stat().st_mode & 0o777 == 0o600
+        key = path.read_text().strip()
+        curator = {"Authorization": f"Bearer {key}"}
+        assert httpx.get(f"{address}/api/studies", headers=curator, verify=False).json() == []  # noqa: S501  plain HTTP
         assert httpx.get(f"{address}/health", verify=False).json()["status"] == "ok"  # noqa: S501  plain HTTP
         process.terminate()
         _, log = process.communicate(timeout=60)
     assert "WARNING: the key" in log
+    assert key not in first + second + log
     assert json.loads(log.splitlines()[-1])["event"] == "stopped"
     shutil.rmtree(tmp_path)

@@ -209,7 +209,8 @@ def test_a_backup_older_than_the_last_publication_spends_nothing_twice(lost, tru
         if knows or not trusted:
             assert withdrawn.id not in left
             assert lowered.id not in left
-        assert told.kept == (28 if knows else 30 if trusted else 0)
+        # Without register and ledger all waves may have been published: the study is over, and keeps no answer.
+        assert told.kept == (28 if knows else 30 if trusted and "ledger" not in parts else 0)
         assert told.emptied == 30 - told.kept
         assert (told.came_later > 0) == knows
         assert told.waves, "the second wave is over"
@@ -428,7 +429,7 @@ def test_a_rotation_that_is_killed_at_any_line_is_finished_by_the_next(tmp_path)
         assert {p: vault.open(row.answer, p, row.study, row.epsilon) for p, row in found.items()} == codes, line
         with served(here) as site:
             assert site.client().get("/health").json()["status"] == "ok"
-            assert site.app.state.store.read(lambda t: len(t.everybody(study))) == 4  # all are believed
+            assert site.app.state.store.read(lambda t: len(t.everybody(study)[0])) == 4  # all are believed
         shutil.rmtree(folder)
 
 

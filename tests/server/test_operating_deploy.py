@@ -95,7 +95,8 @@ class Behind:
         with (folder / "log").open("w") as log:
             self.server = subprocess.Popen(command, env=environment, stdout=pipe, stderr=log, text=True)
         self.nginx = subprocess.Popen([NGINX, "-c", folder / "nginx.conf", "-p", folder])
-        self.key = self.server.stdout.readline().split()[-1]
+        assert self.server.stdout.readline().startswith("curator key: in ")
+        self.key = (folder / "survey.db.curator").read_text().strip()
 
     def client(self, **headers):
         client = httpx.Client(verify=self.context, base_url=self.origin, headers=headers, timeout=60)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -10,7 +11,9 @@ import threading
 import time
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from types import SimpleNamespace
 
+import psycopg
 import pytest
 import sqlalchemy as sa
 
@@ -93,7 +96,7 @@ def test_while_postgresql_is_stopped_everybody_is_told_so_and_afterwards_all_goe
             with refusing(database):
                 code, word, sentence = words(say(second, 2.0))
                 assert (code, word) == (503, "database")
-                assert "Nothing was changed; try again." in sentence
+                assert "It is not known whether this was done: look again before you repeat it." in sentence
                 health = site.client().get("/health")
                 assert (health.status_code, health.json()["status"]) == (503, "database")
                 assert "postgres" not in health.text
@@ -195,6 +198,28 @@ def test_a_withdrawn_answer_is_gone_from_the_files_of_postgresql_once_they_are_s
             assert holding(database.folder, kept)
 
 
+@pytest.mark.slow
+@pytest.mark.engine
+def test_the_statistics_of_postgresql_copy_no_answer(tmp_path):
+    """ANALYZE, which runs by itself, keeps a sample of each column; a withdrawn answer would stay in it."""
+    copied = "SELECT count(*) FROM pg_stats WHERE tablename = 'server_people' AND attname = 'answer'"
+    with own_server() as database:
+        settings = beside(tmp_path, database)
+
+        def counted():
+            database.run("ANALYZE server_people")
+            with psycopg.connect(database.url()) as connection:
+                return connection.execute(copied).fetchone()[0]
+
+        with served(settings) as site:
+            site.join(site.study(), [(float(i), "open") for i in range(5)])
+            assert counted() == 0
+        database.run("ALTER TABLE server_people ALTER answer SET STATISTICS -1")
+        assert counted() == 1, "the control: as it is without the server's word"
+        with served(settings):
+            assert counted() == 0, "and what an older version left is gone with the next start"
+
+
 # ---------------------------------------------------------------------------------------------------------
 # Files: full, read-only, missing
 
@@ -238,6 +263,41 @@ def test_on_a_full_disk_answers_are_refused_in_words_and_none_that_was_acknowled
             received += 1
             assert site.live(study)["n"] == received
         assert len(answers(settings)) == received
+
+
+@pytest.mark.slow
+@pytest.mark.engine
+def test_if_the_disk_of_postgresql_is_full_answers_are_refused_in_words_and_it_goes_on_when_there_is_room(tmp_path):
+    """The tables lie on a small disk; the log of PostgreSQL, without which it would stop, on another."""
+    with own_server() as database, small_disk(database.folder / "disk") as disk:
+        tables_of = disk / "tables"
+        tables_of.mkdir()
+        for folder in (disk, tables_of):
+            shutil.chown(folder, (database.folder / "data").owner())
+        database.run(f"CREATE TABLESPACE small LOCATION '{tables_of}'")
+        database.run("CREATE DATABASE survey TABLESPACE small")
+        url = database.url("survey").replace("postgresql://", "postgresql+psycopg://")
+        settings = settings_for(tmp_path, url, head_file=tmp_path / "head")
+        with served(settings) as site:
+            study = site.study()
+            people = [site.enter(token) for token in site.invite(study, 150)]
+            assert say(people[0], 1.0).status_code == 200
+            with (disk / "filler").open("wb", buffering=0) as filler, suppress(OSError):
+                while True:
+                    filler.write(b"x" * 4096)
+            said = [say(person, 2.25) for person in people[1:]]
+            refused = [one for one in said if one.status_code != 200]
+            assert {words(one)[:2] for one in refused} == {(503, "database")}
+            assert all("It is not known whether this was done" in one.text for one in refused)
+            received = 1 + len(said) - len(refused)
+            assert site.live(study)["n"] == received, "reading goes on"
+            (disk / "filler").unlink()
+            assert say(people[-1], 3.0).status_code == 200
+            received += said[-1].status_code != 200
+            assert site.live(study)["n"] == received
+            assert site.publish(study).status_code == 200
+            assert site.client().get("/health").status_code == 200
+        assert refused, "a control: the disk was full"
 
 
 def test_a_database_that_cannot_be_written_or_is_missing_is_refused_in_words(tmp_path):
@@ -308,6 +368,33 @@ def test_answers_are_taken_between_the_batches_of_a_large_import(tmp_path, monke
         assert imported[0].json() == {"people": 6000}
         assert site.rows(study, ROWS).json() == {"people": 6000}  # the same file is known
         assert site.live(study)["n"] == 6001
+
+
+@pytest.mark.parametrize("planted", [False, True], ids=["as it is", "a control: one batch for all"])
+def test_after_every_batch_of_an_import_somebody_else_has_the_turn(tmp_path, monkeypatch, planted):
+    """In each pause a person answers and is told so: no more rows than a batch has lie between two such moments."""
+    with served(settings_for(tmp_path)) as site:
+        study = site.study()
+        people = iter([site.enter(token) for token in site.invite(study, 60)])
+        happened, some = [], importing._some
+
+        def written(transaction, name, rows):
+            happened.append(len(rows))
+            return some(transaction, name, rows)
+
+        def paused(_):
+            assert say(next(people), 1.0).status_code == 200  # it would wait for ever if the import kept the turn
+            happened.append("answer")
+
+        monkeypatch.setattr(importing, "_some", written)
+        monkeypatch.setattr(importing, "time", SimpleNamespace(perf_counter=time.perf_counter, sleep=paused))
+        monkeypatch.setattr(importing, "_LARGEST", 6000 if planted else 500)
+        monkeypatch.setattr(importing, "_SECONDS", 3600 if planted else importing._SECONDS)
+        assert site.rows(study, ROWS).json() == {"people": 6000}
+        batches = [rows for rows in happened if rows != "answer"]
+        assert happened == [one for rows in batches for one in (rows, "answer")]
+        assert (max(*batches, 6000 - sum(batches)) <= 500) != planted, "the rest comes in the last transaction"
+        assert site.live(study)["n"] == 6000 + len(batches)
 
 
 def test_a_study_is_not_published_while_a_file_is_imported(tmp_path, monkeypatch):

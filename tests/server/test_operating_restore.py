@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sqlite3
 import time
 from contextlib import closing
@@ -259,6 +260,23 @@ def test_the_keys_of_all_curators_end_with_a_restore(settings, tmp_path):
         assert site.app.state.store.read(people.curators) == [tables.FIRST]
 
 
+@pytest.mark.parametrize("act", ["restore", "rotate"])
+def test_root_leaves_no_files_in_the_folder_of_another_user_who_could_not_open_them(act, settings, tmp_path):
+    if os.geteuid() != 0:
+        pytest.skip("only root can write into the folder of somebody else")
+    with served(settings) as site:
+        site.study()
+    back_up(settings, tmp_path / "b")
+    folder = settings.sqlite_file.parent
+    before = sorted(path.name for path in folder.iterdir())
+    os.chown(folder, 65534, 65534)
+    with pytest.raises(InputError, match="Run this as its owner: setpriv --reuid 65534"):
+        restore.restore(settings, tmp_path / "b") if act == "restore" else rotate.rotate_key(settings)
+    assert sorted(path.name for path in folder.iterdir()) == before
+    os.chown(folder, 0, 0)
+    assert restore.restore(settings, tmp_path / "b") if act == "restore" else rotate.rotate_key(settings)
+
+
 # ---------------------------------------------------------------------------------------------------------
 # Waves
 
@@ -277,8 +295,18 @@ def test_the_wave_after_a_lost_one_is_open_for_the_notice_from_the_restore_on(cr
     with later(300 * DAY + 60), served(settings) as site:
         signed_in(site, told.key)
         assert site.publish_now(study, 1).json()["error"]["code"] == "early"
+        nothing = site.client().get(f"/api/results/{study}")
+        assert (nothing.status_code, nothing.json()["error"]["code"]) == (404, "lost")
+        assert "older backup" in site.client().get(f"/results/{study}").text
         with later(308 * DAY):
             assert site.publish_now(study, 1).status_code == 200
+        assert site.client().get(f"/api/results/{study}").json()["lost"] == [0]
+        said = {"en": "no result of publication 1 here", "de": "Zu Veröffentlichung 1 gibt es hier kein Ergebnis"}
+        for language, words in said.items():
+            assert (
+                words in site.client().get(f"/results/{study}", headers={"Cookie": f"hetdp_language={language}"}).text
+            )
+        assert "publication 2 here" not in site.client().get(f"/results/{study}").text
 
 
 def test_a_wave_that_was_charged_and_given_up_after_the_backup_can_be_published(settings, tmp_path, monkeypatch):
@@ -366,3 +394,41 @@ def test_the_check_names_folders_that_hold_older_copies(settings, tmp_path):
     (found,) = said()
     assert Path(told.aside).name in found
     assert found.startswith("warning")
+
+
+# ---------------------------------------------------------------------------------------------------------
+# Answers to a wave that is over
+
+
+@pytest.mark.parametrize("witness", [True, False])
+@pytest.mark.parametrize(("each", "count", "left"), [("ask", 2, 0), ("carry", 2, 40), ("ask", 1, 0), ("carry", 1, 0)])
+def test_a_wave_that_is_over_after_a_restore_has_no_answers_where_a_publication_would_leave_none(
+    each, count, left, witness, settings, tmp_path
+):
+    """As its page promises; the control is a study whose answers stay until its last wave."""
+    with served(settings) as site:
+        study = site.study(waves=waves(count), each_wave=each)
+        crowd = site.join(study, [(3.0, "open")] * 40)
+        back_up(settings, tmp_path / "b")
+        assert all(person.get("/api/answer").json()["answered_this_wave"] for person in crowd[:2])
+        if witness:
+            with later(2 * 3600):
+                site.app.state.publisher._released(
+                    *site.app.state.store.write(publish._closed, study, 0, charged=False)
+                )
+    if not witness:
+        settings.register_file.unlink()
+        settings.ledger_head.unlink()
+    with later(2 * 3600):
+        told = restore.restore(settings, tmp_path / "b", trusted=True)
+        assert (told.kept, told.emptied) == (left, 40 - left)
+        query = "SELECT count(*) FROM server_people WHERE epsilon IS NOT NULL AND answer IS {}NULL"
+        assert cells(settings, query.format("NOT ")) == [(left,)]
+        assert cells(settings, query.format("")) == [(40 - left,)], "who took part and with which ε stays"
+        with served(settings) as site:
+            signed_in(site, told.key)
+            assert site.live(study)["n"] == (0 if (each, count) == ("ask", 2) else 40)
+            if count == 2:
+                with later(130 * DAY):
+                    said = site.publish_now(study, 1)
+                    assert (said.status_code == 200) is bool(left), said.text

@@ -138,7 +138,7 @@ def test_row_116_what_a_person_is_told_are_upper_limits_that_hold_whatever_other
     assert hetdp.plan({0.1: 60, 20.0: 1}, bounds=(0, 10)).table[1].spent < 5
     assert after["spent"] == pytest.approx(20)
     assert after["spent"] <= 20
-    assert after["sentence"] == "ε = 20; nothing is left."
+    assert after["sentence"] == "At most ε = 20 was used."
 
 
 def test_row_116_what_is_spent_is_the_ledgers_and_a_lowered_level_promises_no_less(site):
@@ -148,8 +148,8 @@ def test_row_116_what_is_spent_is_the_ledgers_and_a_lowered_level_promises_no_le
     site.rows(study, "value,tier\n" + "2,some\n" * 200)
     (person,) = site.join(study, [(4, "some")])
     before = person.get("/api/answer").json()
-    assert (before["balance"]["spent"], before["balance"]["left"]) == (0.0, 0.4)
-    assert before["balance"]["sentence"] == "Nothing; at most 0.4 is left."
+    assert (before["balance"]["spent"], before["balance"]["left"]) == (0.0, pytest.approx(0.75 * 0.4))
+    assert before["balance"]["sentence"] == "Nothing was used; at most 0.3 can still be used."
     limits = {offer["name"]: offer["limit"]["sentence"] for offer in before["choices"]}
     expected = "Never more than ε = 0.4 in all 2 publications together, and at most 0.2 in one, whatever others do."
     assert limits["some"] == expected
@@ -157,13 +157,17 @@ def test_row_116_what_is_spent_is_the_ledgers_and_a_lowered_level_promises_no_le
     spent = max(balance.spent for balance in site.app.state.publisher.ledger.balances())
     after = person.get("/api/answer").json()
     assert after["balance"]["spent"] == spent == pytest.approx(0.1, abs=1e-8)
-    assert after["balance"]["left"] == 0.4 - spent
+    assert after["balance"]["left"] == 0.5 * 0.4 < 0.4 - spent, "the wave that is left may use half"
     limits = {offer["name"]: (offer["limit"]["sentence"], offer["sure"]) for offer in after["choices"]}
-    assert limits["little"] == ("Nothing more: ε = 0.1 was spent before.", pytest.approx(1 / (1 + math.exp(-spent))))
-    assert limits["some"][0] == expected
-    assert after["balance"]["sentence"] == "ε = 0.1; at most 0.3 is left."
+    assert limits["little"] == (
+        "Nothing more: up to ε = 0.1 counts as used.",
+        pytest.approx(1 / (1 + math.exp(-spent))),
+    )
+    used = "up to ε = 0.1 counts as used, so at most 0.2 can still be used."
+    assert limits["some"][0] == f"Never more than ε = 0.4 in all publications together: {used}"
+    assert after["balance"]["sentence"] == "At most ε = 0.1 was used; at most 0.2 can still be used."
     person.delete("/api/answer")
-    assert person.get("/api/answer").json()["balance"]["sentence"] == "ε = 0.1."
+    assert person.get("/api/answer").json()["balance"]["sentence"] == "At most ε = 0.1 was used."
 
 
 def test_row_116_without_the_ledger_nothing_is_promised_or_sent_and_people_can_still_withdraw(site, monkeypatch):
@@ -185,8 +189,9 @@ def test_the_page_says_how_few_are_enough_and_until_when_an_answer_can_be_change
     pages = {study: site.join(study, [(1, "open")])[0].get("/answer").text for study in (many, one, final)}
     assert "published from 1,234 people on" in pages[many]
     assert "it could be you alone" in pages[one]
-    assert "until answers are read for the publication" in pages[one]
-    assert "Answers that were sent cannot be changed." in pages[final]
+    assert "You can change your answers until" in pages[one]
+    assert "You can change your answers until" not in pages[final]
+    assert "Answers that were sent cannot be changed, only withdrawn;" in pages[final]
     assert all("You can withdraw them until they are read" in page for page in pages.values())
     waves = [{"closes": int(time.time()) + 100 * i, "share": 0.5} for i in (1, 2)]
     page = site.join(site.study(waves=waves), [(1, "open")])[0].get("/answer").text
@@ -276,7 +281,7 @@ def test_too_few_people_are_not_published(site):
     site.join(study, [(1, "open"), (2, "open")])
     said = site.publish(study)
     assert said.status_code == 409
-    assert said.json()["error"]["message"] == "There are 2 people; this study publishes from 3 on."
+    assert said.json()["error"]["message"] == "People who count: 2; this study publishes from 3 on."
     assert site.live(study)["study"]["phase"] == "open"
 
 
@@ -336,7 +341,7 @@ def test_a_publication_that_was_cut_off_is_finished_at_the_next_start(tmp_path, 
             found, *rows = site.app.state.store.write(publish._closed, study, 0, charged=False)
         before = None
         if step == "released":
-            before = publisher._released(found, *rows)["questions"][0]
+            (before,) = publish.results_of(json.dumps(publisher._released(found, *rows)))
     with served(settings) as site:
         after = site.client().get(f"/api/results/{study}").json()["results"][0]
         kinds = [entry.kind for entry in site.app.state.publisher.ledger.history()]

@@ -211,7 +211,7 @@ def test_a_participant_on_a_phone_by_keyboard_alone(site, visit):
     expect(page.locator("#receipt")).to_be_focused()
     expect(page.locator("#receipt-choice")).to_have_text("Open")
     expect(page.locator("#receipt-limit")).to_have_text("Never more than ε = 2.")
-    expect(page.locator("#receipt-spent")).to_have_text("Nothing was used yet. At most 2 is left.")
+    expect(page.locator("#receipt-spent")).to_have_text("Nothing was used yet. At most 2 can still be used.")
     expect(page.get_by_role("heading", name="Changed your mind?")).to_be_visible()  # and not how to stay out
     expect(page.get_by_role("heading", name="Do not want to take part?")).to_have_count(0)
     expect(page.get_by_role("button", name="Withdraw my answers")).to_be_visible()
@@ -223,7 +223,7 @@ def test_a_participant_on_a_phone_by_keyboard_alone(site, visit):
 
     page.goto(f"/join#{token}")
     used = "This link is not valid, or it was used already. If you have answered, use the link from your receipt."
-    expect(page.get_by_text(used)).to_be_visible()
+    expect(page.get_by_text(f"{used} A link that was deleted does not work any more.")).to_be_visible()
     person.errors.clear()  # the browser reports the refusal
     person.enter(link)
     expect(page.get_by_text("Your answers are in, with the choice Open.")).to_be_visible()
@@ -233,7 +233,7 @@ def test_a_participant_on_a_phone_by_keyboard_alone(site, visit):
     assert site.live(study)["n"] == 2201
     say(page, "Withdraw my answers")
     say(page, "Press again to delete")
-    expect(page.get_by_text("Your answers were deleted.")).to_be_visible()
+    expect(page.get_by_text("No answers of yours are in the database now.")).to_be_visible()
     expect(page.get_by_role("heading", name="Changed your mind?")).to_have_count(0)
     assert site.live(study)["n"] == 2200
     person.check()
@@ -271,11 +271,28 @@ def test_a_german_participant_writes_a_decimal_comma_and_sees_it_before_it_is_se
     answers = sent.value.post_data_json["answers"]
     assert answers == {"schlaf": 7.5, "schritte": 12345.5, "wach": False}
     expect(page.get_by_role("heading", name="Danke. Ihre Antworten sind angekommen.")).to_be_visible()
-    expect(page.locator("#receipt-spent")).to_have_text("Bisher wurde nichts verbraucht. Höchstens 0,8 ist übrig.")
+    expect(page.locator("#receipt-spent")).to_have_text(
+        "Bisher wurde nichts verbraucht. Höchstens 0,8 kann noch verbraucht werden."
+    )
     person.check()
     say(page, "English")
     expect(page.get_by_text("Your answers are in, with the choice Standard.")).to_be_visible()
     assert [cookie["value"] for cookie in person.context.cookies() if cookie["name"] == "hetdp_language"] == ["en"]
+
+
+def test_who_is_never_used_is_not_thanked_for_answers_that_are_kept(site, visit):
+    never = [{"name": "Never", "epsilon": 0, "sentence": ""}, {"name": "Public", "epsilon": "inf", "sentence": ""}]
+    study = site.study(title=TITLE, questions=QUESTIONS[:1], tiers=never)
+    for name, thanks in (("Never", "You take part; your answers were not kept."), ("Public", "Your answers are in.")):
+        person = visit(**PHONE)
+        person.enter(site.invite(study, 1)[0])
+        person.page.get_by_role("radio", name=re.compile(name)).check()
+        say(person.page, "On to the questions")
+        person.page.get_by_label("Your answer, in hours").fill("3")
+        say(person.page, "Check what you send")
+        say(person.page, "Send my answers")
+        expect(person.page.get_by_role("heading", name=f"Thank you. {thanks}")).to_be_visible()
+        person.check()
 
 
 READ = """async (texts) => {
@@ -305,7 +322,7 @@ def test_row_115_a_free_choice_is_a_slider_without_a_default_by_keyboard_alone(s
     page = person.page
     person.enter(token)
     slider, keyboard = page.get_by_label("Your level"), page.keyboard
-    expect(page.locator("#stop-name")).to_have_text("not chosen yet, touch the line")
+    expect(page.locator("#stop-name")).to_have_text("not chosen yet, move the slider")
     expect(slider).to_have_attribute("aria-valuetext", "not chosen yet")
     expect(page.locator(".choice:visible")).to_have_count(0)
     person.check()
@@ -335,7 +352,9 @@ def test_row_115_a_free_choice_is_a_slider_without_a_default_by_keyboard_alone(s
     keyboard.press("End")
     expect(page.locator("#more")).to_be_visible()
     keyboard.press("Enter")
-    expect(page.locator("#choice-error")).to_contain_text("allows more than your choice before")
+    expect(page.locator("#more-error")).to_have_text("Tick this box if you mean it, or choose another level.")
+    expect(page.locator("#more-error")).to_be_in_viewport()
+    expect(page.locator("#choice-error")).to_be_empty()
     expect(page.locator("#allow-more")).to_be_focused()
     person.check()
     keyboard.press("Space")
@@ -377,7 +396,7 @@ def test_the_curators_way_from_an_empty_database_to_a_published_result(site, vis
     curator = visit(**DESKTOP)
     page = curator.page
     page.goto("/")
-    expect(page.get_by_text("Nothing has been published yet.")).to_be_visible()
+    expect(page.get_by_text("There are no results here now.")).to_be_visible()
     page.goto("/sign-in")
     page.get_by_label("Curator key").fill("wrong")
     say(page, "Sign in")
@@ -421,8 +440,13 @@ def test_the_curators_way_from_an_empty_database_to_a_published_result(site, vis
     page.get_by_label("People from a file count").check()
     for name in ("institute", "contact", "notice", "consent"):
         page.locator(f"#{name}").fill(ABOUT[name])
+    page.locator("#wave-rows [data-part=share]").fill("150")
+    say(page, "Create the study")
+    expect(page.locator("#wave-rows .problem")).to_have_text("Enter a share from 0.1 to 100 %.")
+    page.locator("#wave-rows [data-part=share]").fill("50")
     say(page, "Add a publication")
     page.locator("#wave-rows [data-part=closes]").nth(1).fill("2020-01-01T10:00")
+    page.locator("#wave-rows [data-part=share]").nth(1).fill("50")
     say(page, "Create the study")
     expect(page.locator("#wave-rows > li").nth(1).locator(".problem")).to_have_count(1)  # the second date
     curator.errors.clear()
@@ -430,7 +454,7 @@ def test_the_curators_way_from_an_empty_database_to_a_published_result(site, vis
     curator.check()
     say(page, "Create the study")
     expect(page.get_by_role("heading", level=1)).to_have_text(TITLE)
-    expect(page.get_by_text("Nobody has joined yet.")).to_be_visible()
+    expect(page.get_by_text("Nobody takes part now.")).to_be_visible()
     dashboard = page.url
     study = dashboard.rpartition("/")[2]
 
@@ -450,7 +474,7 @@ def test_the_curators_way_from_an_empty_database_to_a_published_result(site, vis
     (tmp_path / "rows.csv").write_bytes(sample_rows())
     page.locator("#rows").set_input_files(tmp_path / "rows.csv")
     say(page, "Import")
-    expect(page.get_by_text("The 2,200 people of this file are in.")).to_be_visible()
+    expect(page.get_by_text("2,200 people of this file were added.")).to_be_visible()
     expect(page.locator("#n")).to_have_text("2,201")
     expect(page.locator("#log")).to_contain_text("People imported from a file: 2,200")  # without a reload
     page.locator("#rows").set_input_files(tmp_path / "rows.csv")
@@ -471,7 +495,12 @@ def test_the_curators_way_from_an_empty_database_to_a_published_result(site, vis
     expect(page.locator("#n")).to_have_text("2,201")
     say(page, "Work it out")
     expect(page.locator("#what-if-said li")).to_have_count(3)
-    expect(page.locator("#what-if-said")).to_contain_text("Interval now: ± ")
+    table = page.locator("#live td.num", has_text="±").all_inner_texts()  # both round alike
+    said = [
+        re.search(r"Interval now: (± .*?)[.( ]*Then|$", one)[1]
+        for one in page.locator("#what-if-said li").all_inner_texts()
+    ]
+    assert said == table
     page.reload()
     page.get_by_label("I want to revoke all open links").check()
     say(page, "Revoke open links")
@@ -495,7 +524,7 @@ def test_the_curators_way_from_an_empty_database_to_a_published_result(site, vis
         curator.check()
         say(page, "Publish the results")
         page.wait_for_url("**/results/**")
-    expect(page.get_by_text("It rests on 2,201 people.")).to_be_visible()
+    expect(page.get_by_text("2,201 people took part.")).to_be_visible()
     results = site.client().get(f"/api/results/{study}").json()["results"]
     shown = float(page.locator(".estimate strong").inner_text())
     assert shown == pytest.approx(results[0]["estimate"], abs=0.1)
@@ -515,7 +544,7 @@ def test_the_curators_way_from_an_empty_database_to_a_published_result(site, vis
     expect(page.get_by_text("This study was deleted")).to_be_visible()
     curator.check()
     page.goto(f"/results/{study}")
-    expect(page.get_by_text("It rests on 2,201 people.")).to_be_visible()
+    expect(page.get_by_text("2,201 people took part.")).to_be_visible()
 
 
 def test_curators_are_added_and_removed_and_named_in_the_log(site, visit):
@@ -602,7 +631,7 @@ def test_a_year_of_four_waves_in_which_people_are_asked_again_each_time(site, vi
             curator.page.wait_for_url("**/results/**")
             expect(curator.page.get_by_role("heading", level=1)).to_have_text(TITLE)
     person.enter(link)
-    expect(page.locator("#spent")).to_contain_text("left")
+    expect(page.locator("#spent")).to_have_text(re.compile(r"^At most ε = [\d.]+ was used\.$"))
     balance = site.enter(link.rpartition("#")[2]).get("/api/answer").json()["balance"]
     assert 0 < balance["spent"] <= 2.0
     page.get_by_role("link", name="See what was published so far").click()
@@ -702,7 +731,7 @@ def test_the_explorers_sliders_ask_the_library(site, visit):
     expect(page.locator("#over-epsilon desc")).to_contain_text(
         f"At ε = 2: spent {expected.table[1].spent:.3g}, allowed"
     )
-    expect(page.locator("#methods desc")).to_contain_text(f"ADPM {100 * expected.worst_case_error:.3g} %")
+    expect(page.locator("#methods desc")).to_contain_text(f"ADPM {100 * expected.worst_case_error:#.3g} %")
     assert all(page.locator(f"#{chart} .axis").count() == 2 for chart in ("over-epsilon", "methods", "over-n"))
     reader.picture("explore")
     before = page.locator("#over-n svg.chart .adpm").get_attribute("d")
@@ -713,7 +742,7 @@ def test_the_explorers_sliders_ask_the_library(site, visit):
         page.keyboard.press("End")  # now all allow the same
     expect(page.locator("#said")).to_contain_text("Nobody is above the saturation level")
     assert page.locator("#over-n svg.chart .adpm").get_attribute("d") != before
-    page.get_by_role("button", name="The paper’s case").click()
+    page.get_by_role("button", name="Near the paper’s case").click()
     page.locator("#n").focus()
     page.keyboard.press("End")
     more = hetdp.plan({0.1: 7 * 10**6, 2.0: 3 * 10**6}, bounds=(0, 1))

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import hashlib
+import hmac
+import math
+import random
 import secrets
 import time
+from types import SimpleNamespace
 
 import pytest
 import sqlalchemy as sa
 
-from hetdp.server import access, publish, studies, tables
+from hetdp.server import access, people, publish, studies, tables
 from serving import DAY, later, served, settings_for
 
 
@@ -213,6 +217,25 @@ def test_row_117_whoever_guesses_the_content_of_a_file_cannot_try_it_out_without
     assert access.Vault(bytes(32)).mark(content) in marks, "a control: of one key it is the same"
 
 
+@pytest.mark.parametrize("old", [False, True], ids=["now", "before version 5"])
+def test_row_117_the_mark_of_a_file_is_the_hash_of_its_sorted_rows_as_it_always_was(old):
+    """Written in pieces and sorted by numpy it is what Python makes of the whole list; else files came twice."""
+    draw = random.Random(5)
+    levels = [draw.choice([0.0, 0.1, 2.0, math.inf]) for _ in range(2503)]
+    columns = [[draw.choice([0, 7, 2**20, studies.UNSAID]) for _ in levels] for _ in range(1 if old else 3)]
+    if old:
+        codes = [2**19 if code == studies.UNSAID else code for code in columns[0]]
+        expected = sorted((level, code if level else 0) for level, code in zip(levels, codes, strict=True))
+    else:
+        said = zip(levels, zip(*columns, strict=True), strict=True)
+        expected = sorted((level, codes if level else ()) for level, codes in said)
+    found = people._content(SimpleNamespace(old=old), levels, columns)
+    assert found == expected
+    vault = access.Vault(bytes(32))
+    whole = hmac.new(vault.mark_key, f"study curator {expected}".encode(), "sha256").hexdigest()
+    assert vault.mark(people._written("study curator", found)) == whole
+
+
 def test_row_117_no_file_is_taken_after_closing(site):
     study = site.study()
     with later(DAY):
@@ -250,8 +273,8 @@ def test_row_117_a_study_that_is_deleted_leaves_nothing_that_people_sent(site):
     assert site.curator.delete(f"/api/studies/{study}").json() == {"deleted": True}
     assert left_of(site, study) == []
     assert study not in [one["id"] for one in site.curator.get("/api/studies").json()]
-    for page in (person.get("/answer"), site.curator.get(f"/curator/studies/{study}")):
-        assert "This study was deleted" in page.text
+    assert "the choices beside them and the links were deleted" in person.get("/answer").text
+    assert "This study was deleted" in site.curator.get(f"/curator/studies/{study}").text
     assert error(person.put("/api/answer", json={"answers": {"hours": 1}, "tier": "open"}))["code"] == "closed"
     assert site.client().post("/api/session/participant", json={"token": unused}).status_code == 403
     invited = site.curator.post(f"/api/studies/{study}/invitations", json={"count": 1})

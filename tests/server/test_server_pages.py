@@ -56,12 +56,12 @@ def test_everything_that_is_promised_stands_on_the_page_before_anything_is_answe
         "Never more than ε = 0.1 in both publications together, and at most 0.05 in one.",
         "Nothing, ever: ε = 0.",
         "No limit: you ask for no protection.",
-        "“Are you tired?”: at most 33.34 % of each publication’s part",
+        "“Are you tired?”: at most 33.333 % of each publication’s part",
         "Whoever controls this server could read them",
         "with at most 50 % of what you allow",
         "It can be published from 1,234 people on. Some of them may be made up.",
         "People who were added from a file do not count towards this number.",
-        "You can withdraw them until they are read, also after closing.",
+        "You can withdraw them until they are read for the next publication, also after closing.",
         "at the first look after",
         "under a random number",
         "Each invitation counts as a person of its own",
@@ -74,10 +74,10 @@ def test_everything_that_is_promised_stands_on_the_page_before_anything_is_answe
         "Ohne Ihre Antworten: 50 von 100",
         "Mit Ihren Antworten: höchstens 53 von 100",
         "Nie mehr als ε = 0,1 in beiden Veröffentlichungen zusammen und höchstens 0,05 in einer.",
-        "„Are you tired?“: höchstens 33,34 % des Anteils jeder Veröffentlichung",
+        "„Are you tired?“: höchstens 33,333 % des Anteils jeder Veröffentlichung",
         "Wer diesen Server kontrolliert, könnte sie lesen",
         "Veröffentlicht werden kann ab 1.234 Personen.",
-        "Zurückziehen können Sie sie, bis sie gelesen werden",
+        "Zurückziehen können Sie sie, bis sie für die nächste Veröffentlichung gelesen werden",
     ):
         assert said in german
 
@@ -129,8 +129,8 @@ def test_who_withdrew_after_a_publication_still_sees_what_was_used(site):
     assert site.publish(study).status_code == 200
     assert people[0].delete("/api/answer").status_code == 200
     page = words(people[0].get("/answer"))
-    assert "You took part before." in page
-    assert re.search(r"ε = [\d.]+ was used\.", page)
+    assert "The ledger counts something as used of you, from before." in page
+    assert re.search(r"At most ε = [\d.]+ was used\.", page)
     assert "Delete my link" in page
     assert "Withdraw my answers" not in page
 
@@ -155,7 +155,8 @@ def test_who_joins_late_and_who_goes_below_what_was_used_are_told_what_is_left(s
     assert "Never more than ε = 1 in the 2 publications that are left, and at most 0.6 in one." in late
     assert "Nie mehr als ε = 1 in den 2 Veröffentlichungen, die noch kommen, und höchstens 0,6 in einer." in german
     assert "in all 3 publications" not in late
-    assert "Never more than ε = 2 in all 3 publications together, and at most 1 in one." in back
+    used = "up to ε = 1 counts as used, so at most 1 can still be used."
+    assert f"Never more than ε = 2 in all publications together: {used}" in back
     assert "With this level your answers will not be used any more" in back
     assert "Little." in late  # the curator's sentence is of answers that are used
     assert "Little." not in back
@@ -171,9 +172,10 @@ def test_what_stays_of_a_choice_and_how_dates_move_is_said_in_both_languages(sit
     (person,) = site.join(study, [(1, "open")])
     page = words(person.get("/answer"))
     assert "the ledger keeps, under a random number, the level that you allowed" in page
-    assert "A date can move: later, if the publication before it was late, and earlier" in page
+    assert "The date can move: earlier, if the people who run this study close early" in page
+    assert "if the publication before it was late" not in page  # there is none before it
     assert "People who were added from a file count towards this number too." in page
-    assert "You can answer again while the survey is open." in page
+    assert "You can answer again while the survey is open; you then get a new link" in page
     with later(7200):  # closed, and not published
         closed = words(person.get("/answer"))
         assert "Withdraw my answers" in closed
@@ -181,7 +183,7 @@ def test_what_stays_of_a_choice_and_how_dates_move_is_said_in_both_languages(sit
     person.cookies.set("hetdp_language", "de")
     page = words(person.get("/answer"))
     assert "behält das Budgetbuch unter einer zufälligen Nummer, welche Stufe Sie erlaubt hatten" in page
-    assert "nach hinten, wenn die Veröffentlichung davor spät kam" in page
+    assert "nach vorn, wenn die Studienleitung früher schließt" in page
     # The control: it does stay.
     assert site.publish(study).status_code == 200
     assert person.delete("/api/answer?everything=true").status_code == 200
@@ -205,14 +207,14 @@ def test_what_is_printed_as_used_is_never_above_what_is_printed_as_the_limit(sit
     [
         (4e-7, "Practically nothing is left: less than ε = 0.00001."),
         (0.0, "Nothing is left."),
-        (2e-5, "At most 0.00002 is left."),
+        (2e-5, "At most 0.00002 can still be used."),
         ("inf", "Your choice sets no limit."),
     ],
 )
 def test_next_to_nothing_is_not_called_nothing(left, said):
     from hetdp.server import pages, texts
 
-    assert pages._balance(texts.languages()["en"], {"spent": 0.8, "left": left}) == f"ε = 0.8 was used. {said}"
+    assert pages._balance(texts.languages()["en"], {"spent": 0.8, "left": left}) == f"At most ε = 0.8 was used. {said}"
 
 
 def test_early_closing_is_offered_while_it_would_be_earlier(site):
@@ -251,9 +253,9 @@ def test_an_error_is_worded_in_the_language_of_the_page_and_for_programs_in_engl
         german = {"Accept-Language": "de-DE"}
         said = site.curator.post(f"/api/studies/{study}/publish", json={"wave": 0}, headers=german).json()["error"]
     assert plain["code"] == said["code"] == "too-few"
-    assert said["message"] == "Zu wenige Personen: 0 zählen, und diese Studie veröffentlicht ab 5."
+    assert said["message"] == "Zu wenige Personen, die zählen: 0. Diese Studie veröffentlicht ab 5."
     assert "5" in plain["message"]
-    assert "people" in plain["message"]
+    assert "People" in plain["message"]
     missing = site.client(Accept_Language="de").get("/nowhere")
     assert "Hier ist nichts." in missing.text
     assert '<html lang="de"' in missing.text
@@ -337,7 +339,7 @@ def test_a_result_without_noise_does_not_claim_any(site):
     said = {"hours": 3, "tired": True, "way": "by bus"}
     _, page = result_of(site, [(said, "public")] * 3)
     assert "holds no noise" in page
-    assert "Each number holds random noise" not in page
+    assert "holds random noise" not in page
 
 
 def test_a_result_shows_every_question_with_its_picture_and_files(site):
@@ -350,7 +352,7 @@ def test_a_result_shows_every_question_with_its_picture_and_files(site):
     assert site.publish(study).status_code == 200
     html = site.client().get(f"/results/{study}").text  # in the study's language
     page = words(site.client().get(f"/results/{study}"))
-    assert "Es beruht auf 3.000 Personen." in page
+    assert "3.000 Personen haben teilgenommen." in page
     assert "wenn niemandes Stufe von den Antworten abhängt" in page
     assert "Der Balken ist der Anteil unter denen, die antworten." in page
     assert "Die Anteile beziehen sich auf alle" in page

@@ -28,6 +28,7 @@ MADE = (
     "status.",
     "about.each-",
     "about.deleted-",
+    "import.same-",
     "result.of-",
 )
 OTHERS = sorted(set(LANGUAGES) - {"en"})
@@ -82,6 +83,16 @@ def test_every_key_that_is_named_exists():
     named = {key for key in named if not key.endswith(("-", "."))}  # the end of such a key is put to it
     missing = named - set(ENGLISH) | {key for key in counted if not {f"{key}.one", f"{key}.other"} <= set(ENGLISH)}
     assert missing == set()
+
+
+def test_every_event_and_every_refusal_has_its_words():
+    """What the log and an error say by a code is in the catalogues; what is wrong with a file the API alone can say."""
+    text = "\n".join(sources("*.py").values())
+    events = {f"event.{event.replace(' ', '-')}" for event in re.findall(r"""\.note\(\s*["]([^"]+)["]""", text)}
+    codes = {f"error.{code}" for code in re.findall(r"""RefusedError\(\s*\d+,\s*"([\w-]+)""", text)} - {"error.rows"}
+    assert "event.restored-from-a-backup" in events
+    assert "error.importing" in codes
+    assert (events | codes) - set(ENGLISH) == set()
 
 
 def test_a_script_is_given_the_words_that_it_uses():
@@ -146,7 +157,7 @@ def test_numbers_and_dates_are_written_as_the_language_does():
     assert (english.whole(12345), german.whole(12345)) == ("12,345", "12.345")
     assert (english.plain(7.5), german.plain(7.5)) == ("7.5", "7,5")
     assert (english.spent(0.123411), german.spent(0.123411)) == ("0.1235", "0,1235")
-    assert (english.left(0.12399), english.left(0), english.left("inf")) == ("0.123", "0", "∞")
+    assert (english.left(0.123999), english.left(0), english.left("inf")) == ("0.1239", "0", "∞")
     assert (english.spent(2e-9), german.spent(2e-9), english.left(2e-9)) == ("0.000001", "0,000001", "0")
     assert "15 Jan 2027, 08:00 UTC" in english.when(1_800_000_000)
     assert "15. Januar 2027, 08:00 Uhr UTC" in german.when(1_800_000_000)
@@ -181,6 +192,16 @@ def test_the_language_is_the_readers_choice_or_the_studys_or_the_browsers(cookie
 
 def test_an_error_without_its_facts_is_as_the_api_says_it():
     german = LANGUAGES["de"]
-    assert german.said("error.too-few", "Too few.", n=3, fewest=5).startswith("Zu wenige Personen: 3")
+    assert german.said("error.too-few", "Too few.", n=3, fewest=5).startswith("Zu wenige Personen, die zählen: 3.")
     assert german.said("error.too-few", "Too few.") == "Too few."
     assert german.said("error.unknown-code", "As it is.") == "As it is."
+
+
+@pytest.mark.parametrize("name", ["ε = 1.2.3", "ε = ٣", "ε = 5 to <b>x", "ε = ", "ε = 1 to ", "Standard"])
+def test_a_name_that_a_curator_gave_stays_as_it_is(name):
+    """Names that looked like levels of the server's own broke the results page for good."""
+    assert [LANGUAGES[language].level(name) for language in ("en", "de")] == [name] * 2
+
+
+def test_control_a_level_that_nobody_named_is_written_in_the_language_of_the_page():
+    assert LANGUAGES["de"].level("ε = 0.12341 to 3") == "ε = 0,1235 bis 3"

@@ -33,8 +33,8 @@ from hetdp.sources import Source, _database, request, sql
 from hetdp.sources.databases import Database
 from hetdp.sources.request import Request, tiers_of
 from hetdp.statistics.mean import Mean
+from hetdp.tally import Table
 from hetdp.tally.groupby import tabulate
-from hetdp.tally.tally import Table
 from oracle import expected_groups, seen
 from support import EXTREME_VALUES, bounds, epsilons, examples
 

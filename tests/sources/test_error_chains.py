@@ -140,7 +140,7 @@ def test_row_111_nor_does_one_that_is_read_after_a_charge(tmp_path):
 
 
 def outer(body, digest=None):
-    return json.dumps({"warning": "", "sha256": digest or hetdp.tally.tally._digest(body), "body": body})
+    return json.dumps({"warning": "", "sha256": digest or hetdp.tally._digest(body), "body": body})
 
 
 TALLIES = {
@@ -228,3 +228,31 @@ def test_values_given_as_the_name_of_their_column_are_refused_in_one_sentence(va
     frame = pl.DataFrame({"x": [0.5], "e": [1.0]})
     for call in (hetdp.mean, hetdp.read, hetdp.check):
         refused(lambda call=call: call(frame, value=VALUE[value], epsilon="e", bounds=(0, 1)), "name of a column")
+
+
+def not_utf8():
+    """A text column as Arrow keeps it, with a cell that is not UTF-8."""
+    cells = pa.array([f"caf\xe9 {MARKER}".encode("latin-1"), b"1", b"x"], pa.binary())
+    return pa.Array.from_buffers(pa.string(), len(cells), cells.buffers())
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        lambda: pd.Series(pd.arrays.ArrowExtensionArray(not_utf8())),
+        not_utf8,
+        lambda: pa.chunked_array([not_utf8()]),
+        lambda: not_utf8().dictionary_encode(),
+    ],
+    ids=["series", "array", "chunked", "dictionary"],
+)
+def test_a_text_that_is_not_utf8_is_refused_by_a_fixed_sentence(column):
+    """Arrow's own error quotes the cell."""
+    asked = hetdp.ask.histogram(categories=["1", "x"])
+    refused(lambda: hetdp.read(column(), epsilon=[1.0] * 3, statistic=asked), "a column of values cannot be read")
+
+
+def test_a_column_of_pandas_that_is_not_utf8_is_refused_by_a_fixed_sentence():
+    table = pd.DataFrame({"x": pd.Series(pd.arrays.ArrowExtensionArray(not_utf8())), "e": 1.0})
+    asked = hetdp.ask.histogram(categories=["1", "x"], value="x")
+    refused(lambda: hetdp.read(table, value="x", epsilon="e", statistic=asked), "a column of values cannot be read")

@@ -248,7 +248,10 @@ def test_public_rows_claim_nothing_about_who_they_are(tmp_path):
     for ids in ({}, {"person": "id"}):
         found = hetdp.mean(tmp_path / "people.csv", **TABLE, **options, **ids)
         said = " ".join(found.report().split())
-        assert "6 rows that are known publicly were added with ε = ∞. Assumed: they are about nobody" in said
+        assert (
+            "6 rows that are known publicly were added with ε = ∞, each as one person. Assumed: they are about nobody"
+            in said
+        )
         assert sum(r.plan.n for r in found.values()) == 606
 
 

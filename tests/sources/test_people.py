@@ -31,7 +31,7 @@ from hetdp.sources import Batch, Form, Source, read_groups
 from hetdp.sources import people as _people
 from hetdp.sources.request import Request
 from hetdp.statistics.mean import Mean
-from hetdp.tally.tally import Tally
+from hetdp.tally import Tally
 from oracle import expected_groups, seen
 from support import EXTREME_VALUES, examples
 

@@ -25,7 +25,7 @@ from hetdp.statistics.histogram import Commonest, MeanByGroup, Mode, Shares
 from hetdp.statistics.mean import Mean, ratio_interval
 from hetdp.statistics.moments import Columns, Spread
 from hetdp.statistics.quantile import Ranks
-from hetdp.tally.tally import Table, Tally
+from hetdp.tally import Table, Tally
 
 RUNS, LEVEL, FALSE_ALARM = 150, 0.8, 1e-6
 EPSILON = [0.5] * 200 + [2.0] * 100

@@ -15,7 +15,7 @@ from hetdp import Interval, PrivacyError
 from hetdp.core.levels import saturation
 from hetdp.privacy.exact import Line
 from hetdp.statistics.mean import Mean, Sum
-from hetdp.tally.tally import coded, settled
+from hetdp.tally import coded, settled
 from support import bounds as intervals
 
 Q = 2**20

@@ -21,10 +21,10 @@ from hetdp.core.levels import BITS, HUGE, MOST_PEOPLE, TINY, round_down
 from hetdp.core.levels import split as veltkamp
 from hetdp.statistics.mean import Mean
 from hetdp.statistics.moments import Columns
+from hetdp.tally import Table, merge
 from hetdp.tally import groupby as _groupby
 from hetdp.tally import kernels as _kernels
 from hetdp.tally.groupby import Grouping, tabulate
-from hetdp.tally.tally import Table, merge
 from oracle import expected, rounded_down
 from support import examples
 

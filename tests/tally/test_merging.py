@@ -10,7 +10,7 @@ import pytest
 
 import hetdp
 from hetdp.privacy import release as _release
-from hetdp.tally.tally import PROMISED
+from hetdp.tally import PROMISED
 from refusals import refused
 
 COLUMNS = {"value": "x", "missing": "midpoint", "epsilon": "e", "bounds": (0, 1)}

@@ -11,7 +11,7 @@ import pytest
 import hetdp
 from hetdp.core.domain import GRID
 from hetdp.statistics.mean import Mean
-from hetdp.tally.tally import Tally
+from hetdp.tally import Tally
 
 OLD = Path(__file__).parents[1] / "old" / "tally-3.json"
 VALUES, EPSILON = [0.25, -3, None, 4, 1e9, "x", 1 / 3], [0, 0.1, 0.1, 1.5, math.inf, 1.5, 0.1]

@@ -69,3 +69,17 @@ def test_the_command_says_the_same(hetdp_command):
     words = ("--tier", "strict=0.1:700", "--tier", "open=1:300", "--bounds", "0", "10", "--target-error", "0.19")
     shown = json.loads(hetdp_command("plan", *words, "--json")[1])["target_error"]
     assert shown == hetdp.people_needed(TIERS, error=0.19, bounds=(0, 10)).to_dict()
+
+
+def test_the_python_function_takes_what_a_plan_takes(hetdp_command):
+    """Those who answered, these people: as many as the command says, and what a plan for so many promises."""
+    asked = hetdp.ask.mean(bounds=(0, 10), missing="estimate")
+    found = hetdp.people_needed(TIERS, error=0.19, statistic=asked)
+    words = ("--tier", "strict=0.1:700", "--tier", "open=1:300", "--bounds", "0", "10", "--missing", "estimate")
+    shown = json.loads(hetdp_command("plan", *words, "--target-error", "0.19", "--json")[1])["target_error"]
+    assert shown == found.to_dict()
+    assert found.people > hetdp.people_needed(TIERS, error=0.19, bounds=(0, 10)).people
+    these = hetdp.people_needed(TIERS, error=0.19, bounds=(0, 10), target="people")
+    assert these.people < hetdp.people_needed(TIERS, error=0.19, bounds=(0, 10)).people
+    with pytest.raises(hetdp.InputError, match="for a mean, not for a quantile"):
+        hetdp.people_needed(TIERS, error=0.1, statistic=hetdp.ask.median(bounds=(0, 10)))

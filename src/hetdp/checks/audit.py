@@ -22,9 +22,8 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from hetdp.core.domain import GRID, Interval, jsonable
+from hetdp.core.domain import GRID, Floats, Interval, jsonable
 from hetdp.core.levels import Levels
 from hetdp.core.plan import Plan, plan
 from hetdp.core.types import BoundsLike, LevelsOfPeople
@@ -33,19 +32,15 @@ from hetdp.estimators import METHODS
 from hetdp.privacy.exact import Choice
 from hetdp.privacy.release import release, release_records
 from hetdp.privacy.sampling import SamplingPlan
-from hetdp.report.about import Grid, Parts
-from hetdp.report.numbers import epsilon, shorten, spent_epsilon
-from hetdp.report.text import text
+from hetdp.report import Grid, Parts, Shown, epsilon, shorten, spent_epsilon
 from hetdp.sources import read
 from hetdp.statistics import Statistic
 from hetdp.statistics.histogram import Shares
 from hetdp.statistics.moments import Spread
 from hetdp.statistics.quantile import Ranks
-from hetdp.tally.tally import Table, Tally
+from hetdp.tally import Table, Tally
 
 from .doctor import ALPHA, Fit, family_gate, sampler_gate
-
-Floats = NDArray[np.float64]
 
 TIERS = Levels({0.0: 10, 0.1: 200, 1.0: 70, 4.0: 20}, {0.0: "never", 0.1: "strict", 1.0: "standard", 4.0: "open"})
 STATISTICS = (Shares(categories=["a", "b", "c"]), Spread((0, 1)), Ranks(0.5, (0, 1), 8))
@@ -107,7 +102,7 @@ class Finding:
 
 
 @dataclass(frozen=True)
-class Audit:
+class Audit(Shown):
     """The findings of an audit. `holds` is the verdict; `report` says what each part can and cannot notice.
 
     Attributes
@@ -147,15 +142,6 @@ class Audit:
         facts |= {"findings": [found.to_dict() for found in self.findings], "control": self.control.to_dict()}
         return dict(jsonable(facts))
 
-    def report(self) -> str:
-        """Return the audit as text."""
-        return text(self.parts())
-
-    def _repr_html_(self) -> str:
-        from hetdp.report.about import to_html
-
-        return to_html(self.parts())
-
     def parts(self) -> Parts:
         """Return the report as its parts."""
         control = (*_cells(self.control)[:-1], "found" if self.control.holds else "NOT FOUND")
@@ -172,8 +158,6 @@ class Audit:
         notes += [("Draws", f"{self.draws:,} releases of each dataset, half of them to choose the event; {wrong}")]
         table = Grid(_HEADINGS, [*map(_cells, self.findings), control], words=2)
         return [table, [*notes, *_NOTICES.items()]]
-
-    __str__ = report
 
 
 def audit(
@@ -201,6 +185,11 @@ def audit(
         How many releases to make of each dataset.
     tell
         Is told the method, how many datasets are done and how many there are.
+
+    Returns
+    -------
+    Audit
+        What was found for every method and level; `passed` says whether nothing is wrong.
     """
     if statistics is None:
         statistics = STATISTICS if levels is None and methods is None else ()

@@ -23,7 +23,7 @@ from hetdp.statistics import FORMS, STATISTICS
 from hetdp.statistics.moments import Spread
 from hetdp.statistics.quantile import Ranks
 
-from . import data, ledger, options, public, serve
+from . import data, options, public, serve
 
 INTERRUPTED = 130
 # What the parser raises: typer's own class, or that of click, which older versions of typer use.
@@ -44,20 +44,20 @@ app.add_typer(budgets, name="ledger")
 
 def _add(group: typer.Typer, *commands: Callable[..., None]) -> None:
     for command in commands:
-        group.command()(options.shared(command))
+        group.command(cls=options.Command)(options.shared(command))
 
 
 _add(app, data.mean)
 for name, kind in STATISTICS.items():
     if name not in FORMS:
-        app.command(name)(data.command(kind, name))
-app.command("median")(data.command(Ranks, "median", q=0.5))
-app.command("std")(data.command(Spread, "std"))
+        app.command(name, cls=options.Command)(data.command(kind, name))
+app.command("median", cls=options.Command)(data.command(Ranks, "median", q=0.5))
+app.command("std", cls=options.Command)(data.command(Spread, "std"))
 _add(app, data.ask, data.check, data.tally)
 _add(app, public.plan, public.compare, public.explain, public.audit, public.doctor, public.methods, public.reproduce)
 _add(app, serve.serve)
-_add(budgets, ledger.init, ledger.upgrade, ledger.enroll, ledger.charge)
-_add(budgets, ledger.balance, ledger.history, ledger.verify, ledger.forecast)
+_add(budgets, public.init, public.upgrade, public.enroll, public.charge)
+_add(budgets, public.balance, public.history, public.verify, public.forecast)
 
 
 @app.callback(invoke_without_command=True)
@@ -84,6 +84,7 @@ def main() -> None:
     except WrongUse as error:
         wanted = getattr(getattr(error, "param", None), "help", None)  # what the option means, if it is about one
         meaning = f" ({wanted.rstrip('.')})" if wanted else ""
+        meaning += "; several numbers are written with a blank between them" if "valid number" in str(error) else ""
         _fail(f"{error.format_message().rstrip('.')}{meaning}; see --help", 2)
     except (typer.Abort, KeyboardInterrupt):
         _fail("interrupted; nothing was written", INTERRUPTED)

@@ -6,20 +6,20 @@ import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
-from functools import reduce
+from dataclasses import fields, replace
+from functools import partial, reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Unpack
 
 import typer
 
 import hetdp
-from hetdp import questions
-from hetdp.checks import check as checks
-from hetdp.core.domain import NUMBER, Interval, epsilon_of, plural
+from hetdp import checks, questions
+from hetdp.core.accuracy import check_level
+from hetdp.core.domain import NUMBER, epsilon_of, plural
 from hetdp.errors import InputError
 from hetdp.private_bounds import follows, found_in
-from hetdp.report import plots
+from hetdp.report import Reported, plots
 from hetdp.sources import Form, Source
 from hetdp.sources import tally as tally_of
 from hetdp.statistics import Statistic, kind_of, title_of
@@ -28,9 +28,9 @@ from hetdp.statistics.bounds import Bounds, Range
 from hetdp.statistics.histogram import Commonest, Histogram, MeanByGroup, Shares
 from hetdp.statistics.mean import Mean
 from hetdp.statistics.statistic import Answer
-from hetdp.tally.tally import Tally, is_tally
+from hetdp.tally import Tally, is_tally
 
-from . import options
+from . import options, parse
 from .output import deliver, progress, show, writable
 
 if TYPE_CHECKING:
@@ -70,7 +70,12 @@ def _agree(what: str, given: Mapping[str, Any], kind: type[Statistic]) -> None:
             raise InputError(why.format(refused))
     parameters = () if what == "a tally" else options.required(kind)
     if missing := flags((*_NEEDED[what], *parameters), present=False):
-        raise InputError(f"{what} needs {missing}; see --help")
+        first = missing.partition(",")[0].strip("- ")
+        meaning = next(
+            (f" ({f.metadata['help'].rstrip('.')})" for f in fields(kind) if f.name == first and "help" in f.metadata),
+            "",
+        )
+        raise InputError(f"{what} needs {missing}{meaning}; see --help")
     if what == "a release through a ledger" and given["rows"] == "one":
         raise InputError("a ledger averages the rows of a person; leave out --rows one")
 
@@ -88,9 +93,9 @@ def mean(
     """
 
     def asked(bounds: Any) -> Statistic:
-        named = {"bounds": bounds, "value": given["value"], "missing": given["missing"], **options.values_of(given)}
+        named = {"bounds": bounds, "value": given["value"], "missing": given["missing"], **parse.values_of(given)}
         if private_group is not None:
-            return MeanByGroup(**named, categories=options.categories_of(categories or ""), private_group=private_group)
+            return MeanByGroup(**named, categories=parse.categories_of(categories or ""), private_group=private_group)
         return Mean(**named)
 
     _released(source, Mean, asked, given, Mean.title)
@@ -102,7 +107,7 @@ def command(kind: type[Statistic], name: str, **fixed: Any) -> Callable[..., Non
 
     def release(source: options.Sources, **given: Unpack[options.Answered]) -> None:
         def asked(bounds: Any) -> Statistic:
-            found = options.parameters_of(kind, {**given, "bounds": bounds, "outer": None})
+            found = parse.parameters_of(kind, {**given, "bounds": bounds, "outer": None})
             return kind(**found, **fixed, value=given["value"])
 
         _released(source, kind, asked, given, title)
@@ -123,9 +128,9 @@ def _released(
     output, confidence, ledger = given["output"], given["confidence"] or 0.95, given["ledger"]
     _deliverable(source, kind, given, confidence)
     result: Answer | Groups | DryRun
-    groups = options.groups_of(given["groups"], len(given["by"] or [""]))
+    groups = parse.groups_of(given["groups"], len(given["by"] or [""]))
     how: dict[str, Any] = {"method": given["method"] or "adpm", "drift": given["drift"] or 0.0}
-    how |= {"variance": options.variance_of(given["variance"]), "target": given["target"]}
+    how |= {"variance": parse.variance_of(given["variance"]), "target": given["target"]}
     if _are_tallies(source):
         _agree("a tally", given, kind)
         people = _merged(source, promised=given["disjoint_people"])
@@ -136,6 +141,7 @@ def _released(
         _agree("a release through a ledger", given, kind)
         if given["outer"] is not None and kind is not Range:
             raise InputError("a ledger charges private bounds by themselves: hetdp bounds …, then --bounds LO HI here")
+        parse.one_amount(given)
         passed_on = ("person", "spend", "share", "share_left", "release_id", "dry_run")
         how |= {name: option for name, option in given.items() if name in passed_on}
         how |= {"by": given["by"] or None, "public_columns": given["public_column"] or (), "groups": groups}
@@ -148,13 +154,8 @@ def _released(
     if given["simplex"] and isinstance(result, Histogram):
         result = result.simplex()
     try:
-        deliver(
-            output,
-            as_json=given["as_json"],
-            facts=lambda: result.to_dict(confidence),
-            parts=lambda: result.parts(confidence),
-            title=f"{title} by {' and '.join(given['by'])}" if given["by"] else title,
-        )
+        title = f"{title} by {' and '.join(given['by'])}" if given["by"] else title
+        _hand_out(result, confidence, output, title, as_json=given["as_json"])
         if given["plot"] is not None and isinstance(result, Answer):
             result.plot(given["plot"], confidence)
         sys.stdout.flush()
@@ -165,6 +166,11 @@ def _released(
         kept = "it is stored: the same --release-id gives it again"
         rest = "it is lost, its privacy is spent" if ledger is None else kept
         raise InputError(f"the release was made but not handed out, {why}; {rest}") from None
+
+
+def _hand_out(result: Reported, level: float, output: Path | None, title: str, *, as_json: bool) -> None:
+    facts, parts = partial(result.to_dict, level), partial(result.parts, level)
+    deliver(output, as_json=as_json, facts=facts, parts=parts, title=title)
 
 
 def _of_table(
@@ -183,8 +189,7 @@ def _of_table(
     _agree("a table", given, kind)
     question = asked(given["bounds"])
     with reading(source, given, question) as table:
-        public = {"public_columns": given["public_column"] or (), "public_rows": given["public_rows"]}
-        return questions.of_source(table, question, groups=groups, **public, **how)
+        return questions.of_source(table, question, how, given["public_column"] or (), groups, given["public_rows"])
 
 
 def _bounds(
@@ -200,10 +205,10 @@ def _bounds(
         raise InputError(f"private bounds are found for all people, within --outer; leave out {what}")
     if then is not None and any(map(options.is_stdin, source)):
         raise InputError("private bounds read the source twice, and standard input can be read once; name a file")
-    share = None if given["share"] is None else options.number_of(given["share"])
+    share = None if given["share"] is None else parse.number_of(given["share"])
     _agree("a table", {**given, "share": None}, Range)
     left_out = "drop" if given["missing"] == "drop" else None
-    question = Range(given["outer"], value=given["value"], missing=left_out, **options.values_of(given))
+    question = Range(given["outer"], value=given["value"], missing=left_out, **parse.values_of(given))
     later = None if then is None else follows(then, question.interval, method, **how)
     with reading(source, given, question) as table:
         people = tally_of(table, question, given["public_rows"])
@@ -227,8 +232,7 @@ def _deliverable(source: list[str], kind: type[Statistic], given: Mapping[str, A
         raise InputError("a picture shows one answer, not one for each group; leave out --plot or --by")
     if given["simplex"] and (not issubclass(kind, Shares) or given["by"]):
         raise InputError("--simplex is for one histogram; leave it out")
-    if not 0 < confidence < 1:
-        raise InputError(f"the confidence level must be between 0 and 1 (got {confidence:g}); 0.95 is usual")
+    check_level(confidence)
 
 
 def ask(
@@ -259,41 +263,40 @@ def ask(
     writable(output, [source, str(questions_file)], force=force, as_json=as_json)
     if given["epsilon"] is None:
         raise InputError("a table needs --epsilon COL; see --help")
-    asked, split = options.questions_of(questions_file)
+    asked, split = parse.questions_of(questions_file)
     asked = {name: question.with_missing(given["missing"]) for name, question in asked.items()}
     where: dict[str, Any] = {name: given[name] for name in ("epsilon", "person", "query")}
-    where |= {"rows": given["rows"] or "one", "tiers": options.tiers_of(given["tier"], given["tiers"])}
+    where |= {"rows": given["rows"] or "one", "tiers": parse.tiers_of(given["tier"], given["tiers"])}
     where |= {"by": given["by"] or None, "form": form_of(given)}
     public: dict[str, Any] = {"public_columns": given["public_column"] or (), "public_rows": given["public_rows"]}
-    public["groups"] = options.groups_of(given["groups"], len(given["by"] or [""]))
+    public["groups"] = parse.groups_of(given["groups"], len(given["by"] or [""]))
 
     def described(epsilon: Any) -> Source:
         return Source.of(source, value=None, counts_only=True, **{**where, "epsilon": epsilon})
 
     where["epsilon"] = epsilon_in(described, given)
     result = questions.of_questions(source, asked, where, shares_of(asked, split), method, **public)
-    deliver(
-        output,
-        as_json=as_json,
-        facts=lambda: result.to_dict(confidence),
-        parts=lambda: result.parts(confidence),
-        title="Private answers",
-    )
+    _hand_out(result, confidence, output, "Private answers", as_json=as_json)
 
 
 def check(source: options.Sources, *, as_json: options.Json = False, **given: Unpack[options.Checked]) -> None:
-    """PRIVATE, for the owner of the data: what is missing, unreadable or outside the bounds, and where."""
-    _agree("a table", given, Mean)
-    asked = Mean(Interval.of(given["bounds"]), value=given["value"], missing="midpoint", **options.values_of(given))
+    """PRIVATE, for the owner of the data: what is missing, unreadable or outside the bounds, and where.
+
+    With --categories in place of --bounds: how many are in each, and where those are who are in none.
+    """
+    listed = given["categories"]
+    _agree("a table", given, Mean if listed is None else Shares)
+    categories = None if listed is None else parse.categories_of(listed)
+    asked = checks.checked(given["value"], given["bounds"], categories, **parse.values_of(given))
     with reading(source, given, asked) as people:
-        found = checks.of_source(people, asked.interval)
+        found = checks.of_source(people, asked)
     show(found.to_dict() if as_json else found.report())
 
 
 def tally(
     source: options.Sources,
     *,
-    output: Annotated[Path, typer.Option("--output", "-o", help="The tally to write, as part1.tally.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="The tally to write, as part1.tally.", metavar="FILE")],
     as_json: options.Json = False,
     force: options.Force = False,
     **given: Unpack[options.TalliedAs],
@@ -302,7 +305,7 @@ def tally(
     writable(output, source, force=force)
     kind = kind_of(given["statistic"] or "mean")
     _agree("a table", given, kind)
-    asked = kind(**options.parameters_of(kind, given), value=given["value"])
+    asked = kind(**parse.parameters_of(kind, given), value=given["value"])
     with reading(source, given, asked) as people:
         made = tally_of(people, asked, given["public_rows"])
     made.save(output)
@@ -321,7 +324,7 @@ def reading(source: list[str], given: Mapping[str, Any], question: Statistic | N
     asked: dict[str, Any] = {name: given.get(name) for name in ("epsilon", "person", "query")}
     asked["by"] = given.get("by") or None
     asked["rows"] = given.get("rows") or "one"
-    asked["tiers"] = options.tiers_of(given["tier"], given["tiers"])
+    asked["tiers"] = parse.tiers_of(given["tier"], given["tiers"])
     with progress("reading") as tell:
 
         def watch(rows: int, done: int) -> None:

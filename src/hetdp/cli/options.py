@@ -5,12 +5,9 @@ Options that go together are a TypedDict. A command takes them with `**given: Un
 
 from __future__ import annotations
 
-import csv
 import inspect
-import re
 import shutil
 import sys
-import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, fields
 from pathlib import Path
@@ -18,11 +15,9 @@ from tempfile import TemporaryDirectory
 from typing import Annotated, Any, TypedDict, get_args, get_type_hints
 
 from typer import Argument, Context, Option
+from typer.core import TyperCommand
 
-from hetdp.core.domain import epsilon_of, value_of
-from hetdp.core.levels import Levels, joined_names
-from hetdp.errors import InputError
-from hetdp.statistics import Statistic, kind_of
+from hetdp.statistics import Statistic
 
 Text = str | None
 Texts = list[str] | None
@@ -33,21 +28,28 @@ Pair = tuple[float, float]
 # The ledger
 
 ExpectHead = Annotated[Text, Option(help="A head of the ledger that you wrote down.", metavar="NUMBER:HASH")]
-HeadFile = Annotated[File, Option(help="Where the head is kept outside (LEDGER.head; for PostgreSQL nowhere).")]
-LedgerPeople = Annotated[str, Option(help="With a ledger, who takes part: all the 'enrolled', or the 'source' alone.")]
+HeadFile = Annotated[
+    File, Option(help="Where the head is kept outside (LEDGER.head; for PostgreSQL nowhere).", metavar="FILE")
+]
+LedgerPeople = Annotated[
+    str, Option(help="Who takes part: all the 'enrolled', or the 'source' alone.", metavar="enrolled|source")
+]
 
 # What is released, and what is done with it
 
 Disjoint = Annotated[bool, Option("--disjoint-people", help="Promise that nobody is in two of the tallies.")]
-MethodName = Annotated[str, Option(help="The estimator; `hetdp methods` lists them.")]
+MethodName = Annotated[str, Option(help="The estimator; `hetdp methods` lists them.", metavar="NAME")]
 Variance = Annotated[
     Text, Option(help="Of a mean or sum: a public bound on the variance of a value; 'learn': from free ε.", metavar="V")
 ]
 Drift = Annotated[
     float, Option(help="How far the means of two levels of ε may differ, a share of the range.", metavar="0…1")
 ]
-Target = Annotated[Text, Option(help="Whose number: that of the 'population', or of exactly these 'people'.")]
-Confidence = Annotated[float, Option(help="The confidence level of the interval.")]
+Target = Annotated[
+    Text,
+    Option(help="Whose number: that of the 'population', or of exactly these 'people'.", metavar="population|people"),
+]
+Confidence = Annotated[float, Option(help="The confidence level of the interval (0.95).", metavar="LEVEL")]
 Listed = Annotated[Text, Option(help="The public categories, separated by commas.", metavar="A,B,C")]
 PrivateGroup = Annotated[Text, Option(help="A private column of groups; --categories lists them.", metavar="COL")]
 Missing = Annotated[
@@ -63,9 +65,64 @@ Outer = Annotated[
     Pair | None, Option(help="Wide public bounds, within which bounds are found privately.", metavar="LO HI")
 ]
 Json = Annotated[bool, Option("--json", help="Print JSON instead of text.")]
-Output = Annotated[File, Option("--output", "-o", help="Write to this file: .json, .html, anything else is text.")]
-Plot = Annotated[File, Option(help="Write a picture: .png, .svg or .pdf.")]
+Output = Annotated[
+    File, Option("--output", "-o", help="Write to this file: .json, .html, anything else is text.", metavar="FILE")
+]
+Plot = Annotated[File, Option(help="Write a picture: .png, .svg or .pdf.", metavar="FILE")]
 Force = Annotated[bool, Option("--force", help="Overwrite the output file.")]
+
+# How `--help` lists them
+
+_SECTIONS = {
+    "Options": (),  # what has no other place: the columns, the bounds, what belongs to this command alone
+    "Options for how the file is written": ("delimiter", "decimal", "thousands"),
+    "Options for people and groups": (
+        *(
+            "query",
+            "person",
+            "rows",
+            "public_rows",
+            "by",
+            "public_column",
+            "groups",
+            "private_group",
+            "disjoint_people",
+        ),
+    ),
+    "Options for the method and its interval": (
+        *("method", "variance", "drift", "target", "confidence", "within", "target_error", "target_width"),
+    ),
+    "Options with a ledger": (
+        *("ledger", "spend", "share", "share_left", "release_id", "expect_head", "dry_run", "people"),
+    ),
+    "Options for the output": ("simplex", "plot", "as_json", "output", "force", "help"),
+}
+
+
+class Command(TyperCommand):
+    """A command whose help lists the options that go together under one heading."""
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Write the arguments, then every section that has an option here."""
+        listed: dict[str, list[tuple[str, str]]] = {"Arguments": [], **{title: [] for title in _SECTIONS}}
+        for parameter in self.get_params(ctx):
+            title = next((title for title, names in _SECTIONS.items() if parameter.name in names), "Options")
+            if (line := parameter.get_help_record(ctx)) is None:
+                continue
+            if parameter.param_type_name == "argument":  # without the type that newer versions of typer add to its name
+                listed["Arguments"].append((line[0].partition(" <")[0], line[1]))
+            else:
+                listed[title].append(line)
+        if sum(map(len, listed.values())) - len(listed["Arguments"]) <= 24:  # a short list needs no headings
+            listed = {
+                "Arguments": listed.pop("Arguments"),
+                "Options": [line for one in listed.values() for line in one],
+            }
+        for title, lines in listed.items():
+            if lines:
+                with formatter.section(title):
+                    formatter.write_dl(lines)
+
 
 # Where the people are
 
@@ -141,20 +198,28 @@ class Rows(TypedDict):
 
     query: Annotated[Text, Option(help="What to read from a database: a select, or a table's name.", metavar="SQL")]
     person: Annotated[Text, Option(help="The column that says whose row it is.", metavar="COL")]
-    rows: Annotated[Text, Option(help="What a person may have: 'one' row, or several that are averaged: 'average'.")]
+    rows: Annotated[
+        Text,
+        Option(
+            help="What a person may have: 'one' row, or several that are averaged: 'average'.", metavar="one|average"
+        ),
+    ]
 
 
 class Written(TypedDict):
     """How the numbers of a file are written."""
 
-    delimiter: Annotated[Text, Option(help="The character between cells, as ';' (a comma; a tab in .tsv).")]
-    decimal: Annotated[Text, Option(help="The decimal character: '.' (the default) or ','.")]
-    thousands: Annotated[Text, Option(help="The character between thousands, if there is one.")]
+    delimiter: Annotated[
+        Text, Option(help="The character between cells, as ';' (a comma; a tab in .tsv).", metavar="CHARACTER")
+    ]
+    decimal: Annotated[Text, Option(help="The decimal character: '.' (the default) or ','.", metavar="CHARACTER")]
+    thousands: Annotated[Text, Option(help="The character between thousands, if there is one.", metavar="CHARACTER")]
 
 
 class Checked(Table, Written):
     """A table in files, for its owner."""
 
+    categories: Listed
     map: Map
 
 
@@ -192,31 +257,33 @@ class Grouped(Tallied):
     by: By
     public_column: PublicColumn
     groups: GroupFile
-    ledger: Annotated[Text, Option(help="Charge this ledger: a file, or postgresql://…; needs --person.")]
+    ledger: Annotated[
+        Text, Option(help="Charge this ledger: a file, or postgresql://…; needs --person.", metavar="LEDGER")
+    ]
 
 
 class Amount(TypedDict):
     """How much of everybody's budget a release may use."""
 
-    spend: Annotated[Text, Option(help="With a ledger: the most that a person may spend.", metavar="ε")]
+    spend: Annotated[Text, Option(help="The most that a person may spend.", metavar="ε")]
     share: Annotated[
         Text,
         Option(
-            help="With a ledger: the share of everybody's budget to use. With --outer: of everybody's ε, for bounds.",
+            help="The share of everybody's budget to use. With --outer: of everybody's ε, for bounds.",
             metavar="X",
         ),
     ]
-    share_left: Annotated[Text, Option(help="With a ledger: the share of what is left to use.", metavar="X")]
+    share_left: Annotated[Text, Option(help="The share of what is left to use.", metavar="X")]
 
 
 class Released(Grouped, Amount):
     """All that a mean is made from."""
 
     release_id: Annotated[
-        Text, Option(help="With a ledger: a name for this release. The same name again costs nothing.")
+        Text, Option(help="A name for this release. The same name again costs nothing.", metavar="NAME")
     ]
     expect_head: ExpectHead
-    dry_run: Annotated[bool, Option("--dry-run", help="With a ledger: only say what would be charged.")]
+    dry_run: Annotated[bool, Option("--dry-run", help="Only say what would be charged.")]
 
 
 class Answered(Released):
@@ -308,175 +375,16 @@ def required(kind: type[Statistic]) -> tuple[str, ...]:
     return tuple(f.name for f in fields(kind) if f.name != "value" and (f.default is MISSING or "needed" in f.metadata))
 
 
-def parameters_of(kind: type[Statistic], given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the parameters of a statistic from the texts of a command line."""
-    found = {}
-    for field in fields(kind):
-        text = given.get(field.name)
-        if field.name == "value" or text is None:
-            continue
-        found[field.name] = text if not isinstance(text, str) else _READ.get(field.name, str)(text)
-    found |= values_of(given)
-    if unknown := [name for name in PARAMETERS if given.get(name) is not None and name not in found]:
-        raise InputError(f"a {kind.name} does not take --{unknown[0]}; see --help")
-    return found
-
-
-def values_of(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what the cells stand for, as `--map` says; nothing if it says nothing.
-
-    >>> values_of({"map": ["yes = 1", "no=0"]})
-    {'values': {'yes': 1.0, 'no': 0.0}}
-    """
-    found: dict[str, float] = {}
-    for text in given.get("map") or ():
-        cell, equals, number = (part.strip() for part in text.rpartition("="))
-        if not equals or value_of(number) != value_of(number) or cell in found:
-            raise InputError(f"--map is written CELL=NUMBER, once for each cell, as --map yes=1 (got {text!r})")
-        found[cell] = value_of(number)
-    return {"values": found} if found else {}
-
-
-def texts_of(text: str | None) -> list[str]:
-    """Return a list of texts between commas; one with a comma in it stands between quotes.
-
-    >>> texts_of('nurse,"teacher, retired"')
-    ['nurse', 'teacher, retired']
-    """
-    return next(csv.reader([text or ""], skipinitialspace=True), [])
-
-
-def categories_of(text: str) -> list[str]:
-    """Return the categories of a list between commas; a range is refused, it would be one category."""
-    if re.fullmatch(r"\s*\d+\s*(-|–|\.\.\.?|:)\s*\d+\s*", text):
-        raise InputError(
-            f"categories are listed one by one, as 1,2,3 (got {text!r}, which would be one category of that name; put "
-            f"it in quotes if it is: '\"{text.strip()}\"'); for ranges of numbers use --edges"
-        )
-    return texts_of(text)
-
-
-def _numbers_of(text: str) -> list[float]:
-    numbers = [value_of(part) for part in text.split(",")]
-    if any(number != number for number in numbers):  # noqa: PLR0124  NaN
-        raise InputError(f"a list of numbers is separated by commas, as 0,18,65 (got {text!r})")
-    return numbers
-
-
-def _whole(text: str) -> int:
-    if not (text.isascii() and text.isdigit()):
-        raise InputError(f"a number of bins is a whole number (got {text!r})")
-    return int(text)
-
-
-def number_of(text: str) -> float:
-    """Return the one number of an option."""
-    return _numbers_of(text)[0]
-
-
-_READ: dict[str, Callable[[str], Any]] = {
-    "categories": categories_of,
-    "edges": _numbers_of,
-    "q": _numbers_of,
-    "bins": _whole,
-    "within": number_of,
-}
-
-
-def questions_of(path: Path) -> tuple[dict[str, Statistic], dict[str, Any]]:
-    """Return the questions of a TOML file, and the share of each."""
-    try:
-        tables = tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError:
-        raise InputError(f"{path} cannot be read; name a TOML file of questions") from None
-    except ValueError as error:
-        raise InputError(f"{path} is not TOML: {error}") from None
-    asked, split = {}, {}
-    for name, table in tables.items():
-        if not isinstance(table, dict) or not isinstance(table.get("statistic"), str):
-            raise InputError(f'a question of {path} is a table: [{name}], and below it statistic = "mean" and so on')
-        rest = {key: value for key, value in table.items() if key not in ("statistic", "share")}
-        try:
-            asked[name] = kind_of(table["statistic"]).again(rest)
-        except InputError as error:
-            raise InputError(f"the question [{name}] of {path}: {error}") from None
-        split[name] = table.get("share", 1)
-    if not asked:
-        raise InputError(f'{path} has no questions; write [income] and below it statistic = "mean" and so on')
-    return asked, split
-
-
 # What is released
 
 PlanBounds = Annotated[Pair | None, Option(help="The public interval of the values.", metavar="LO HI")]
 AuditBounds = Annotated[Pair, Option(help="The interval of the invented values.", metavar="LO HI")]
-DataVariance = Annotated[Number, Option(help="Also show the error for this variance (default: evenly spread values).")]
-TargetError = Annotated[Number, Option(help="Also say what would bring the worst-case error down to this.")]
-TargetWidth = Annotated[Number, Option(help="Also say what would bring half of the 95% interval down to this.")]
-
-# What is printed or written
-
-
-def variance_of(text: str | None) -> Any:
-    """Return what `--variance` says: a number, or the word `learn`."""
-    if text is None or text == "learn":
-        return text
-    try:
-        return float(text)
-    except ValueError:
-        raise InputError(
-            f"--variance is a number, in squared units of the values, or learn (got {text[:32]!r})"
-        ) from None
-
-
-def tiers_of(options: list[str] | None, file: Path | None = None) -> dict[str, Any] | None:
-    """Return the tiers of `--tier` and `--tiers`."""
-    tiers = _tier_file(file) if file is not None else {}
-    for option in options or []:
-        name, equals, level = (part.strip() for part in option.partition("="))
-        if not (name and equals and level):
-            raise InputError(f"a tier is written NAME=ε, as in strict=0.1 (got {option!r})")
-        if name in tiers:
-            raise InputError(f"the tier {name!r} is given twice")
-        tiers[name] = level
-    return tiers or None
-
-
-def _tier_file(path: Path) -> dict[str, Any]:
-    try:
-        tables = tomllib.loads(path.read_text(encoding="utf-8"), parse_float=str)
-    except OSError:
-        raise InputError(f"{path} cannot be read; --tiers names a TOML file") from None
-    except ValueError as error:
-        raise InputError(f"{path} is not TOML: {error}") from None
-    tiers = tables.get("tiers")
-    if not isinstance(tiers, dict) or not tiers:
-        raise InputError(f"{path} has no tiers; write [tiers] and below it one line per tier, as strict = 0.1")
-    return tiers
-
-
-def groups_of(path: Path | None, columns: int = 1) -> list[Any] | None:
-    """Return the names in a file of groups, one per line; if several columns make a group, as in a CSV file."""
-    if path is None:
-        return None
-    try:
-        names = path.read_text(encoding="utf-8-sig").splitlines()
-    except (OSError, ValueError):
-        raise InputError(f"{path} cannot be read; --groups names a text file with one group per line") from None
-    return [name if columns == 1 else texts_of(name) for name in names if name]
-
-
-def levels_of(tier: list[str] | None) -> Levels:
-    """Return the levels that `--tier NAME=ε:PEOPLE` describes."""
-    counts: dict[float, int] = {}
-    names = []
-    for name, text in (tiers_of(tier) or {}).items():
-        level_text, colon, people = (part.strip() for part in text.rpartition(":"))
-        if not (colon and people.isascii() and people.isdigit()):
-            raise InputError(
-                f"without a file a tier is written NAME=ε:PEOPLE, as in strict=0.1:700 (got {name}={text})"
-            )
-        level = epsilon_of(level_text, f" for tier {name!r}")
-        counts[level] = counts.get(level, 0) + int(people)
-        names.append((level, name))
-    return Levels(counts, joined_names(names))
+DataVariance = Annotated[
+    Number, Option(help="Also show the error for this variance (default: evenly spread values).", metavar="V")
+]
+TargetError = Annotated[
+    Number, Option(help="Also say what would bring the worst-case error down to this.", metavar="ERROR")
+]
+TargetWidth = Annotated[
+    Number, Option(help="Also say what would bring half of the 95% interval down to this.", metavar="WIDTH")
+]

@@ -15,8 +15,7 @@ from typing import Any
 from hetdp.core.domain import jsonable, to_json
 from hetdp.errors import InputError
 from hetdp.files import write_whole
-from hetdp.report.about import Parts, page, to_html
-from hetdp.report.text import WIDTH, text
+from hetdp.report import WIDTH, Parts, page, to_html, to_text
 
 _PAGES = {".html", ".htm"}
 PATIENCE = 2.0
@@ -34,7 +33,7 @@ def show(what: str | dict[str, Any] | list[Any]) -> None:
 
 def show_parts(parts: Parts) -> None:
     """Print a report, as wide as the terminal."""
-    print(text(parts, shutil.get_terminal_size((WIDTH, 24)).columns if sys.stdout.isatty() else WIDTH))
+    print(to_text(parts, shutil.get_terminal_size((WIDTH, 24)).columns if sys.stdout.isatty() else WIDTH))
 
 
 def deliver(
@@ -50,7 +49,7 @@ def deliver(
     elif output.suffix.lower() in _PAGES:
         _write(output, page(title, to_html(parts())))
     else:
-        _write(output, text(parts()))
+        _write(output, to_text(parts()))
 
 
 def _write(output: Path, content: str) -> None:

@@ -1,10 +1,10 @@
-"""Commands that use public facts alone, and commands that test this installation: no value is read."""
+"""Commands that read no value: what is public, tests of this installation, and the budgets of a ledger."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
-from dataclasses import fields, replace
+from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import Annotated, Any, Unpack
 
@@ -14,12 +14,12 @@ import hetdp
 from hetdp.core.levels import Levels
 from hetdp.errors import InputError
 from hetdp.estimators import METHODS
-from hetdp.report.about import Provenance
+from hetdp.report import Provenance
 from hetdp.sources import counted
 from hetdp.statistics import Statistic, kind_of
 
-from . import options
-from .data import reading
+from . import options, parse
+from .data import form_of, reading
 from .output import deliver, progress, show, show_parts, writable
 
 
@@ -40,17 +40,15 @@ def plan(
 ) -> None:
     """Say what a release would do and cost, without touching a value."""
     writable(output, source or [], force=force, as_json=as_json)
-    from hetdp.report.compare import target as needed
+    from hetdp.report.compare import needed
     from hetdp.report.text import plan_parts
 
     asked = _asked(bounds, given)
     people, notes, about = _levels(source, given)
     about = replace(about, statistic=asked.name)
-    stated = {"variance": options.variance_of(variance), "drift": drift, "target": target}
+    stated = {"variance": parse.variance_of(variance), "drift": drift, "target": target}
     planned = hetdp.plan(people, statistic=asked, method=method, **stated)
     wanted = target_error is not None or target_width is not None
-    if wanted and asked.name != "mean":
-        raise InputError("--target-error and --target-width are for means")
     answer = needed(planned, target_error, width=target_width) if wanted else None
 
     def facts() -> dict[str, Any]:
@@ -96,7 +94,7 @@ def compare(
 def _asked(bounds: tuple[float, float] | None, given: Mapping[str, Any]) -> Statistic:
     """Return the statistic that the options of a plan describe."""
     kind = kind_of(given["statistic"] or "mean")
-    parameters = options.parameters_of(kind, {**given, "bounds": bounds})
+    parameters = parse.parameters_of(kind, {**given, "bounds": bounds})
     if missing := [name for name in options.required(kind) if name not in parameters]:
         meaning = next(field.metadata["help"] for field in fields(kind) if field.name == missing[0])
         raise InputError(f"a {kind.name} needs --{missing[0]} ({meaning.rstrip('.')}); see --help")
@@ -114,7 +112,7 @@ def _levels(source: list[str] | None, given: options.Public) -> tuple[Levels, li
             raise InputError(
                 "columns belong to a table; name its file, or leave out --epsilon, --value, --person and --rows"
             )
-        return options.levels_of(given["tier"]), [], Provenance()
+        return parse.levels_of(given["tier"]), [], Provenance()
     if given["epsilon"] is None:
         raise InputError("a table needs --epsilon COL, the column with everybody's ε, or one ε for everybody")
     with reading(source, given) as people:
@@ -141,7 +139,7 @@ def audit(
     method: Annotated[options.Texts, typer.Option(help="A method; repeat. All unless given.", metavar="NAME")] = None,
     tier: Annotated[options.Texts, typer.Option(help="Invented people; repeat.", metavar="NAME=ε:PEOPLE")] = None,
     bounds: options.AuditBounds = (-0.5, 0.5),
-    draws: Annotated[int, typer.Option(help="Releases of each dataset.", min=200)] = 1_500,
+    draws: Annotated[int, typer.Option(help="Releases of each dataset.", metavar="N", min=200)] = 1_500,
     as_json: options.Json = False,
     output: options.Output = None,
     force: options.Force = False,
@@ -152,7 +150,7 @@ def audit(
     broken.
     """
     writable(output, [], force=force, as_json=as_json)
-    levels = options.levels_of(tier) if tier else None
+    levels = parse.levels_of(tier) if tier else None
     with progress("audit") as tell:
         found = hetdp.audit(levels, methods=method, bounds=bounds, draws=draws, tell=tell)
     deliver(output, as_json=as_json, facts=found.to_dict, parts=found.parts, title="An audit of privacy claims")
@@ -179,9 +177,9 @@ def methods(*, as_json: options.Json = False) -> None:
 def reproduce(
     *,
     only: Annotated[options.Texts, typer.Option(help="An experiment, as table-2; repeat.", metavar="NAME")] = None,
-    runs: Annotated[int | None, typer.Option(help="Simulated runs per point.", min=2)] = None,
+    runs: Annotated[int | None, typer.Option(help="Simulated runs per point.", metavar="N", min=2)] = None,
     quick: Annotated[bool, typer.Option("--quick", help="Fewer runs and coarser grids.")] = False,
-    out: Annotated[Path, typer.Option(help="The folder to write.")] = Path("reproduction"),
+    out: Annotated[Path, typer.Option(help="The folder to write.", metavar="FOLDER")] = Path("reproduction"),
     as_json: options.Json = False,
 ) -> None:
     """Reproduce the paper: every figure, table and example, with pictures, numbers and verdicts."""
@@ -198,3 +196,141 @@ def reproduce(
         return
     lines = [f"{'holds  ' if v.holds else 'DIFFERS'}  {name:12} {v.claim}: {v.found}" for name, v in verdicts]
     show("\n".join([*lines, f"see {out / 'index.html'}"]))
+
+
+# Ledgers: lifetime budgets over many releases. `hetdp mean … --ledger` is the command that spends them ------------
+
+Where = Annotated[str, typer.Argument(help="The file of the ledger, or postgresql://….", metavar="LEDGER")]
+
+
+def init(where: Where, *, head_file: options.HeadFile = None, as_json: options.Json = False) -> None:
+    """Make a new, empty ledger."""
+    with hetdp.Ledger.create(where, head_file=head_file) as made:
+        show({"ledger": made.name, "head": made.head} if as_json else f"{made.name}: a new ledger\nhead {made.head}")
+
+
+def upgrade(where: Where, *, head_file: options.HeadFile = None, as_json: options.Json = False) -> None:
+    """Bring a ledger that an older hetdp wrote up to date. Make a copy first."""
+    with hetdp.Ledger.upgrade(where, head_file=head_file) as made:
+        show({"ledger": made.name, "head": made.head} if as_json else f"{made.name} is up to date\nhead {made.head}")
+
+
+def enroll(
+    where: Where,
+    source: Annotated[
+        str | None,
+        typer.Argument(
+            help="A table with one row per person; - reads stdin.", metavar="SOURCE", callback=options.one_with_stdin
+        ),
+    ] = None,
+    *,
+    person: Annotated[str | None, typer.Option(help="The column of ids.", metavar="COL")] = None,
+    ids: Annotated[list[str] | None, typer.Option("--id", help="Without a table: an id; repeat.", metavar="ID")] = None,
+    budget: Annotated[str, typer.Option(help="The column of budgets; with --id the budget itself.", metavar="COL|ε")],
+    tier: options.Tier = None,
+    tiers: options.TierFile = None,
+    head_file: options.HeadFile = None,
+    as_json: options.Json = False,
+    **given: Unpack[options.Written],
+) -> None:
+    """Enrol people with a lifetime budget, or change the budget of people who are enrolled.
+
+    A budget can always be raised. Lowering it below what is spent freezes the person: nothing more can be charged.
+    """
+    if (source is None) == (ids is None):
+        raise InputError("name a table (SOURCE --person COL --budget COL) or people (--id ID --budget ε), not both")
+    who, form = (source or "" if ids is None else ids), form_of(given)
+    with hetdp.Ledger(where, head_file=head_file) as found:
+        done = found.enroll(who, person=person, budget=budget, tiers=parse.tiers_of(tier, tiers), form=form)
+        show({**asdict(done), "head": found.head} if as_json else f"{done}\nhead {found.head}")
+
+
+def charge(
+    where: Where,
+    *,
+    release_id: Annotated[str, typer.Option(help="A name of yours: the same is charged once.", metavar="NAME")],
+    mechanism: Annotated[str, typer.Option(help="How you call the mechanism, for the history.", metavar="TEXT")],
+    epsilon: Annotated[str, typer.Option(help="What it spends of each person.", metavar="ε")],
+    ids: Annotated[list[str] | None, typer.Option("--id", help="Who takes part; repeat.", metavar="ID")] = None,
+    ids_file: Annotated[
+        typer.FileText | None,
+        typer.Option(
+            "--ids", help="A text file with one id per line; - reads stdin.", metavar="FILE", encoding="utf-8"
+        ),
+    ] = None,
+    drop: Annotated[bool, typer.Option("--drop", help="Leave out who has too little left, else refuse.")] = False,
+    head_file: options.HeadFile = None,
+    as_json: options.Json = False,
+) -> None:
+    """Charge people for a mechanism that is not hetdp's, before it runs, and list whose data it may use.
+
+    The same name and request charge nobody again. One charge pays for one result.
+    """
+    if (ids is None) == (ids_file is None):
+        raise InputError("name who takes part by --id ID or by --ids FILE, not both")
+    who = ids if ids_file is None else ids_file.read().splitlines()
+    with hetdp.Ledger(where, head_file=head_file) as found:
+        ask = {"release_id": release_id, "mechanism": mechanism, "epsilon": epsilon}
+        done = found.charge(who or [], **ask, lacking="drop" if drop else "refuse")
+        lines = [str(done), *(f"  {name}" for name in done.people), f"head {found.head}"]
+        show({**asdict(done), "dropped": list(done.dropped), "head": found.head} if as_json else "\n".join(lines))
+
+
+def balance(
+    where: Where,
+    person: Annotated[str | None, typer.Argument(help="Whose; otherwise groups of people alike.", metavar="ID")] = None,
+    *,
+    everybody: Annotated[bool, typer.Option("--everybody", help="Everybody one by one, not in groups.")] = False,
+    head_file: options.HeadFile = None,
+    as_json: options.Json = False,
+) -> None:
+    """Show what a person has spent and has left, or everybody in groups."""
+    if everybody and person is not None:
+        raise InputError("name one person, or ask for --everybody")
+    with hetdp.Ledger(where, head_file=head_file) as found:
+        everyone = found.balances if everybody else found.cohorts
+        some = everyone() if person is None else [found.balance(person)]
+    if as_json:
+        facts = [row.to_dict() for row in some]
+        show(facts if person is None else facts[0])
+    else:
+        show("\n".join(map(str, some)) or "nobody is enrolled")
+
+
+def history(where: Where, *, head_file: options.HeadFile = None, as_json: options.Json = False) -> None:
+    """List everything that happened."""
+    with hetdp.Ledger(where, head_file=head_file) as found:
+        entries = found.history()
+    show([entry.to_dict() for entry in entries] if as_json else "\n".join(map(str, entries)))
+
+
+def verify(
+    where: Where,
+    *,
+    expect_head: options.ExpectHead = None,
+    head_file: options.HeadFile = None,
+    as_json: options.Json = False,
+) -> None:
+    """Check the whole ledger: chain, sums, people, charges. Write the head down elsewhere."""
+    with hetdp.Ledger(where, head_file=head_file, expect_head=expect_head) as found:
+        verified = found.verify(expect_head=expect_head)
+    show(verified.to_dict() if as_json else str(verified))
+
+
+def forecast(
+    where: Where,
+    *,
+    bounds: options.PlanBounds,
+    method: options.MethodName = "adpm",
+    variance: options.Variance = None,
+    releases: Annotated[int, typer.Option(help="How many releases to look ahead at most.", metavar="N")] = 120,
+    head_file: options.HeadFile = None,
+    as_json: options.Json = False,
+    **given: Unpack[options.Amount],
+) -> None:
+    """Say how often such a release can be made before budgets run out. Nothing is spent."""
+    parse.one_amount(given)
+    with hetdp.Ledger(where, head_file=head_file) as found:
+        bound = parse.variance_of(variance)
+        seen = found.forecast(bounds=bounds or (), **given, method=method, variance=bound, releases=releases)
+    show(seen.to_dict() if as_json else str(seen))

@@ -22,8 +22,8 @@ def serve(
     *,
     settings_file: Annotated[File, Option("--settings", help="A TOML file of settings.", metavar="FILE")] = None,
     database: Annotated[Text, Option(help="SQLite or PostgreSQL, as a URL.", metavar="URL")] = None,
-    host: Annotated[Text, Option(help="The address to listen on (127.0.0.1).")] = None,
-    port: Annotated[int | None, Option(help="The port to listen on (8000).", min=0, max=65535)] = None,
+    host: Annotated[Text, Option(help="The address to listen on (127.0.0.1).", metavar="ADDRESS")] = None,
+    port: Annotated[int | None, Option(help="The port to listen on (8000).", metavar="PORT", min=0, max=65535)] = None,
     allow_host: Annotated[Texts, Option(help="A further name of this server; repeat.", metavar="NAME")] = None,
     origin: Annotated[Text, Option(help="The public address, as https://survey.example.org.", metavar="URL")] = None,
     key_file: Annotated[File, Option(help="The key that seals answers; or set HETDP_KEY.", metavar="FILE")] = None,
@@ -34,7 +34,7 @@ def serve(
     ] = False,
     trust_clock: Annotated[bool, Option("--trust-clock", help="Start although the clock was set back.")] = False,
     notice_days: Annotated[
-        int | None, Option(help="Days to withdraw once a curator closes early (7).", min=1, max=366)
+        int | None, Option(help="Days to withdraw once a curator closes early (7).", metavar="DAYS", min=1, max=366)
     ] = None,
     proxy: Annotated[bool, Option("--proxy", help="A proxy on this machine says which address a client has.")] = False,
     trusted_proxy: Annotated[
@@ -43,8 +43,10 @@ def serve(
     check: Annotated[bool, Option("--check", help="Say what is wrong and exit; nothing is started or made.")] = False,
     as_json: Json = False,
     new_key: Annotated[bool, Option("--new-key", help="Print a new curator key and exit.")] = False,
-    backup: Annotated[File, Option(help="Copy database, ledger and register into a new folder and exit.")] = None,
-    restore: Annotated[File, Option(help="Go back to a backup, say what is lost, and exit.")] = None,
+    backup: Annotated[
+        File, Option(help="Copy database, ledger and register into a new folder and exit.", metavar="FOLDER")
+    ] = None,
+    restore: Annotated[File, Option(help="Go back to a backup, say what is lost, and exit.", metavar="FOLDER")] = None,
     rotate_key: Annotated[bool, Option("--rotate-key", help="Seal all answers with a new key and exit.")] = False,
     demo: Annotated[bool, Option("--demo", help="Start with a sample study in a temporary folder.")] = False,
 ) -> None:

@@ -125,10 +125,6 @@ class Errors:
             return replace(self, clamp=None).at(variance, farthest)
         return self.noise + self.spread * variance + self.clamp.largest(self.pull, 0.0, farthest)
 
-    def drifting(self, drift: float) -> Errors:
-        """Return the same if the means of two levels may differ by so much."""
-        return replace(self, drift=drift)
-
 
 def midpoint(idle: float = 0.25) -> Errors:
     """Return the errors of the answer that uses no data."""
@@ -141,7 +137,7 @@ def affine_errors(plan: Plan) -> Errors:
     For exactly these people Σ w·x is compared with their own average: its weights are w − 1/n, which also bound the
     error whatever the values are, by half of their absolute sum.
     """
-    statistic, count, one = plan.statistic, plan.levels.count, isinstance(plan.statistic.geometry, Line)
+    statistic, count, one = plan.statistic, plan.levels.count, plan.statistic.one
     squares, cap = float(np.sum(count * plan.person_weight**2)), math.inf
     if plan.target == "people":
         squares = max(squares - (2 * plan.shrink - 1) / plan.n, 0.0)
@@ -193,7 +189,7 @@ def check_clamp(plan: Plan) -> None:
     """Raise unless what a plan says about the error of its clamp is proved; privacy does not depend on a clamp."""
     if plan.clamp is None:
         return
-    one = isinstance(plan.statistic.geometry, Line) and len(plan.noise) == 1 and plan.noise[0].scale >= 1
+    one = plan.statistic.one and len(plan.noise) == 1 and plan.noise[0].scale >= 1
     found = clamp_of(plan) if one and plan.total > 0 and isinstance(plan.clamp, int) else None
     if found is None or not found.holds:
         raise InputError(
@@ -258,10 +254,10 @@ def objective(
     return Errors(squares, pull, noise, squares, (), bias, idle, moved, cap, drift, clamp).worst(variance)
 
 
-def smallest_cap(plan: Plan, rule: Method, tolerance: float, again: Callable[[Levels], Plan]) -> float:
+def smallest_cap(plan: Plan, rule: Method, tolerance: float) -> float:
     """Return the smallest τ at which min(ε, τ) keeps a rule within (1 + tolerance) times its error; see `frontier`.
 
-    The error of those who answered is that of a ratio and not of its three cells, so there each cap is planned `again`.
+    The error of those who answered is that of a ratio and not of its three cells, so there each cap is planned again.
     """
     if not tolerance > 0:
         raise InputError(f"the tolerance must be positive (got {tolerance:g}); 0.01 is one per cent")
@@ -269,14 +265,15 @@ def smallest_cap(plan: Plan, rule: Method, tolerance: float, again: Callable[[Le
         return 0.0
     spent = float(plan.spent.max())
     start = spent if math.isfinite(spent) else 1.0
-    levels, bound, wanted = plan.levels, plan.variance_bound, plan.shape_bound
-    noise_at_1, drift, people = plan.noise_at_1, plan.drift, plan.target == "people"
+    levels, bound, drift, people = plan.levels, plan.variance_bound, plan.drift, plan.target == "people"
+    wanted = shape_bound(plan.statistic, bound, plan.share)
+    noise_at_1 = plan.statistic.geometry.noise * (unit_cost(plan.statistic) / plan.share) ** 2
     ratio = _is_ratio(plan.statistic)
 
     def error(cap: float) -> float:
         capped = levels.capped(cap)
         if ratio:
-            planned = again(capped)
+            planned = plan.again(capped)
             return planned.statistic.worst_square(planned)
         shape = shaped(rule, capped, wanted, drift * plan.share, people=people, share=plan.share)
         return objective(capped, shape, bound, noise_at_1, drift, people=people)
@@ -328,9 +325,7 @@ def radius(plan: Plan, level: float, kind: IntervalKind, together: int = 1) -> f
 
     So many intervals of this half-width hold `together`, each but for an equal part of the probability.
     """
-    check_level(level)
-    if kind not in ("guaranteed", "normal"):
-        raise InputError(f"the kind of an interval is 'guaranteed' or 'normal' (got {kind!r})")
+    check_level(level, kind)
     errors, interval, geometry = plan.errors, plan.span, plan.statistic.geometry
     if plan.abstains:
         return interval.width / 2 if isinstance(geometry, Line) else interval.width
@@ -353,10 +348,12 @@ def radius(plan: Plan, level: float, kind: IntervalKind, together: int = 1) -> f
     return (found + slack) * interval.width + 2 * precision
 
 
-def check_level(level: float) -> None:
-    """Raise unless this is the level of an interval."""
+def check_level(level: float, kind: str = "guaranteed") -> None:
+    """Raise unless this is the level of an interval, and its kind one that there is."""
     if not 0 < level < 1:
         raise InputError(f"the confidence level must be between 0 and 1 (got {level:g}); 0.95 is usual")
+    if kind not in get_args(IntervalKind):
+        raise InputError(f"the kind of an interval is 'guaranteed' or 'normal' (got {kind!r})")
 
 
 def rounding(total: int, floors: int) -> float:
@@ -393,7 +390,7 @@ def shape_bound(statistic: Statistic, bound: float, share: float) -> float:
 
     The rules were written for one number, where the noise has variance 2η² and so ρ = 2/variance.
     """
-    one = isinstance(statistic.geometry, Line)
+    one = statistic.one
     return (bound if one else 2 / statistic.rho) * share * share
 
 
@@ -435,7 +432,7 @@ def aimed_at(statistic: Statistic, drift: Any, target: Any) -> Target:
         )
     if target not in (None, *get_args(Target)):
         raise InputError(f"target is 'population' or 'people' (got {target!r})")
-    one = isinstance(statistic.geometry, Line)
+    one = statistic.one
     if target == "people" and statistic.keeps_missing:
         raise InputError(
             "those who answered have no target 'people': who they are stays private; leave out target=, or say "

@@ -19,14 +19,10 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from hetdp.errors import InputError
 
-from .domain import GRID, MISSING, UNREADABLE, Interval, is_missing, value_of
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
+from .domain import GRID, MISSING, UNREADABLE, Floats, Interval, Ints, is_missing, value_of
 
 OTHER = "other"
 NOT_LISTED = "not listed"
@@ -48,8 +44,8 @@ class Categories:
     A cell belongs to the category that is written like it, letter by letter, or else to the one that is the same
     number: "1", 1, 1.0 and "1.0" are all the category "1", and True, "True" and "true" the category "true". It has to
     be so, because the type of a column in memory can come from its cells: one word turns all numbers of a column into
-    texts, and nobody's cell may change what another one means. Only engines compare texts as texts alone: there the
-    type of a column is declared.
+    texts, and nobody's cell may change what another one means. Engines give the same: if a category is a number, the
+    different texts of a column are read here.
 
     A category that is a text with an exponent (0E1 and 0E2 are codes), or has digits beyond 2⁵³, is compared with texts
     as a text alone, since doubles would take others for it. A column of numbers, whose type is public, is then refused:
@@ -132,6 +128,26 @@ class Categories:
     def numeric(self) -> bool:
         """Whether at least one category is a number."""
         return not all(map(math.isnan, self.numbers))
+
+    @property
+    def reads_texts(self) -> bool:
+        """Whether texts have to be read, not only compared: one category is a number too, or what is missing counts."""
+        return self.apart or (self.textual and self.written.numeric)
+
+    @property
+    def alike(self) -> str:
+        """What stands beside a number if a category is also met in another spelling, as the same number.
+
+        >>> Categories.of(["1.1", "beta"]).alike, Categories.of(["yes", "no"]).alike
+        ("; the same number in another spelling counts too, as '01.1' for '1.1'", '')
+        """
+        codes = zip(self.names, self.written.numbers, strict=True)
+        name = (
+            next((name for name, x in codes if not math.isnan(x) and name[:1].isdigit()), None)
+            if self.textual
+            else None
+        )
+        return f"; the same number in another spelling counts too, as {'0' + name!r} for {name!r}" if name else ""
 
     @cached_property
     def _by_text(self) -> dict[str, int]:

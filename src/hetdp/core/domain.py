@@ -29,6 +29,9 @@ from numpy.typing import NDArray
 
 from hetdp.errors import InputError
 
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
 GRID = 2**20
 """Q, the number of grid steps. It is the same for everybody, so tallies merge."""
 
@@ -283,6 +286,15 @@ def clean_ids(ids: Iterable[Any], what: str = "id") -> list[str]:
 class Interval:
     """The public interval [lo, hi] in which every value lies, or is clamped to.
 
+    Attributes
+    ----------
+    lo, hi
+        The ends.
+    width, mid
+        The distance between them, and the point halfway.
+    words
+        What is done with values outside, in words.
+
     >>> Interval(0, 250_000).width
     250000.0
     """
@@ -346,6 +358,11 @@ class Interval:
         can raise, warn or wrap. The codes stay doubles: sums of them are exact up to 2⁵³, see `tally.groupby`.
 
         Every engine computes this formula with the same operations in the same order.
+
+        Returns
+        -------
+        NDArray[np.float64]
+            `out`, with the codes of `values`.
         """
         with np.errstate(all="ignore"):  # no value may warn: a longdouble can overflow on its way to a double
             if values.dtype != np.float64:
@@ -368,7 +385,18 @@ class Interval:
 
     @staticmethod
     def average(total: Any, rows: Any) -> Any:
-        """Return the average of a person's codes, rounded to the nearest integer, halves up; all in integers."""
+        """Return the average of a person's codes, rounded to the nearest integer, halves up; all in integers.
+
+        Parameters
+        ----------
+        total, rows
+            The sum of the codes, and how many there are; numbers or arrays.
+
+        Returns
+        -------
+        int or array
+            As `total` is.
+        """
         return (2 * total + rows) // (2 * rows)
 
     def at(self, fraction: Fraction) -> float:

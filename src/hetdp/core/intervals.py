@@ -23,12 +23,12 @@ from numpy.typing import NDArray
 from hetdp.estimators import METHODS
 from hetdp.privacy.exact import Geometry
 
-from .domain import GRID
+from .domain import GRID, Floats
+from .levels import shift
 
 if TYPE_CHECKING:
     from .plan import Plan
 
-Floats = NDArray[np.float64]
 Exponent = Callable[[float, float], float]
 
 _MANY = 1024
@@ -297,17 +297,20 @@ def predicted_half_width(plan: Plan, level: float) -> float:
     """Return half the width of the interval at the mean where it is widest, on [0, 1]; no value is needed.
 
     That is the middle. Under a bound V on the variance it is wider towards the ends, as far as V can be reached there:
-    between the middle and the p with p(1 − p) = V three means are tried. A variance that is to be learned is the
-    largest one here, and the interval a little wider than without learning, which takes a part of the chance to miss.
+    between the middle and the p with p(1 − p) = V three means are tried. Where answers are drawn to the middle, the
+    interval reaches to the answer and is wider at an end: means there are tried too. A variance that is to be learned
+    is the largest one here, and the interval a little wider than without learning, which takes a part of the chance to
+    miss.
     """
     if plan.abstains:
         return 0.5
     least = (1 - math.sqrt(max(1 - 4 * plan.variance_bound, 0.0))) / 2
     one = _is_symmetric(plan) or plan.drift or plan.variance_bound >= 0.25
-    found = (
-        mean_interval(plan, plan.shrink * (p - 0.5) + 0.5, level, None if plan.squares is None else 1.0)
-        for p in ([0.5] if one else [0.5, (0.5 + least) / 2, least])
-    )
+    tried = [0.5] if one else [0.5, (0.5 + least) / 2, least]
+    tried += [0.0, 0.02, 0.05, 0.1, 0.25] if plan.shrink != 1 else []
+    square, answers = None if plan.squares is None else 1.0, [plan.shrink * (p - 0.5) + 0.5 for p in tried]
+    ends = ((at, *mean_interval(plan, at, level, square)) for at in answers)
+    found = ((min(at, low), max(at, high)) for at, low, high in ends)
     return max((high - low) / 2 for low, high in found)
 
 
@@ -325,19 +328,13 @@ def symmetric_radius(plan: Plan, miss: float) -> float:
     """
     scales, shrink = plan.errors.scales, plan.shrink
     found = NoisySum.with_laplace(plan.person_weight, plan.levels.count, scales)
-    delta, pulled = shrink * moved_weight(plan), (1 - shrink) / 2
+    delta, pulled = shrink * shift(plan.levels.count, plan.person_weight), (1 - shrink) / 2
     sampled, people = METHODS[plan.method].needs_records, plan.statistic.whole or plan.target == "people"
     squares = float(found.count @ (found.weight - people / plan.n) ** 2)
     r = hoeffding(plan.errors.ranges if sampled else squares, found.log_noise, found.most, miss) + plan.drift * delta
     if people and not sampled:
         r = min(r, hoeffding(0.0, found.log_noise, found.most, miss) + delta)
     return r + pulled
-
-
-def moved_weight(plan: Plan) -> float:
-    """Return δ = Σ(1/n − w)₊ of weights with sum 1: how much weight is moved away from those who have too little."""
-    weight = plan.person_weight / plan.shrink
-    return float(plan.levels.count @ np.maximum(1 / plan.n - weight, 0))
 
 
 # Shares of cells, and means of those in a cell: noise that adds up to 0 ---------------------------------------------

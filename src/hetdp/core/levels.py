@@ -18,10 +18,7 @@ from numpy.typing import NDArray
 
 from hetdp.errors import InputError
 
-from .domain import GRID, epsilon_of
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
+from .domain import GRID, Floats, Ints, epsilon_of
 
 LIMIT = 65_536  # distinct levels that are kept exactly
 BITS = 12  # the significant bits that rounding keeps of the 53 that a double has
@@ -110,7 +107,7 @@ class Levels:
         pairs = [(epsilon_of(level), _people(level, count)) for level, count in counts.items()]
         kept = [(level, count) for level, count in pairs if count]
         epsilon = np.array([level for level, _ in kept], dtype=np.float64)
-        self._fill(epsilon, np.array([count for _, count in kept], dtype=np.int64), names)
+        self._fill(epsilon, np.array([count for _, count in kept], dtype=np.int64), names, rounded=False, wide=False)
 
     @classmethod
     def of(cls, epsilons: Any) -> Levels:
@@ -129,7 +126,15 @@ class Levels:
         wide: bool = False,
         names: Mapping[float, str] | None = None,
     ) -> Levels:
-        """Return the levels of two arrays of one length, in any order; people at equal levels are added up."""
+        """Return the levels of two arrays of one length, in any order; people at equal levels are added up.
+
+        Parameters
+        ----------
+        epsilon, count
+            The ε, and how many people have each.
+        rounded, wide, names
+            As the attributes say.
+        """
         levels = cls.__new__(cls)
         levels._fill(epsilon, count, names, rounded=rounded, wide=wide)
         return levels
@@ -142,13 +147,7 @@ class Levels:
         return cls(levels) if isinstance(levels, Mapping) else cls.of(levels)
 
     def _fill(
-        self,
-        epsilon: Floats,
-        count: Ints,
-        names: Mapping[float, str] | None,
-        *,
-        rounded: bool = False,
-        wide: bool = False,
+        self, epsilon: Floats, count: Ints, names: Mapping[float, str] | None, *, rounded: bool, wide: bool
     ) -> None:
         if not epsilon.size:
             raise InputError("there is nobody here (n = 0); a mean needs at least one person")

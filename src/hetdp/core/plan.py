@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cached_property
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -26,9 +26,10 @@ from hetdp.privacy.exact import (
     lattice,
     scale_for,
 )
+from hetdp.report import to_html, to_text
 from hetdp.statistics import Statistic
 from hetdp.statistics.bounds import share_left
-from hetdp.statistics.mean import Mean, learned, ratio_interval, with_squares
+from hetdp.statistics.mean import LearnedMean, Mean, learned, ratio_interval, with_squares
 from hetdp.statistics.statistic import UNIT
 
 from .accuracy import (
@@ -92,16 +93,10 @@ class Plan:
 
     Attributes
     ----------
-    method
-        The name of the estimator.
-    levels
-        The ε and how many people have each.
-    statistic
-        What is released, with the public interval of the values.
-    units
-        One person's integer weight at each level.
-    noise
-        The noise terms, in weight units.
+    method, levels, statistic
+        The name of the estimator; the ε and how many people have each; what is released, with the public interval.
+    units, noise
+        One person's integer weight at each level; the noise terms, in weight units.
     threshold
         The saturation level t, in ε: people above it get the rest of their ε free. None if the method has none.
     abstains
@@ -147,6 +142,8 @@ class Plan:
         if len(self.noise) > 1 and not isinstance(self.statistic.geometry, Line):  # a release would draw the first
             raise PrivacyError("several numbers have one noise for all people, not several; nothing was released")
         check_units(self.units, self.levels.count)
+        if not self.abstains and not self.total:  # no plan that is made here is so; one that was stored may be forged
+            raise PrivacyError("nobody has a weight in this plan; nothing was released")
         check(self.costs, self.levels.epsilon, self.levels.count, self.noise, self.share)
         if self.squares is not None:
             self.squares.check()
@@ -173,20 +170,10 @@ class Plan:
 
         Of several numbers it is [0, 1]: they are shares of the whole weight, which the answer reads in units.
         """
-        if not isinstance(self.statistic.geometry, Line):
+        if not self.statistic.one:
             return UNIT
         interval = self.statistic.interval
         return Interval(interval.lo * self.n, interval.hi * self.n) if self.statistic.whole else interval
-
-    @property
-    def shape_bound(self) -> float:
-        """What a method takes for the variance of a value: 2/ρ, smaller where the noise is larger in proportion."""
-        return shape_bound(self.statistic, self.variance_bound, self.share)
-
-    @property
-    def noise_at_1(self) -> float:
-        """The variance of the noise if weight over ε were 1 at most."""
-        return self.statistic.geometry.noise * (unit_cost(self.statistic) / self.share) ** 2
 
     @property
     def n(self) -> int:
@@ -294,11 +281,14 @@ class Plan:
         return math.sqrt(0.25 * self.errors.spread + self.errors.noise / self.statistic.geometry.numbers)
 
     def mse(self, variance: float, mean: float | None = None) -> float:
-        """Return the mean squared error for data of this variance, both in squared units of the values.
+        """Return the mean squared error for data of this `variance`, both in squared units of the values.
 
-        Where the error also depends on the mean of the data (a method that shrinks or samples, a plan that
-        abstains) the mean that is worst for this variance is taken unless `mean` says which it is. With a clamp the
-        error is at most that.
+        Where it also depends on the mean of the data (a method that shrinks or samples, a plan that abstains) the mean
+        that is worst for this variance is taken unless `mean` says which it is. With a clamp the error is at most that.
+
+        Returns
+        -------
+        float
         """
         ends, errors, v = self.interval, self.errors, unit_variance(variance, self.interval)
         found = errors.at_any_mean(v) if mean is None else errors.at(v, abs(mean - ends.mid) / ends.width)
@@ -311,8 +301,12 @@ class Plan:
     def radius(self, level: float = 0.95, kind: IntervalKind = "guaranteed", *, together: int = 1) -> float:
         """Return r: the unclamped estimate is within r of μ with probability at least `level`, in units of the values.
 
-        Of several numbers so many are within r `together`. "guaranteed" holds for every distribution and every n;
+        Of several numbers so many are within r `together`. The `kind` "guaranteed" holds for every distribution and n;
         "normal" is the narrower normal approximation at the worst-case variance and promises nothing for small n.
+
+        Returns
+        -------
+        float
         """
         return radius(self, level, kind, together)
 
@@ -321,24 +315,31 @@ class Plan:
 
         Known before any value is read. The interval of a release is as wide or, near an end of the range, narrower; of
         those who answered it is that if everybody does, and wider if not. A learned variance only makes it narrower.
+        `level` is the confidence of the interval; `variance` a bound that is taken as stated instead of the plan's.
 
-        Parameters
-        ----------
-        level
-            The confidence of the interval.
-        variance
-            The width if this bound on the variance were stated; otherwise that of the plan.
+        Returns
+        -------
+        float
         """
         check_level(level)
         stated = self
         if variance is not None:
             stated = replace(self, variance_bound=unit_variance(variance, self.interval), squares=None)
-        if isinstance(self.statistic.geometry, Line):
+        if self.statistic.one:
             return predicted_half_width(stated, level) * self.span.width
         if self.error_unit == "values":
             low, high = ratio_interval(self, 0.5, 0.5, level)
             return (high - low) / 2
         return self.radius(level)
+
+    def again(self, levels: Levels | None = None, **changes: Any) -> Plan:
+        """Return the plan of the same question for other `levels`, or with `changes` such as another method."""
+        how: dict[str, Any] = {"method": self.method, "drift": self.drift, "target": self.target, "share": self.share}
+        if isinstance(self.statistic, LearnedMean):
+            how["variance"] = "learn"
+        elif self.statistic.one and self.variance_bound < self.statistic.variance:
+            how["variance"] = self.variance_bound * self.interval.width * self.interval.width
+        return plan(self.levels if levels is None else levels, statistic=self.statistic, **how | changes)
 
     def frontier(self, tolerance: float = 0.01) -> float:
         """Return the smallest cap τ: giving everybody min(ε, τ) keeps the worst-case MSE within (1 + tolerance) times.
@@ -348,9 +349,7 @@ class Plan:
         >>> round(plan({0.1: 700, float("inf"): 300}, bounds=(0, 1)).frontier(0.01), 3)
         0.175
         """
-        how: Any = {"method": self.method, "share": self.share, "drift": self.drift}
-        again = partial(plan, statistic=self.statistic, **how)
-        return smallest_cap(self, METHODS[self.method], tolerance, again)
+        return smallest_cap(self, METHODS[self.method], tolerance)
 
     @cached_property
     def facts(self) -> Facts:
@@ -369,12 +368,11 @@ class Plan:
 
     def report(self) -> str:
         """Return the plan as text."""
-        from hetdp.report.text import plan_parts, text
+        from hetdp.report.text import plan_parts
 
-        return text(plan_parts(self))
+        return to_text(plan_parts(self))
 
     def _repr_html_(self) -> str:
-        from hetdp.report.about import to_html
         from hetdp.report.text import plan_parts
 
         return to_html(plan_parts(self))
@@ -413,10 +411,10 @@ def plan(
     method
         A name of `hetdp.methods()`.
     variance
-        A publicly known bound on the variance of one value, in squared units of the values. Never take it
-        from the data. Without it the largest possible variance (hi − lo)²/4 is assumed. For one number only.
-        "learn": people above the cap spend some of what is left of their ε on a second release, from which the interval
-        of a mean learns the variance. The estimate is the same as without.
+        A publicly known bound on the variance of one value, in squared units of the values, never from the data; the
+        largest possible variance (hi − lo)²/4 without it. For one number only. "learn": people above the cap spend some
+        of what is left of their ε on a second release, from which the interval of a mean learns the variance. The
+        estimate is the same as without.
     drift
         How far the expected means of two levels of ε may differ, as a share of the range, from 0 to 1: say it if people
         who choose a small ε may answer differently. It is never taken from the data. The worst case then includes the
@@ -427,10 +425,14 @@ def plan(
     share
         The share of everybody's ε that this release may use; if the bounds were found privately, of what is left.
 
+    Returns
+    -------
+    Plan
+
     Examples
     --------
-    The paper's case (B): 700 people at ε = 0.1 and 300 public ones, on an interval of length 1. Theorem 1
-    gives R/(4n[f + (1−f)R]) with R = 1 + 8/(0.1²·700).
+    The paper's case (B): 700 people at ε = 0.1 and 300 public ones, on an interval of length 1. Theorem 1 gives
+    R/(4n[f + (1−f)R]) with R = 1 + 8/(0.1²·700).
 
     >>> p = plan({0.1: 700, float("inf"): 300}, bounds=(0, 1))
     >>> round(p.threshold, 6), round(p.worst_case_mse * 1e4, 6)
@@ -446,10 +448,12 @@ def plan(
         if drift or target == "people":
             raise InputError("the variance is learned where ε tells nothing about the value, for the population")
         return with_squares(plan(levels, statistic=learned(statistic), method=method, share=share), drawn_plan)
-    rule, one = METHODS[method], isinstance(statistic.geometry, Line)
+    rule, one = METHODS[method], statistic.one
     if not one and (variance is not None or method not in FAMILY):
         what = "a bound on the variance" if variance is not None else f"the method {method}"
-        raise InputError(f"{what} is for means; a {statistic.name} takes one of the methods {', '.join(FAMILY)}")
+        name = f"{statistic.name} of those who answered" if statistic.keeps_missing else statistic.name
+        rest = "; leave it out" if variance is not None else f"; use one of {', '.join(FAMILY)}"
+        raise InputError(f"{what} is for means of everybody, not for a {name}{rest}")
     bound = statistic.variance if variance is None else unit_variance(variance, statistic.interval)
     if bound == 0:
         raise InputError("the bound on the variance must be positive; leave it out if none is known")
@@ -473,7 +477,7 @@ def drawn_plan(
     """
     share = how["share"]
     if shape.kept:
-        if share != 1 or not statistic.sums:
+        if share != 1 or not statistic.sums or statistic.whole:
             raise InputError(f"{method} keeps people one by one; it has a mean of one column and no share of ε")
         from hetdp.privacy.sampling import sampling_plan  # it builds on this module
 
@@ -490,8 +494,7 @@ def drawn_plan(
     scales = [max(scale_for(costs[first:last], allowed[first:last], share), least) for first, last in spans]
     if max(scales) > LARGEST_SCALE:
         return None
-    terms = zip(scales, spans, strict=True)
-    noise = tuple(NoiseTerm(max(scale, SMALLEST_SCALE), first, last) for scale, (first, last) in terms if scale)
+    noise = tuple(NoiseTerm(max(s, SMALLEST_SCALE), *span) for s, span in zip(scales, spans, strict=True) if s)
     made = (method, levels, statistic, units, noise, shape.threshold)
     clamp = clamped_sum(shape, int(units @ levels.count), max(scales))
     return Plan(*made, abstains=False, shrink=shape.shrink, clamp=clamp, **how)

@@ -9,10 +9,10 @@ from __future__ import annotations
 import inspect
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from decimal import Decimal
 from fractions import Fraction
-from typing import Any, Literal, Protocol, TypeVar
+from typing import Any, Literal, Protocol, Required, TypedDict, TypeVar
 
 from .domain import Interval
 
@@ -79,6 +79,12 @@ ManyBounds = BoundsLike | Mapping[str, BoundsLike] | Literal["private"]
 MissingLike = Literal["estimate", "drop", "midpoint", "none"] | float
 """What a missing value counts as."""
 
+Answered = Literal["estimate", "drop"]
+"""Of a ledger: those who answered alone."""
+
+Filled = Literal["midpoint", "none"] | float
+"""What a missing value counts as, where it counts."""
+
 TiersLike = Mapping[str, Amount] | Mapping[str, float] | Mapping[str, str]
 """{name: ε} of tiers."""
 
@@ -86,13 +92,54 @@ ByLike = str | Sequence[str] | Mapping[str, Any]
 """Public groups: a column, several, or with values in memory {name: the group of each row}."""
 
 OWN = {
-    "bounds": "ManyBounds",
-    "categories": "Sequence[Any]",
-    "edges": "Sequence[float]",
-    "equals": "str | float",
-    "q": "float | Sequence[float]",
+    "bounds": ("BoundsLike", "(0, 60)"),
+    "categories": ("Sequence[Any]", "[3, 40]"),
+    "edges": ("Sequence[float]", ""),
+    "equals": ("str | float", "40"),
+    "outer": ("BoundsLike", "(0, 60)"),
+    "q": ("float | Sequence[float]", "0.9"),
 }
-"""The parameters of single statistics, as the signatures of their functions show them."""
+"""The parameters of single statistics, as signatures show them: {name: (type, what an example says)}."""
+
+
+class Asked(TypedDict, total=False):
+    """What `Ledger.mean` takes besides what decides the kind of its answer; `Ledger.ask` says what it means."""
+
+    bounds: Required[BoundsLike]
+    person: Required[PersonLike]
+    release_id: Required[str]
+    value: str | None
+    values: Mapping[Any, float] | None
+    spend: Amount | None
+    share: Amount | None
+    share_left: Amount | None
+    people: Iterable[str] | Mapping[str, Amount] | str
+    public_columns: Sequence[str]
+    groups: Sequence[Any] | None
+    method: str
+    variance: float | None
+    drift: float
+    target: str | None
+    form: Any
+    warn: Callable[[str], object] | None
+
+
+class OfAll(Asked, total=False):
+    """The same without groups."""
+
+    by: None
+
+
+class OfGroups(Asked, total=False):
+    """The same of groups."""
+
+    missing: Required[MissingLike]
+
+
+class Tried(OfGroups, total=False):
+    """The same of a dry run."""
+
+    by: ByLike | None
 
 
 # --- Parameters that several functions share are described once, and shown at each of them
@@ -128,3 +175,24 @@ def _described(function: Callable[..., Any]) -> dict[str, str]:
     listed = _LIST.search(inspect.getdoc(function) or "")
     entries = re.findall(r"^(\w[\w, ]*)\n((?:[ ]+.*\n?)+)", listed[0] if listed else "", re.MULTILINE)
     return {name: " ".join(text.split()) for names, text in entries for name in names.split(", ")}
+
+
+def show(function: Any, parameters: Sequence[Any], returns: str, says: Mapping[str, str], texts: Sequence[str]) -> None:
+    """Give a function that a registry has made its signature and its docstring.
+
+    Parameters
+    ----------
+    function
+        The function; it has its name already.
+    parameters, returns
+        What it shows to readers and to the declarations for type checkers.
+    says
+        {parameter: what it means}; of all others "As for `mean`."
+    texts
+        What it does, what it returns, an example.
+    """
+    function.__signature__ = inspect.Signature(parameters, return_annotation=returns)
+    listed = "\n".join(f"{p.name}\n    {says.get(p.name, 'As for `mean`.')}" for p in parameters)
+    does, gives, example = texts
+    sections = {"Parameters": listed, "Returns": gives, "Examples": example}
+    function.__doc__ = "\n\n".join([does, *(f"{name}\n{'-' * len(name)}\n{text}" for name, text in sections.items())])

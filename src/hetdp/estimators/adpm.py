@@ -10,8 +10,8 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numpy.typing import NDArray
 
+from hetdp.core.domain import Floats
 from hetdp.core.levels import Levels, Method, Shape, capped, evenly, proportionally, saturated, shift
 
 
@@ -48,10 +48,10 @@ def _drifting(levels: Levels, variance: float, drift: float, *, people: bool) ->
 # level; if c lies in such a jump, T is the cap with mean min(ε, T) = that level.
 
 
-Floats = NDArray[np.float64]
+NOISE = 2.0  # c, the variance of Laplace noise at η = 1
 
 
-def drift_cap(levels: Levels, variance: float, drift: float, *, people: bool = False, noise: float = 2.0) -> float:
+def drift_cap(levels: Levels, variance: float, drift: float, *, people: bool = False) -> float:
     """Return the cap T of the weights min(ε, T) with the smallest worst case, for a drift D > 0.
 
     Parameters
@@ -64,8 +64,6 @@ def drift_cap(levels: Levels, variance: float, drift: float, *, people: bool = F
         D, how far the means of two levels may differ, as a share of the range.
     people
         Whether the number of exactly these people is estimated, not that of the population.
-    noise
-        c, the variance of the noise at η = 1.
 
     Examples
     --------
@@ -74,7 +72,7 @@ def drift_cap(levels: Levels, variance: float, drift: float, *, people: bool = F
     >>> round(drift_cap(Levels({0.1: 500, 1.0: 500}), 0.25, 0.2), 4)
     0.1039
     """
-    equation = _Equation(levels, noise)
+    equation = _Equation(levels)
     best = equation.root(variance, drift)
     other = equation.root(0.0, 1.0) if people else best  # the branch δ² is the same problem with D = 1 and V = 0
     if other == best:
@@ -89,9 +87,9 @@ class _Equation:
     cancel: ε may run from 1e-300 to 1e300.
     """
 
-    def __init__(self, levels: Levels, noise: float) -> None:
+    def __init__(self, levels: Levels) -> None:
         finite = np.isfinite(levels.epsilon)
-        self.levels, self.noise, self.n = levels, noise, float(levels.n)
+        self.levels, self.n = levels, float(levels.n)
         self.level: Floats = levels.epsilon[finite]
         self.mass = np.cumsum(levels.count[finite] * self.level)  # Σε up to each level
         self.below = np.cumsum(levels.count[finite]).astype(np.float64)
@@ -117,15 +115,15 @@ class _Equation:
             return math.inf  # nobody needs noise, or nobody takes part
         start = int(np.searchsorted(self.level, 0.0, side="right"))
         at_levels = self.left(self.level[start:], variance, drift)
-        last = start + max(int(np.searchsorted(at_levels, self.noise, side="right")) - 1, 0)
+        last = start + max(int(np.searchsorted(at_levels, NOISE, side="right")) - 1, 0)
         low = float(self.level[last])
         if last + 1 == self.level.size and self.below[-1] == self.n:  # nobody is above T: only G still grows
             with np.errstate(over="ignore", divide="ignore"):
-                rest = (self.noise - at_levels[-1]) / (np.float64(variance) * self.mass[-1])
+                rest = (NOISE - at_levels[-1]) / (np.float64(variance) * self.mass[-1])
             return low + max(float(rest), 0.0)
 
         def beyond(cap: float) -> bool:
-            return float(self.left(np.array([cap]), variance, drift)[0]) > self.noise
+            return float(self.left(np.array([cap]), variance, drift)[0]) > NOISE
 
         high = float(self.level[last + 1]) if last + 1 < self.level.size else 2 * low
         while not beyond(high):  # with public people the last piece has no end
@@ -145,7 +143,7 @@ class _Equation:
         total, moved = float(count @ weight), shift(count, weight)
         spread = max(float(count @ (weight / total) ** 2) - 1 / self.n, 0.0)
         with np.errstate(over="ignore"):
-            noise = float(self.noise * np.float64(1 / top / total) ** 2)  # 0 if only public people count
+            noise = float(NOISE * np.float64(1 / top / total) ** 2)  # 0 if only public people count
         return min(variance * spread + (drift * moved) ** 2, moved**2) + noise
 
 

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from hetdp.core.domain import Floats
 from hetdp.core.levels import Levels, Method, Shape, capped, saturation
 
 _NOTHING = 1e-50
@@ -24,8 +24,6 @@ _NOISY = (0.004, 50.0)
 above nothing to learn."""
 _WORTH = 1e-4
 """A clamp that lowers the worst case by a smaller share than this is left out."""
-
-Floats = NDArray[np.float64]
 
 
 # What a clamp gains -------------------------------------------------------------------------------------------------

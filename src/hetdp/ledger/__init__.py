@@ -8,11 +8,14 @@ passes what is left), `charge` (no result without its charge), `people` (they ar
 
 Who keeps the values elsewhere than in a file or a frame, as the server does, uses `Ledger.carry_out` with a `Request`
 and a function that reads them. Amounts are then in the ledger's units: `budget_units` and `Rule.allowed` say what a
-person allows, `level` the ε of that, and `charges` what a plan costs at each of its levels.
+person allows, `level` the ε of that, and `charges` what a plan costs at each of its levels. All of this is for the
+server and may change: SCHEMA, TABLES, UNLIMITED, Keeper, Part, Request, Rule, budget_units, charges, in_epsilon, level,
+read_head. The other names are public.
 """
 
 from __future__ import annotations
 
+import inspect
 import math
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -21,31 +24,32 @@ from dataclasses import replace
 from fractions import Fraction
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Never
+from typing import Any, Literal, Never, Unpack, overload
 
 import numpy as np
 
-from hetdp.core.accuracy import aimed_at, unit_variance
+from hetdp.core import types
+from hetdp.core.accuracy import aimed_at
 from hetdp.core.cells import Categories, Edges
 from hetdp.core.domain import Interval, clean_ids, jsonable, plural
 from hetdp.core.levels import Levels
 from hetdp.core.plan import plan
 from hetdp.core.types import Amount, ArrayLike, BoundsLike, ByLike, MissingLike, PersonLike, SourceLike, TiersLike
-from hetdp.errors import ChargedError, InputError, LedgerError, OtherRequestError
+from hetdp.errors import ChargedError, ExhaustedError, InputError, LedgerError, OtherRequestError, unknown_option
 from hetdp.estimators import METHODS
-from hetdp.privacy.release import refuse_seed, unused
-from hetdp.report.about import Provenance
+from hetdp.privacy.release import unused
+from hetdp.report import Provenance
 from hetdp.sources import Form, declared_public
 from hetdp.statistics import Statistic
 from hetdp.statistics.answer import Group, Groups, label
 from hetdp.statistics.bounds import for_ledger
-from hetdp.statistics.mean import Mean
-from hetdp.statistics.statistic import Answer, needs_missing
+from hetdp.statistics.mean import AnsweredMean, Mean
+from hetdp.statistics.statistic import Answer, Release, needs_missing
 
 if find_spec("sqlalchemy") is None:  # the modules below need it
     raise LedgerError("a ledger needs SQLAlchemy; install it with: pip install 'hetdp[sql]'")
 
-from . import books, charge, external, history
+from . import books, charge, external, history, rows
 from . import people as who
 from .books import UNLIMITED, Event, Rule, budget_units, charges, in_epsilon, level
 from .charge import Keeper, Part, ReadAll, Request, planned
@@ -56,9 +60,9 @@ from .store import PathName, Store, find, read_head
 from .tables import SCHEMA, TABLES
 
 __all__ = [
-    "SCHEMA", "TABLES", "UNLIMITED", "Balance", "Charged", "ChargedError", "DryRun", "Enrolled", "Entry", "Forecast",
-    "Keeper", "Ledger", "LedgerError", "OtherRequestError", "Part", "Request", "Rule", "Verified", "budget_units",
-    "charges", "in_epsilon", "level", "read_head",
+    "SCHEMA", "TABLES", "UNLIMITED", "Balance", "Charged", "ChargedError", "DryRun", "Enrolled", "Entry",
+    "ExhaustedError", "Forecast", "Keeper", "Ledger", "LedgerError", "OtherRequestError", "Part", "Request", "Rule",
+    "Verified", "budget_units", "charges", "in_epsilon", "level", "read_head",
 ]  # fmt: skip
 
 
@@ -66,7 +70,7 @@ class Ledger:
     """Lifetime budgets of people, kept in a file (SQLite) or in PostgreSQL.
 
     Opening a ledger checks it: its schema, its hash chain, that balances are what the charges add up to, and
-    that it is not an old copy. A ledger that fails is refused before any value is read.
+    that it is not an old copy. One that fails is refused before any value is read.
 
     Parameters
     ----------
@@ -75,8 +79,7 @@ class Ledger:
     expect_head
         A head that was printed or written down earlier, as `12:9f86d081…`; the ledger must contain it.
     head_file
-        Where the head is kept outside of the ledger. For a file it is its name with ``.head`` unless said; for
-        PostgreSQL it is nowhere unless said.
+        Where the head is kept outside of the ledger. Unless said, beside a file as ``.head``; of PostgreSQL nowhere.
 
     Examples
     --------
@@ -103,14 +106,14 @@ class Ledger:
 
     @classmethod
     def create(cls, where: PathName, *, head_file: PathName | None = None) -> Ledger:
-        """Make a new, empty ledger and open it."""
+        """Make a new, empty ledger, open it and return it; `where` and `head_file` as for the class."""
         with closing(Store(where, head_file, new=True)) as store:
             store.create()
         return cls(where, head_file=head_file)
 
     @classmethod
     def upgrade(cls, where: PathName, *, expect_head: str | None = None, head_file: PathName | None = None) -> Ledger:
-        """Bring a ledger that an older hetdp wrote to the schema of this one, and open it."""
+        """Bring an older ledger to this schema and return it; `where`, `expect_head`, `head_file` as for the class."""
         with closing(Store(where, head_file)) as store:
             store.upgrade()
         return cls(where, expect_head=expect_head, head_file=head_file)
@@ -147,9 +150,9 @@ class Ledger:
         tiers: TiersLike | None = None,
         form: Form = Form(),  # noqa: B008  it is frozen
     ) -> Enrolled:
-        """Enrol people with a lifetime budget, or change the budget of people who are enrolled.
+        """Enrol people with a lifetime budget, or change the budget of people who are enrolled; return how many.
 
-        Return how many of each. Who lowers a budget below what is spent already is frozen: weight 0 from now on.
+        Who lowers a budget below what is spent already is frozen: weight 0 from now on.
 
         Parameters
         ----------
@@ -161,6 +164,10 @@ class Ledger:
             {name: budget} when budgets are given by the names of tiers.
         form
             How a delimited file is written.
+
+        Returns
+        -------
+        Enrolled
         """
         budgets, names = who.budgets_of(source, person, budget, {} if tiers is None else tiers, form)
         enrolled = self._store.change(lambda connection, state: who.enroll(connection, state, budgets, names))
@@ -178,6 +185,14 @@ class Ledger:
             self._store.change(lambda connection, state: (history.write_off(connection, state, owed, why), None))
         self._store.flush_head()
 
+    @overload
+    def mean(self, source: SourceLike, *, missing: types.Answered, **how: Unpack[types.OfAll]) -> AnsweredMean: ...
+    @overload
+    def mean(self, source: SourceLike, *, missing: types.Filled, **how: Unpack[types.OfAll]) -> Release: ...
+    @overload
+    def mean(self, source: SourceLike, *, by: ByLike, **how: Unpack[types.OfGroups]) -> Groups: ...
+    @overload
+    def mean(self, source: SourceLike, *, dry_run: Literal[True], **how: Unpack[types.Tried]) -> DryRun: ...
     def mean(
         self,
         source: SourceLike,
@@ -191,6 +206,11 @@ class Ledger:
         """Return a private mean and charge everybody exactly what it spends; `ask` has all options and the rules.
 
         `source`, `bounds`, `value`, `missing`, `values` as for `hetdp.mean`; who has no row is missing: it is needed.
+
+        Returns
+        -------
+        Release, AnsweredMean, Groups or DryRun
+            `AnsweredMean` with missing="estimate" or "drop", `Groups` with `by`, `DryRun` with dry_run=True.
         """
         asked = Mean(Interval.of(bounds), value=value, missing=missing, values=values)
         return self.ask(source, asked, **options)
@@ -210,20 +230,20 @@ class Ledger:
         public_columns: Sequence[str] = (),
         groups: Sequence[Any] | None = None,
         method: str = "adpm",
-        variance: float | None = None,
+        variance: float | Literal["learn"] | None = None,
         drift: float = 0.0,
         target: str | None = None,
         form: Form = Form(),  # noqa: B008  it is frozen
         dry_run: bool = False,
         warn: Callable[[str], object] | None = None,
         **unknown: Never,
-    ) -> Any:
+    ) -> Answer | Groups | DryRun:
         """Return the answer to a question and charge everybody exactly what it spends of their privacy.
 
         Person i enters with ε = min(what the rule allows, what they have left). Everybody enrolled takes part: who has
-        no row is missing, and the statistic says what that means, with missing=…; a row of somebody else is ignored,
-        several rows are averaged (of a sum added up; where people are sorted by what they say, the first one counts).
-        So neither the result's public half nor any message tells who has a row, which may be private.
+        no row is missing, and missing=… says what that means; a row of somebody else is ignored, several rows are
+        averaged (of a sum added up; where people are sorted by what they say, the least one counts). So neither the
+        result's public half nor any message tells who has a row, which may be private.
 
         Parameters
         ----------
@@ -245,10 +265,9 @@ class Ledger:
             Who takes part: "enrolled" is everybody; a list of ids, or a mapping {id: ε at most}, is these people;
             "source" is who has a row. A list must be public, and so must be who has a row if you say "source".
         by
-            One answer for each group, `Groups`. The groups are public: a mapping {id: group} of those who take part; or
-            with people="source" a column of the source, or several, which must be among `public_columns`. Each person
-            is in one group and is charged once. All groups are charged before a value is read, each under its own id,
-            as "2026-05/north".
+            The groups are public: a mapping {id: group} of those who take part; or with people="source" a column of the
+            source, or several, which must be among `public_columns`. Each person is in one group and is charged once.
+            All groups are charged before a value is read, each under its own id, as "2026-05/north".
         public_columns, groups
             As for `hetdp.mean`. Nobody is charged for a group that is empty; a sum or a count of one is refused.
         form
@@ -256,22 +275,21 @@ class Ledger:
         dry_run
             Return what would be charged, as a `DryRun`. No value is read, and nothing is charged or written.
         warn
-            Called before anything is charged, with a sentence for each tier that the release empties. The answer has
-            the same sentences, `ledger["warnings"]`.
+            Called before any charge, with a sentence for each tier that it empties; the answer has them in `ledger`.
+
+        Returns
+        -------
+        Answer, Groups or DryRun
+            The answer that belongs to the statistic, stored under its id; `Groups` with `by`.
         """
-        refuse_seed(unknown, known=False)
+        if unknown:
+            raise unknown_option("Ledger.ask", unknown, inspect.signature(self.ask).parameters)
         (name,) = clean_ids([release_id], "release id")
         statistic = for_ledger(statistic) if statistic.private_bounds else statistic
-        interval = statistic.interval.ordinary()
-        _refuse_learning(variance)
-        who.refuse_other_bounds(statistic)
-        if variance is not None:
-            unit_variance(variance, interval)
+        who.check_asked(statistic, variance)
         aimed_at(statistic, drift, target)
         if METHODS[method].needs_records:
-            raise InputError(
-                f"{method} keeps people one by one and cannot be used with a ledger; choose another method"
-            )
+            raise InputError(f"{method} keeps people one by one and cannot be used with a ledger; choose another one")
         rule = Rule.given(spend=spend, share=share, share_left=share_left)
         needs_missing(statistic)
         if statistic.missing == "drop":
@@ -280,8 +298,7 @@ class Ledger:
             people, statistic = "source", replace(statistic, missing="estimate")
         named = () if by is None or isinstance(by, Mapping) else (by,) if isinstance(by, str) else tuple(by)
         declared_public(named, public_columns)
-        read = who.source_of(source, statistic, person, form, named or None)
-        read.check()
+        (read := rows.source_of(source, statistic, person, form, named or None)).check()
         files = [Path(name).name for name in read.names] or None
         about = {"value": statistic.named, "user": person if isinstance(person, str) else None, "files": files}
         about |= {} if statistic.values is None else {"values": statistic.values.plain}
@@ -296,12 +313,10 @@ class Ledger:
             columns, found = who.grouped(people, read, by, groups)
             who.refuse_empty_totals(statistic, found)
             about |= {"by": list(columns), "groups": [label(group) for group in found]}
-            ids = dict(
-                zip(found, clean_ids((f"{name}/{label(group)}" for group in found), "release id of group"), strict=True)
-            )
+            ids = clean_ids((f"{name}/{label(group)}" for group in found), "release id of group")
             requests = {
-                group: Request(ids[group], people=limits, about={**about, "group": label(group)}, **ask)
-                for group, limits in found.items()
+                group: Request(one, people=limits, about={**about, "group": label(group)}, **ask)
+                for one, (group, limits) in zip(ids, found.items(), strict=True)
                 if limits
             }
             empty = plan(Levels.from_arrays(np.zeros(1), np.zeros(1, np.int64)), statistic=statistic, method=method)
@@ -313,8 +328,10 @@ class Ledger:
             if warn is not None and not seen.done:
                 for sentence in seen.warnings:
                     warn(sentence)
-        answers = self._carried_out(requests, lambda parts: who.tallies_of(read, [part[1:] for part in parts]))
-        answers = {group: _as_asked(answer, statistic, read.about(statistic)) for group, answer in answers.items()}
+        ask_now, tallies = [*requests.values()], lambda parts: rows.tallies_of(read, [part[1:] for part in parts])
+        pairs = zip(requests, charge.carry_out(self._store, ask_now, tallies, None), strict=True)
+        known = statistic, read.about(statistic), people
+        answers = {g: who.as_asked(_published(self._store.label, *kept), drawn, *known) for g, (*kept, drawn) in pairs}
         if by is None:
             return answers[""]
         return Groups({group: answers.get(group) or nobody for group in found}, checked=True, by=columns)
@@ -335,15 +352,13 @@ class Ledger:
         keeper
             For an owner who does not trust the ledger's database: whoever can make a statement fail there after having
             seen it would otherwise get a second draw for one charge.
-        """
-        return list(self._carried_out(dict(enumerate(requests)), read, keeper).values())
 
-    def _carried_out(
-        self, requests: Mapping[Any, Request], read: ReadAll, keeper: Keeper | None = None
-    ) -> dict[Any, Answer]:
-        done = charge.carry_out(self._store, list(requests.values()), read, keeper)
-        pairs = zip(requests, done, strict=True)
-        return {group: _published(self._store.label, *events) for group, events in pairs}
+        Returns
+        -------
+        list[Answer]
+        """
+        done, name = charge.carry_out(self._store, requests, read, keeper), self._store.label
+        return [_published(name, *events) for *events, _ in done]
 
     def charge(
         self,
@@ -373,13 +388,13 @@ class Ledger:
         epsilon
             What the mechanism spends of each person, if `people` are ids.
         lacking
-            What happens to people who have less left than that: "refuse" charges nobody and raises, "drop" leaves them
-            out.
+            What happens to people who have less left than that: "refuse" charges nobody and raises `ExhaustedError`,
+            "drop" leaves them out, and raises it if that is everybody.
 
         Returns
         -------
         Charged
-            Its `people` is {id: ε} of those who were charged. There is an example.
+            Its `people` is {id: ε} of those who were charged; docs/budgets-for-any-pipeline.md has an example.
         """
         (name,) = clean_ids([release_id], "release id")
         (called,) = clean_ids([mechanism], "mechanism")
@@ -399,9 +414,7 @@ class Ledger:
 
     def cohorts(self) -> Listing[Balance]:
         """Return the balances of groups of people with the same budget who have spent the same."""
-        return self._store.read(
-            lambda _, state: Listing(Balance.of(c, state) for c in state.cohorts.values() if c.people)
-        )
+        return self._store.read(lambda _, state: history.cohorts(state))
 
     def charged(self, release_id: str) -> bool:
         """Return whether a release was charged; it may have no result yet."""
@@ -429,7 +442,7 @@ class Ledger:
         share: Amount | None = None,
         share_left: Amount | None = None,
         method: str = "adpm",
-        variance: float | None = None,
+        variance: float | Literal["learn"] | None = None,
         releases: int = 120,
     ) -> Forecast:
         """Return how often such a release can be made, and how its error grows, without making any.
@@ -440,19 +453,14 @@ class Ledger:
             As for `mean`.
         releases
             How many to look ahead at most.
+
+        Returns
+        -------
+        Forecast
         """
-        _refuse_learning(variance)
         rule = Rule.given(spend=spend, share=share, share_left=share_left)
         ask = {"statistic": Mean(Interval.of(bounds).ordinary()), "method": method, "variance": variance}
         return history.forecast(self._store.read(lambda _, state: state), rule, ask, releases)
-
-
-def _refuse_learning(variance: Any) -> None:
-    """Raise if the variance is to be learned: that is a second release, and an id stands for one."""
-    if variance == "learn":
-        raise InputError(
-            "a ledger charges one release for one id: it cannot learn the variance; state a bound, or none"
-        )
 
 
 # --- What is handed out
@@ -462,15 +470,7 @@ _ADDED = (
     "A person counts once, with the total of their rows that have a value, clipped to the bounds; without one they are "
     "missing."
 )
-_SORTED = "A person counts once, by their first row; without a row they are missing."
-
-
-def _as_asked(answer: Answer, statistic: Any, about: Provenance) -> Answer:
-    """Return an answer with what its events do not keep: columns, sources, and that bounds were found privately."""
-    if statistic.private_bounds:
-        stored: Any = answer.plan.statistic
-        answer = replace(answer, plan=replace(answer.plan, statistic=replace(stored, bounds=statistic.bounds)))
-    return replace(answer, about=replace(about, released=answer.about.released))
+_SORTED = "A person counts once, by the first of the cells that their rows are in; without a row they are missing."
 
 
 def _published(name: str, charged: Event, stored: Event) -> Answer:
@@ -495,6 +495,6 @@ def _published(name: str, charged: Event, stored: Event) -> Answer:
     shown |= {**{why: people[why] for why in left_out}, "most_charged": jsonable(most)}
     rows = tier_rows(facts.get("tiers", {}))
     shown |= {"tiers": jsonable(rows), "warnings": warnings_of(rows)}
-    drawn = stored.facts["numbers"] if "numbers" in stored.facts else [stored.facts["unclamped"]]
-    answer = made.statistic.answer(made, [float.fromhex(number) for number in drawn], notes)
+    kept = stored.facts["numbers"] if "numbers" in stored.facts else [stored.facts["unclamped"]]
+    answer = made.statistic.answer(made, [float.fromhex(number) for number in kept], notes)
     return replace(answer, release_id=release_id, ledger=shown, about=Provenance(released=f"{charged.at[:19]}Z"))

@@ -8,6 +8,7 @@ A plan made with ε charges this person, by `charges`, at most `left`.
 Argument. The exact check of `privacy.exact` gives C/s ≤ ε⁻ for the noise scale s and how far one person can move the
 noisy sum, C = cost(W) (for a mean the integer weight W itself), and ε⁻ < ε ≤ left·10⁻⁹. So 10⁹·C/s < left, and as
 `left` is whole, ⌈10⁹·C/s⌉ ≤ left. Both steps are decided in integers: a double is an exact quotient of two integers.
+If the variance is learned too, C/s stands for the sum over both draws, of which `check_together` says the same.
 
 Whoever changes, removes or reorders an event changes every hash after it, so the last hash, the head, stands for the
 whole history. A chain does not keep somebody who can write to the database from making a new one, and an old copy of a
@@ -37,9 +38,10 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from hetdp.core.domain import epsilon_of
+from hetdp.core.domain import Floats, Ints, epsilon_of
 from hetdp.core.plan import Plan
-from hetdp.errors import InputError, LedgerError, PrivacyError
+from hetdp.errors import InputError, LedgerError
+from hetdp.privacy.exact import loss
 from hetdp.statistics import STATISTICS
 
 UNIT = 10**9
@@ -49,8 +51,6 @@ UNLIMITED = 10**18
 """The budget of people whose value is public. What they spend is written down as well, up to this number."""
 
 Kind = Literal["spend", "share", "share_left"]
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
 
 
 def budget_units(cell: Any, where: str = "") -> int:
@@ -75,6 +75,9 @@ def exact_epsilon(cell: Any, where: str = "") -> tuple[Fraction, float]:
     value = epsilon_of(cell, where)
     tiny = value * UNIT < 0.5  # this keeps "1e-999999999" from becoming an enormous fraction
     return Fraction(value) if tiny else _decimal(cell, value) if value < math.inf else Fraction(0), value
+
+
+_QUOTIENT = re.compile(r"[0-9]{1,9}/0*[1-9][0-9]{0,8}")
 
 
 def _decimal(cell: Any, value: float) -> Fraction:
@@ -122,9 +125,13 @@ def levels(units: Ints) -> Floats:
 
 
 def charges(plan: Plan) -> Ints:
-    """Return what one person at each level of a plan spends: ⌈10⁹·C/s⌉ units, `UNLIMITED` where no noise protects."""
+    """Return what one person at each level of a plan spends: ⌈10⁹·C/s⌉ units, `UNLIMITED` where no noise protects.
+
+    If the plan also learns a variance, C/s of both draws are added up first and rounded up once.
+    """
     if plan.squares is not None:
-        raise PrivacyError("a ledger charges one release for one id, not one that also learns a variance")
+        spent = [loss(plan.parts, i) for i in range(len(plan.levels))]
+        return np.array([UNLIMITED if s is None else min(math.ceil(UNIT * s), UNLIMITED) for s in spent], np.int64)
     costs = plan.costs
     found = np.where(costs > 0, UNLIMITED, 0)
     for term in plan.noise:
@@ -155,11 +162,20 @@ class Rule:
         said = [(kind, cell) for kind, cell in named.items() if cell is not None]
         if len(said) != 1:
             raise InputError(
-                f"say how much a release may use by one of --spend ε, --share of the budget or --share-left of what is "
-                f"left (got {len(said)} of them)"
+                "say how much a release may use by one of spend=ε, share= of the budget or share_left= of what is left "
+                f"(got {len(said)} of them)"
             )
         kind, cell = said[0]
-        value = epsilon_of(cell, f" for {kind}")
+        if kind != "spend" and isinstance(cell, str) and _QUOTIENT.fullmatch(cell.strip()):
+            cell = Fraction(cell.strip())
+        try:
+            value = epsilon_of(cell, f" for {kind}")
+        except InputError:
+            if kind == "spend":
+                raise
+            raise InputError(
+                f"{kind} is a number above 0 and at most 1, as 0.25 or 1/4 (got {str(cell)[:64]!r})"
+            ) from None
         if kind == "spend" and (math.isinf(value) or budget_units(cell) < 1):
             raise InputError(f"spend must be a number from 10⁻⁹ to 10⁹ (got {value:g}): the ε that a person may spend")
         if kind != "spend" and not 0 < value <= 1:
@@ -404,6 +420,13 @@ class State:
     def people(self) -> int:
         """The number of people enrolled."""
         return int(self.table[:, 4].sum())
+
+    def level_names(self, asked: Ints, epsilon: Floats) -> dict[float, str]:
+        """Return a name for each level at which all people are of tiers with names."""
+        tiers: dict[float, set[str]] = {}
+        for units, e in zip(asked.tolist(), epsilon.tolist(), strict=True) if self.names else ():
+            tiers.setdefault(e, set()).add(self.names.get(units, ""))
+        return {e: ", ".join(sorted(names)) for e, names in tiers.items() if "" not in names}
 
     def rows(self, cohorts: Ints) -> Ints:
         """Return each cohort's row in the table; raise if one is missing."""

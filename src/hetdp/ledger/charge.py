@@ -33,19 +33,19 @@ import numpy as np
 from sqlalchemy import Connection
 
 from hetdp.core.accuracy import aimed_at
-from hetdp.core.domain import Interval, plural
+from hetdp.core.domain import Interval, Ints, plural
 from hetdp.core.levels import WIDE, Levels
 from hetdp.core.plan import Plan, plan
 from hetdp.errors import ChargedError, HetdpError, InputError, LedgerError, OtherRequestError, PrivacyError
 from hetdp.privacy.exact import NoiseTerm
 from hetdp.privacy.release import release, unused
 from hetdp.statistics import STATISTICS, Statistic
-from hetdp.statistics.mean import Mean
-from hetdp.tally.tally import Tally
+from hetdp.statistics.mean import LearnedMean, Mean, Square, learned
+from hetdp.tally import Tally
 
 from . import books
-from .books import UNLIMITED, Event, Floats, Ints, Rule, State, integers, reals
-from .people import charged_people, digest, members, move_facts, tiers_of
+from .books import UNLIMITED, Event, Rule, State, integers, reals
+from .people import charged_people, digest, members, move_facts, names_without, tiers_of
 from .store import Store, find, write
 
 # --- What a release is, and what comes out of it
@@ -75,7 +75,7 @@ class Request:
     rule: Rule
     statistic: Statistic
     method: str = "adpm"
-    variance: float | None = None
+    variance: float | str | None = None
     people: Mapping[str, int] | None = None
     about: Mapping[str, Any] = field(default_factory=dict)
     quotes: bool = True
@@ -90,8 +90,8 @@ class Request:
     @property
     def facts(self) -> dict[str, Any]:
         """The request as plain data: what the same id must mean the next time."""
-        variance, asked = None if self.variance is None else float(self.variance).hex(), self.statistic
-        ends = [asked.interval.lo.hex(), asked.interval.hi.hex()]
+        asked, ends = self.statistic, [end.hex() for end in (self.statistic.interval.lo, self.statistic.interval.hi)]
+        variance = self.variance if self.variance in (None, "learn") else float(self.variance).hex()
         ask: dict[str, Any] = {"bounds": ends, "method": self.method, "variance": variance, **aim_facts(self)}
         if more := parameters(asked):
             ask |= {"statistic": asked.name, **more}
@@ -137,15 +137,24 @@ def plan_facts(made: Plan) -> dict[str, Any]:
         "rounded": made.levels.rounded,
         **({"wide": True} if made.levels.wide else {}),
         "names": {e.hex(): name for e, name in made.levels.names.items()},
-        "units": made.units,
-        "noise": [[term.scale.hex(), term.first, term.last] for term in made.noise],
+        **_drawn_facts(made),
         "threshold": None if made.threshold is None else float(made.threshold).hex(),
         "abstains": made.abstains,
         "variance": float(made.variance_bound).hex(),
         "shrink": float(made.shrink).hex(),
         **({} if made.clamp is None else {"clamp": made.clamp}),  # plans that were stored before clamps have none
+        **({"learn": made.squares and _drawn_facts(made.squares)} if isinstance(made.statistic, LearnedMean) else {}),
         **aim_facts(made),
     }
+
+
+def _drawn_facts(made: Plan) -> dict[str, Any]:
+    return {"units": made.units, "noise": [[term.scale.hex(), term.first, term.last] for term in made.noise]}
+
+
+def _drawn_of(facts: Mapping[str, Any]) -> tuple[Ints, tuple[NoiseTerm, ...]]:
+    terms = (NoiseTerm(float.fromhex(scale), first, last) for scale, first, last in facts["noise"])
+    return integers(facts["units"]), tuple(terms)
 
 
 def parameters(statistic: Statistic) -> dict[str, Any]:
@@ -166,11 +175,15 @@ def plan_of(facts: Mapping[str, Any], statistic: str = "mean") -> Plan:
     ends = Interval.of([real(bound) for bound in facts["bounds"]])
     known = "parameters" in facts
     asked = STATISTICS[statistic].again(facts["parameters"]) if known else Mean(ends, missing="midpoint")
-    noise = tuple(NoiseTerm(real(scale), first, last) for scale, first, last in facts["noise"])
+    asked = learned(asked) if "learn" in facts else asked
     threshold = None if facts["threshold"] is None else real(facts["threshold"])
-    made = (facts["method"], levels, asked, integers(facts["units"]), noise, threshold, facts["abstains"])
-    aim, bound, shrink = aim_of(asked, facts), real(facts["variance"]), real(facts["shrink"])
-    return Plan(*made, variance_bound=bound, shrink=shrink, clamp=facts.get("clamp"), **aim)
+    squares = None
+    if (second := facts.get("learn")) is not None:  # it is None as well if nobody had anything left to learn from
+        squares = Plan("adpm", levels, Square(ends), *_drawn_of(second), threshold=None, abstains=False)
+    made = (facts["method"], levels, asked, *_drawn_of(facts), threshold, facts["abstains"])
+    drift, bound, shrink = real(facts.get("drift", "0x0p+0")), real(facts["variance"]), real(facts["shrink"])
+    target, clamp = aimed_at(asked, drift, facts.get("target")), facts.get("clamp")
+    return Plan(*made, bound, shrink, drift=drift, target=target, squares=squares, clamp=clamp)
 
 
 def aim_facts(made: Any) -> dict[str, str]:
@@ -180,12 +193,6 @@ def aim_facts(made: Any) -> dict[str, str]:
     """
     people = made.target == "people" and not made.statistic.whole
     return {**({"drift": float(made.drift).hex()} if made.drift else {}), **({"target": "people"} if people else {})}
-
-
-def aim_of(statistic: Statistic, facts: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the attributes of a plan that `aim_facts` gave."""
-    drift = float.fromhex(facts.get("drift", "0x0p+0"))
-    return {"drift": drift, "target": aimed_at(statistic, drift, facts.get("target"))}
 
 
 # --- From what people allow to a charge: who enters with which ε, the plan on that, the exact spend of each cohort
@@ -239,7 +246,7 @@ def intended(state: State, parts: Ints, rule: Rule, ask: Mapping[str, Any]) -> I
     epsilon = books.levels(allowed)
     wide = ask["statistic"].width > WIDE
     frozen, empty = asked < spent, (left == 0) & (asked > 0)
-    names = _names(state, asked, epsilon) | _without({"exhausted": empty & ~frozen, "frozen": frozen}, epsilon)
+    names = state.level_names(asked, epsilon) | names_without({"exhausted": empty & ~frozen, "frozen": frozen}, epsilon)
     made = plan(Levels.from_arrays(epsilon, count, wide=wide, names=names), **ask)
     index = np.searchsorted(made.levels.epsilon, made.levels.like(epsilon))
     units = books.charges(made)
@@ -249,22 +256,6 @@ def intended(state: State, parts: Ints, rule: Rule, ask: Mapping[str, Any]) -> I
     facts = {"people": int(count.sum()), **{name: int(count[kind].sum()) for name, kind in kinds.items()}}
     enters = allowed > 0
     return Intent(made, parts[enters], index[enters], units, facts, tiers_of(asked, spent, units[index], count))
-
-
-def _names(state: State, asked: Ints, epsilon: Floats) -> dict[float, str]:
-    """Return a name for each level at which all people are of tiers with names."""
-    tiers: dict[float, set[str]] = {}
-    if state.names:
-        for units, e in zip(asked.tolist(), epsilon.tolist(), strict=True):
-            tiers.setdefault(e, set()).add(state.names.get(units, ""))
-    return {e: ", ".join(sorted(names)) for e, names in tiers.items() if "" not in names}
-
-
-def _without(kinds: Mapping[str, Any], epsilon: Floats) -> dict[float, str]:
-    """Return the name of the level 0 if people are there who have nothing left; they did not ask for 0."""
-    found = [name for name, kind in kinds.items() if kind.any()]
-    others = ((epsilon == 0) & ~np.logical_or.reduce(list(kinds.values()))).any()
-    return {0.0: ", ".join([*found, *(["never use"] if others else [])])} if found else {}
 
 
 def split(state: State, parts: Ints, index: Ints) -> tuple[list[list[int]], dict[tuple[int, int], int]]:
@@ -294,8 +285,8 @@ def split(state: State, parts: Ints, index: Ints) -> tuple[list[list[int]], dict
 
 def carry_out(
     store: Store, requests: Sequence[Request], read: ReadAll, keeper: Keeper | None
-) -> list[tuple[Event, Event]]:
-    """Return the charge and the stored result of each of some releases; see `Ledger.carry_out`.
+) -> list[tuple[Event, Event, bool]]:
+    """Return the charge and the stored result of some releases, and whether it was drawn now; see `Ledger.carry_out`.
 
     All are charged in one transaction, before a value is read for any of them: if one cannot be charged, none is.
     """
@@ -305,16 +296,17 @@ def carry_out(
         charged = store.change(lambda connection, state: _charged(connection, state, requests))
     except KeyboardInterrupt:
         raise _unfinished(requests[0].release, "may be charged already", "it was interrupted") from None
-    return list(zip(charged, _finished(store, charged, read, keeper), strict=True))
+    return [(one, *result) for one, result in zip(charged, _finished(store, charged, read, keeper), strict=True)]
 
 
-def _finished(store: Store, charged: Sequence[Event], read: ReadAll, keeper: Keeper | None) -> list[Event]:
-    """Return the stored results of releases that are charged: those that are there, and new ones.
+def _finished(store: Store, charged: Sequence[Event], read: ReadAll, keeper: Keeper | None) -> list[tuple[Event, bool]]:
+    """Return the stored results of releases that are charged: those that are there, and new ones, and which are new.
 
     Each is stored as soon as it is drawn. If this stops before the last one, the error names the first without a
     result, and the same request finishes those that have none.
     """
     stored: list[Event | None] = [None] * len(charged)
+    waiting: list[int] = []
 
     def keep(one: Event, numbers: tuple[float, ...]) -> Event:
         return store.change(lambda connection, state: _stored(connection, state, one, numbers))
@@ -330,7 +322,7 @@ def _finished(store: Store, charged: Sequence[Event], read: ReadAll, keeper: Kee
         why = "it was interrupted" if isinstance(error, KeyboardInterrupt) else str(error)
         first = next((one for one, result in zip(charged, stored, strict=True) if result is None), charged[-1])
         raise _unfinished(str(first.release), "is charged", why) from None
-    return [result for result in stored if result is not None]
+    return [(result, i in waiting) for i, result in enumerate(stored) if result is not None]
 
 
 def _unfinished(release_id: str, state: str, why: str) -> ChargedError:
@@ -364,21 +356,27 @@ def charge_of(connection: Connection, request: Request) -> Event | None:
     found = find(connection, request.release, "charge")
     if found is None:
         return None
-    before, now = found.facts["request"], request.facts
+    if found.facts.get("statistic") == books.EXTERNAL:
+        raise OtherRequestError(
+            f"release id {request.release!r} stands for a charge of another mechanism; choose another id"
+        )
+    words = {"plan": "the statistic, the bounds, the method, the variance, the drift or the target"}
+    words |= {"rule": "how much it may use", "people": "who takes part"}
+    words |= {"columns": "the columns, the groups or the names of the files"}
+    refuse_other(request.release, "request", found.facts["request"], request.facts, words)
+    return found
+
+
+def refuse_other(
+    release_id: str, what: str, before: Mapping[str, Any], now: Mapping[str, Any], words: Mapping[str, str]
+) -> None:
+    """Raise unless what is asked for under an id is what it was charged for; `words` say what its parts are."""
     if books.canonical(before) != books.canonical(now):
-        if found.facts.get("statistic") == books.EXTERNAL:
-            raise OtherRequestError(
-                f"release id {request.release!r} stands for a charge of another mechanism; choose another id"
-            )
-        words = {"plan": "the statistic, the bounds, the method, the variance, the drift or the target"}
-        words |= {"rule": "how much it may use", "people": "who takes part"}
-        words |= {"columns": "the columns, the groups or the names of the files"}
         differs = [words[name] for name in now if books.canonical(now[name]) != books.canonical(before.get(name))]
         raise OtherRequestError(
-            f"release id {request.release!r} stands for another request, it differs in: {', '.join(differs)}; "
+            f"release id {release_id!r} stands for another {what}, it differs in: {', '.join(differs)}; "
             "an id is used once: choose another one"
         )
-    return found
 
 
 def intent_of(state: State, request: Request, there: Mapping[str, int]) -> tuple[Intent, dict[str, tuple[int, int]]]:
@@ -478,6 +476,7 @@ def _covered(charged: Event, plan: Plan) -> None:
     same = asked.get("statistic", "mean") == plan.statistic.name
     same &= asked.get("parameters", plan.statistic.plain) == plan.statistic.plain
     same &= {name: asked[name] for name in ("drift", "target") if name in asked} == aim_facts(plan)
+    same &= (asked["variance"] == "learn") == isinstance(plan.statistic, LearnedMean)
     same &= asked["bounds"] == [bound.hex() for bound in plan.bounds] and asked["method"] == plan.method
     if not spends or not same or ((places < 0) | (places >= len(plan.levels))).any():
         raise LedgerError("the charge of this release is not what its plan spends; nothing was read")

@@ -31,19 +31,20 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 import numpy as np
 from sqlalchemy import Connection
 
-from hetdp.core.domain import clean_ids, plural
-from hetdp.errors import InputError, LedgerError, OtherRequestError
+from hetdp.core.domain import plural
+from hetdp.errors import ExhaustedError, InputError, LedgerError, OtherRequestError
 
 from . import books
 from .books import EXTERNAL, Event, State, in_epsilon
-from .charge import split
-from .people import charged_people, digest, members, move_facts, tiers_of
+from .charge import refuse_other, split
+from .people import charged_people, digest, members, move_facts, named_once, tiers_of
 from .store import Store, find, write
 
 Lacking = Literal["refuse", "drop"]
@@ -105,11 +106,9 @@ def spends_of(people: Mapping[str, Any] | Iterable[str], epsilon: Any) -> dict[s
     """Return {person: units} of a charge, rounded up; a bad id or ε raises and names its place."""
     if isinstance(people, str) or not isinstance(people, Iterable) or isinstance(people, Mapping) != (epsilon is None):
         raise InputError("charge a mapping {id: ε}, or a list of ids with epsilon=…")
-    ids = clean_ids(people)
+    ids = named_once(people)
     if not ids:
         raise InputError("there is nobody to charge; name at least one person")
-    if len(set(ids)) < len(ids):  # in a mapping: two ways to write one id
-        raise InputError("an id stands twice among the people, perhaps in two Unicode forms; name everybody once")
     if isinstance(people, Mapping):
         return {who: spend_units(cell, f" for {who[:64]!r}") for who, cell in zip(ids, people.values(), strict=True)}
     return dict.fromkeys(ids, spend_units(epsilon))
@@ -123,11 +122,14 @@ def spend_units(cell: Any, where: str = "") -> int:
     >>> spend_units(0.1), spend_units("0.1000000001"), spend_units(1e-30)
     (100000000, 100000001, 1)
     """
-    exact, value = books.exact_epsilon(cell, where)
-    units = math.ceil(exact * books.UNIT) if 0 < value < books.UNIT else 0
-    if not 0 < units < books.UNLIMITED:
-        raise InputError(f"a charge must be above 0 and below 10⁹ (got {value:g}{where}); leave out who spends nothing")
-    return units
+    with suppress(InputError):  # what is no ε, or below 0, is no charge either
+        exact, value = books.exact_epsilon(cell, where)
+        units = math.ceil(exact * books.UNIT) if 0 < value < books.UNIT else 0
+        if 0 < units < books.UNLIMITED:
+            return units
+    raise InputError(
+        f"a charge must be above 0 and below 10⁹ (got {str(cell)[:64]}{where}); leave out who spends nothing"
+    )
 
 
 def charged(store: Store, release_id: str, mechanism: str, spends: Mapping[str, int], lacking: Lacking) -> Charged:
@@ -159,15 +161,8 @@ def _charge_once(
     before = found.facts["request"]
     if found.facts.get("statistic") != EXTERNAL:
         raise OtherRequestError(f"release id {release_id!r} stands for a release of this ledger; choose another id")
-    if books.canonical(before) != books.canonical(request):
-        words = {"mechanism": "the mechanism", "people": "who takes part or with which ε", "lacking": "lacking"}
-        differs = [
-            words[name] for name, now in request.items() if books.canonical(now) != books.canonical(before.get(name))
-        ]
-        raise OtherRequestError(
-            f"release id {release_id!r} stands for another charge, it differs in: {', '.join(differs)}; "
-            "an id is used once: choose another one"
-        )
+    words = {"mechanism": "the mechanism", "people": "who takes part or with which ε", "lacking": "lacking"}
+    refuse_other(release_id, "charge", before, request, words)
     return state, (found, False)
 
 
@@ -182,8 +177,10 @@ def _charge_now(
     pays = {(cohort, units) for cohort, units in counts if units <= state.cohorts[cohort].left}
     if short := [who for who, units in spends.items() if (there[who], units) not in pays]:
         example = f"{plural(len(short), 'person')}, such as {short[0][:64]!r}"
-        if request["lacking"] == "refuse" or not pays:
-            raise InputError(f"too little left for this charge: {example}; nobody was charged: leave them out")
+        if request["lacking"] == "refuse":
+            raise ExhaustedError(f"too little left for this charge: {example}; nobody was charged: leave them out")
+        if not pays:
+            raise ExhaustedError("nobody of these people has enough left; nobody was charged")
     parts = np.array([(*part, people) for part, people in counts.items()], np.int64)
     paid = np.array([units if (cohort, units) in pays else 0 for cohort, units in counts], np.int64)
     levels, index = np.unique(np.array([parts[:, 1], paid]), axis=1, return_inverse=True)

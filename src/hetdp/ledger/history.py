@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from sqlalchemy import Connection
@@ -17,7 +17,7 @@ from sqlalchemy import Connection
 from hetdp.core.domain import Interval, jsonable, plural
 from hetdp.core.plan import Plan
 from hetdp.errors import InputError, LedgerError
-from hetdp.report.about import Reported
+from hetdp.report import Grid, Parts, Reported, to_html
 from hetdp.statistics.answer import Group, label
 from hetdp.statistics.mean import ratio
 
@@ -27,9 +27,6 @@ from .charge import Request, charge_of, everybody, intended, intent_of, located,
 from .external import sound
 from .people import enroll, indices, members, move_facts, replayed, tier_rows, warnings_of
 from .store import check_cohorts, events, run, write
-
-if TYPE_CHECKING:
-    from hetdp.report.about import Parts
 
 _MOST_RELEASES = 10_000
 T = TypeVar("T", bound="_Plain")
@@ -41,8 +38,7 @@ class _Plain:
 
     def to_dict(self) -> dict[str, Any]:
         """Return this as plain data; infinities are written "inf"."""
-        found: dict[str, Any] = jsonable(asdict(self))
-        return found
+        return dict(jsonable(asdict(self)))
 
 
 class Listing(list[T]):
@@ -52,8 +48,6 @@ class Listing(list[T]):
         return "\n".join(map(str, self))
 
     def _repr_html_(self) -> str:
-        from hetdp.report.about import Grid, to_html
-
         rows = [[_cell(fact) for fact in entry.to_dict().values()] for entry in self]
         headings = [name.capitalize() for name in self[0].to_dict()] if self else ["Nothing yet"]
         return to_html([Grid(headings, rows, words=len(headings))])
@@ -87,7 +81,7 @@ class Balance(_Plain):
 
     @classmethod
     def of(cls, cohort: Cohort, state: State, person: str | None = None) -> Balance:
-        """Return the balance of a cohort, or of one person in it."""
+        """Return the balance of a `cohort` in this `state` of the ledger, or of one `person` in it."""
         amounts = in_epsilon(cohort.asked), in_epsilon(cohort.spent), in_epsilon(cohort.left)
         people = cohort.people if person is None else 1
         return cls(*amounts, cohort.frozen, state.names.get(cohort.asked), people, person)
@@ -141,7 +135,8 @@ class Entry(_Plain):
             "result": f"{self.release}: result {'' if self.estimate is None else format(self.estimate, '.6g')}",
         }
         named = f" for {self.mechanism}" if self.mechanism else ""
-        return f"{self.event:>6}  {self.at[:19]}  {said[self.kind]}{named}"
+        at = self.at[: 16 if self.kind == "result" else 19]  # a result is stored with the minute alone
+        return f"{self.event:>6}  {at:<19}  {said[self.kind]}{named}"
 
 
 def balances(connection: Connection, state: State, ids: Sequence[str] | None = None) -> Listing[Balance]:
@@ -174,6 +169,19 @@ def entries(connection: Connection) -> Listing[Entry]:
             entry = replace(entry, people=sum(people for *_, people in facts["moves"]), most=most)
         found.append(entry)
     return found
+
+
+def cohorts(state: State) -> Listing[Balance]:
+    """Return the balances of groups of people with the same budget who have spent the same, smallest budget first.
+
+    Several cohorts can be alike: people who came to the same by other releases.
+    """
+    alike: dict[Balance, int] = {}
+    for cohort in state.cohorts.values():
+        one = replace(Balance.of(cohort, state), people=1)
+        alike[one] = alike.get(one, 0) + cohort.people
+    found = (replace(one, people=people) for one, people in alike.items() if people)
+    return Listing(sorted(found, key=lambda one: (one.budget, one.spent)))
 
 
 def spends(connection: Connection, state: State, name: str) -> dict[str, dict[str, int]]:
@@ -264,13 +272,11 @@ def _together(parts: Sequence[list[dict[str, Any]]]) -> list[dict[str, Any]]:
     for row in (row for part in parts for row in part):
         same = found.setdefault(row["budget"], row)
         if same is not row:
-            ends = {name: [min(same[name][0], row[name][0]), max(same[name][1], row[name][1])] for name in _AMOUNTS}
+            pairs = {name: (*same[name], *row[name]) for name in ("spent", "left")}
+            ends = {name: [min(both), max(both)] for name, both in pairs.items()}
             counts = {name: same[name] + row[name] for name in ("people", "exhausted", "emptied")}
             found[row["budget"]] = {**same, **counts, "charged": max(same["charged"], row["charged"]), **ends}
     return [found[budget] for budget in sorted(found)]
-
-
-_AMOUNTS = ("spent", "left")
 
 
 # --- After a ledger was lost: what it charged, or may have charged, counts as spent
@@ -386,12 +392,17 @@ class Forecast(_Plain):
         The releases, one after the other; the last is the first that would use no data, unless none is looked for
         that far.
     lasts
-        For each tier with a limit: how many releases it takes part in; None if more than were looked at.
+        For each tier with a limit: after how many releases nobody of it has anything left; None if more than were
+        looked at.
+    exhausted
+        For each of these tiers: `people`, and `after`: {releases: how many have nothing left after them}, where that
+        changes; after 0 releases is now.
     """
 
     rule: str
     steps: tuple[Step, ...]
     lasts: Mapping[str, int | None] = field(default_factory=dict)
+    exhausted: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     @property
     def releases(self) -> int:
@@ -407,14 +418,30 @@ class Forecast(_Plain):
         made = f"{self.releases} or more releases" if self.releases == looked else plural(self.releases, "release")
         lines = [f"With {self.rule} you can publish {made} from the data."]
         for tier, lasts in sorted(self.lasts.items(), key=lambda item: math.inf if item[1] is None else item[1]):
-            more = plural(looked if lasts is None else lasts, "more release")
-            verb = "do not use up" if lasts is None else "uses up" if lasts == 1 else "use up"
-            ends = f"{more} {verb}"
-            lines.append(f"  {ends} {tier}")
-        if used := [step.worst_case_error for step in self.steps if not step.abstains]:
-            first, last = f"± {used[0]:.4g}", f"± {used[-1]:.4g}"
+            lines.append(f"  {_runs_out(tier, lasts, looked, **self.exhausted[tier])}")
+        used = [step for step in self.steps if not step.abstains]
+        if used:
+            first, last = (
+                f"± {step.worst_case_error:.4g} ({plural(step.people, 'person')} with weight)"
+                for step in (used[0], used[-1])
+            )
             lines.append(f"The worst-case error is {first} in the next release and {last} in the last of these.")
         return "\n".join(lines)
+
+
+def _runs_out(tier: str, lasts: int | None, looked: int, people: int, after: Mapping[int, int]) -> str:
+    """Return when the people of a tier have nothing left, in words."""
+    if after.get(0) == people:
+        return f"{tier}: nobody has anything left"
+    if not after:
+        return f"{plural(looked, 'more release')} do not use up {tier}"
+    if after == {lasts: people}:
+        return f"{plural(lasts or 0, 'more release')} {'uses' if lasts == 1 else 'use'} up {tier}"
+    most = next((number for number, gone in after.items() if gone >= 0.9 * people), None)
+    shown = sorted({min(after), *([most] if most is not None else []), max(after)})
+    when = {0: "now"} | {number: f"after {plural(number, 'more release')}" for number in shown if number}
+    told = ", ".join(f"{after[number]:,} {when[number]}" for number in shown)
+    return f"{tier}: of {plural(people, 'person')} so many have nothing left: {told}"
 
 
 def forecast(state: State, rule: Rule, ask: Mapping[str, Any], releases: int) -> Forecast:
@@ -425,26 +452,49 @@ def forecast(state: State, rule: Rule, ask: Mapping[str, Any], releases: int) ->
         raise InputError("there is nobody here (n = 0); enrol people first")
     steps: list[Step] = []
     lasts: dict[str, int | None] = dict.fromkeys(_left(state))
+    exhausted: dict[str, Any] = {tier: {"people": n, "after": {}} for tier, (n, _) in _exhausted(state).items()}
+
+    def note(number: int, state: State) -> None:
+        for tier, (people, gone) in _exhausted(state).items():
+            after = exhausted[tier]["after"]
+            if gone > max(after.values(), default=0):
+                after[number] = gone
+            if gone == people and lasts[tier] is None:
+                lasts[tier] = number
+
+    note(0, state)
     for number in range(1, releases + 1):
         intent = intended(state, everybody(state), rule, ask)
         plan = intent.plan
         people = sum(plan.levels.count[plan.units > 0].tolist())
         steps.append(Step(number, plan.worst_case_error, people, plan.abstains, _left(state)))
         state = state.charged(intent.parts[:, 0], intent.units[intent.index])
-        for tier, left in _left(state).items():
-            if lasts[tier] is None and left == 0:
-                lasts[tier] = number
+        note(number, state)
         if plan.abstains:
             break
-    return Forecast(str(rule), tuple(steps), lasts)
+    return Forecast(str(rule), tuple(steps), lasts, exhausted)
 
 
-def _left(state: State) -> dict[str, float]:
-    """Return what the people of each tier with a limit have left, those with most of it; in the order of budgets."""
-    found: dict[str, float] = {}
+def _limited(state: State) -> Iterator[tuple[str, Any]]:
+    """Yield the name of the tier of every cohort with a limit, and the cohort; in the order of budgets."""
     for now in sorted(state.cohorts.values()):
         if now.people and 0 < now.asked < UNLIMITED:
             budget, name = f"budget {in_epsilon(now.asked):.9g}", state.names.get(now.asked)
-            tier = f"the tier with {budget}" if name is None else f"tier {name} ({budget})"
-            found[tier] = max(found.get(tier, 0.0), in_epsilon(now.left))
+            yield f"the tier with {budget}" if name is None else f"tier {name} ({budget})", now
+
+
+def _left(state: State) -> dict[str, float]:
+    """Return what the people of each tier with a limit have left, those with most of it."""
+    found: dict[str, float] = {}
+    for tier, now in _limited(state):
+        found[tier] = max(found.get(tier, 0.0), in_epsilon(now.left))
+    return found
+
+
+def _exhausted(state: State) -> dict[str, tuple[int, int]]:
+    """Return for each tier with a limit how many people it has, and how many of them have nothing left."""
+    found: dict[str, tuple[int, int]] = {}
+    for tier, now in _limited(state):
+        people, gone = found.get(tier, (0, 0))
+        found[tier] = people + now.people, gone + (now.people if now.left <= 0 else 0)
     return found

@@ -1,6 +1,6 @@
-"""The people of a ledger: their cohorts, enrolment, tiers, who takes part in a release, and what their rows say.
+"""The people of a ledger: their cohorts, enrolment, tiers, and who takes part in a release.
 
-All of it is public but the last: `tallies_of` reads values, and is called when every charge is on disk.
+All of it is public; `rows` reads the values.
 
 Claim. `replayed` yields the people of the events, or raises.
 
@@ -17,29 +17,29 @@ import hashlib
 import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any
 
 import numpy as np
 from sqlalchemy import Connection
 
-from hetdp.core.cells import Categories, Edges
-from hetdp.core.domain import Interval, clean_ids, normal, plural
+from hetdp.core.accuracy import unit_variance
+from hetdp.core.domain import Floats, Ints, clean_ids, plural
 from hetdp.core.levels import joined_names
-from hetdp.core.plan import Plan
 from hetdp.errors import InputError, LedgerError
+from hetdp.report import Provenance
 from hetdp.sources import Form, Source, empty_total, group_of, natural, tier_name
 from hetdp.statistics import Statistic
 from hetdp.statistics.answer import Group
-from hetdp.tally.tally import Table, Tally, coded, settled
+from hetdp.statistics.mean import learned
+from hetdp.statistics.statistic import Answer
 
 from . import books
-from .books import GENESIS, UNLIMITED, Event, Ints, State, budget_units, in_epsilon
+from .books import GENESIS, UNLIMITED, Event, State, budget_units, in_epsilon
 from .store import events, run, write, wrong_triggers
 
 _MOST_WARNINGS = 6
-_CHUNK = 2**12  # people whose numbers are spread out at a time; a wide statistic has thousands
 _FEW = 500
 """So many people are asked for by their ids; of more, all are read."""
 
@@ -232,6 +232,13 @@ def _table(source: Any, person: Any, budget: Any, tiers: Mapping[str, Any], form
 # --- Tiers: people with the same budget, and what a charge does to them
 
 
+def names_without(kinds: Mapping[str, Any], epsilon: Floats) -> dict[float, str]:
+    """Return the name of the level 0 if people are there who have nothing left; they did not ask for 0."""
+    found = [name for name, kind in kinds.items() if kind.any()]
+    others = ((epsilon == 0) & ~np.logical_or.reduce(list(kinds.values()))).any()
+    return {0.0: ", ".join([*found, *(["never use"] if others else [])])} if found else {}
+
+
 def tiers_of(asked: Ints, spent: Ints, charged: Ints, count: Ints) -> dict[str, Ints]:
     """Return what a charge does to the people of each budget, as columns with an entry a budget.
 
@@ -306,12 +313,18 @@ def limits_of(people: Any, read: Any) -> dict[str, int] | None:
         if people != "source":
             raise InputError(f"people is 'enrolled', 'source' or a list of ids (got {people[:64]!r})")
         return dict.fromkeys(_rows_of(read), UNLIMITED)
-    ids = clean_ids(people)
-    if len(set(ids)) < len(ids):  # in a mapping: two ways to write one id
-        raise InputError("an id stands twice among the people, perhaps in two Unicode forms; name everybody once")
+    ids = named_once(people)
     if isinstance(people, Mapping):
         return {p: budget_units(cell, f" for {p!r}") for p, cell in zip(ids, people.values(), strict=True)}
     return dict.fromkeys(ids, UNLIMITED)
+
+
+def named_once(people: Iterable[str]) -> list[str]:
+    """Return the ids of people, as they are kept; raise if one stands twice: in a mapping, in two ways to write it."""
+    ids = clean_ids(people)
+    if len(set(ids)) < len(ids):
+        raise InputError("an id stands twice among the people, perhaps in two Unicode forms; name everybody once")
+    return ids
 
 
 def _rows_of(people: Source) -> dict[str, Group]:
@@ -339,9 +352,7 @@ def grouped(people: Any, read: Source, by: Any, named: Any) -> tuple[tuple[str, 
     """
     if isinstance(by, Mapping):
         width = max((len(group) for group in by.values() if isinstance(group, (tuple, list))), default=1)
-        where = dict(zip(clean_ids(by), (group_of(group, width) for group in by.values()), strict=True))
-        if len(where) < len(by):
-            raise InputError("an id stands twice among the people, perhaps in two Unicode forms; name everybody once")
+        where = dict(zip(named_once(by), (group_of(group, width) for group in by.values()), strict=True))
         limits = limits_of(people, read)
         limits = dict.fromkeys(where, UNLIMITED) if limits is None else limits
         if missing := sum(person not in where for person in limits):
@@ -365,113 +376,28 @@ def grouped(people: Any, read: Source, by: Any, named: Any) -> tuple[tuple[str, 
     return columns, found
 
 
-# --- The rows of a source: before the charge who they are about, after it their values
+# --- What is asked, and what is handed out
 
 
-def source_of(
-    source: Any,
-    statistic: Statistic,
-    person: Any,
-    form: Form = Form(),  # noqa: B008  it is frozen
-    by: tuple[str, ...] | None = None,
-) -> Source:
-    """Return a source with values and the ids of whom they are about; nothing is read."""
-    if person is None:
-        raise InputError("a ledger needs to know who a row is about; name the column of ids: person=…")
-    named, reads = statistic.named, statistic.reads
-    found = Source.of(source, value=named, reads=reads, epsilon=1.0, person=person, rows="average", by=by, form=form)
-    if found.ids is not None:
-        sizes = [len(some) if hasattr(some, "__len__") else None for some in (source, found.ids)]
-        if None in sizes or sizes[0] != sizes[1]:
-            raise InputError(
-                f"values and ids must be sequences with one entry a row (of lengths {sizes[0]}, {sizes[1]})"
-            )
-    return found
+def as_asked(answer: Answer, drawn: Any, statistic: Any, about: Provenance, people: Any) -> Answer:
+    """Return an answer with what its events do not keep: columns, sources, private bounds, who was to take part."""
+    if statistic.private_bounds:
+        stored: Any = answer.plan.statistic
+        answer = replace(answer, plan=replace(answer.plan, statistic=replace(stored, bounds=statistic.bounds)))
+    known = {**answer.ledger, "who": people if isinstance(people, str) else "listed"}
+    known |= {} if drawn or answer.plan.abstains else {"stored": True}  # else corrected data would seem to be in it
+    return replace(answer, about=replace(about, released=answer.about.released), ledger=known)
 
 
-def tallies_of(people: Source, parts: Sequence[tuple[Mapping[str, int], Plan]]) -> list[Tally]:
-    """Return the tally of each of some releases that ask the same of different people; the source is read once.
-
-    A part has {person: index of their level in its plan} and the plan.
-
-    Claim. Each adds what one person hands over for each of its people, whatever rows the source has: nobody's values,
-    and nobody's presence in the source, changes who is counted, in which release, or raises.
-
-    Argument. `parts` come from the charges and say who is counted where; `charge_of` and `_covered` of `charge` have
-    seen that the statistic is the same in all. What a person hands over depends on their own rows alone
-    (`_handed_over`), and a release adds it for its people and for nobody else. Counts come from the plan, and nobody is
-    left out: missing="drop" does not come here. Who has ε = 0 is in no part: their values are not looked at.
-    """
-    row_of = {person: i for i, person in enumerate(dict.fromkeys(person for levels, _ in parts for person in levels))}
-    cell, codes = _handed_over(people, row_of, parts[0][1].statistic)
-    tallies, one = [], np.ones(_CHUNK, np.int64)
-    for levels, plan in parts:
-        found = np.zeros((len(plan.levels), plan.statistic.width), np.int64)
-        rows = np.fromiter((row_of[person] for person in levels), np.int64, len(levels))
-        places = np.fromiter(levels.values(), np.int64, len(levels))
-        for i in range(0, rows.size, _CHUNK):
-            mine, place = rows[i : i + _CHUNK], places[i : i + _CHUNK]
-            plan.statistic.add_to(found, place, cell[mine], one[: mine.size], codes[mine])
-        table = Table(plan.levels.epsilon, plan.levels.count, found, plan.levels.rounded, plan.levels.wide)
-        tallies.append(Tally(table, plan.statistic, plan.levels.names))
-    return tallies
-
-
-def _handed_over(people: Source, row_of: Mapping[str, int], statistic: Statistic) -> tuple[Ints, Ints]:
-    """Return the cell and the codes of each person, in the order of `row_of`.
-
-    A person's code is the average of the codes of those of their rows that have a value, rounded in integers as
-    everywhere, or of a sum that of their total, added up as doubles in the order of their rows; either is in {0 … Q},
-    and depends on their own rows alone (a total that is no number, as ∞ − ∞, is missing). Without one they are missing,
-    as are people without a row, and `settled` says what that means. Where people are sorted by what they say the first
-    row alone counts, with its cell and its numbers. A row of somebody who is not asked for is nobody's, and so is one
-    whose id no person can have: such a text is none of the clean ids here.
-    """
-    absent = [np.full(1, kind.size - 1 if isinstance(kind, Categories) else np.nan) for kind in statistic.reads]
-    cell, rows = np.full(len(row_of), coded(statistic, absent)[0][0]), np.zeros(len(row_of), np.int64)
-    sums, known = (np.zeros((len(statistic.coded), len(row_of)), np.int64) for _ in range(2))
-    by_first, totals = isinstance(statistic.sorting, (Categories, Edges)), np.zeros(len(row_of))
-    for batch in people.batches():
-        ids = batch.texts[str(people.asked.person)].to_list()
-        at = np.array([row_of.get(normal(cell), -1) if isinstance(cell, str) else -1 for cell in ids], dtype=np.int64)
-        mine = at >= 0
-        columns = [np.asarray(column)[mine] for column in batch.columns]
-        places, codes = coded(statistic, columns)
-        who, first = np.unique(at[mine], return_index=True)
-        fresh = rows[who] == 0
-        cell[who[fresh]] = places[first[fresh]]
-        counts = np.full(places.size, not by_first)
-        counts[first[fresh]] = True
-        for column, total, there, code in zip(columns, sums, known, codes, strict=False):
-            valued = counts & ~np.isnan(code)
-            np.add.at(total, at[mine][valued], code[valued].astype(np.int64))
-            np.add.at(there, at[mine][valued], 1)
-            if statistic.name == "sum":  # the rows themselves: clipped one by one they would not add up
-                with np.errstate(all="ignore"):
-                    np.add.at(totals, at[mine][valued], column[valued].astype(np.float64))
-        np.add.at(rows, at[mine], 1)
-    if statistic.name == "sum":
-        _, codes = coded(statistic, [np.where(known[0] > 0, totals, np.nan)])
-    else:
-        codes = [
-            np.where(there > 0, Interval.average(total, np.maximum(there, 1)), np.nan)
-            for total, there in zip(sums, known, strict=True)
-        ]
-    _, cell, added = settled(statistic, cell, codes)
-    return cell, np.stack(added, axis=1).astype(np.int64) if added else np.zeros((len(row_of), 0), np.int64)
-
-
-def refuse_other_bounds(statistic: Statistic) -> None:
-    """Raise for a sum with private bounds: they are found from one row a person, and a sum adds up all of them."""
+def check_asked(statistic: Statistic, variance: Any) -> None:
+    """Raise for a variance that is none or cannot be learned, and for a sum with private bounds, those of one row."""
+    if variance is not None:
+        learned(statistic) if variance == "learn" else unit_variance(variance, statistic.interval.ordinary())
     if statistic.name == "sum" and statistic.private_bounds:
-        raise InputError(
-            "a sum through a ledger adds up a person's rows, and private bounds are those of one row; give the public "
-            "bounds of a person's total"
-        )
+        raise InputError("a sum through a ledger adds up a person's rows; give public bounds of a person's total")
 
 
 def refuse_empty_totals(statistic: Statistic, found: Mapping[Group, Mapping[str, int]]) -> None:
     """Raise for a sum or a count over nobody, before anything is planned or charged."""
-    empty = [group for group, people in found.items() if statistic.whole and not people]
-    if empty:
+    if empty := [group for group, people in found.items() if statistic.whole and not people]:
         raise empty_total(statistic, empty[0])

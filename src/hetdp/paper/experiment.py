@@ -14,7 +14,7 @@ import numpy as np
 
 from hetdp.core.domain import to_json
 from hetdp.files import write_whole
-from hetdp.report.about import Grid, page, to_html
+from hetdp.report import Grid, page, to_html
 from hetdp.report.plots import COLOURS, DASHED, MARKERS, figure, plain, require, save
 
 from .simulate import Simulation, simulate
@@ -54,7 +54,8 @@ class Settings:
         """
         wanted = self.runs or (max(500, runs // QUICK) if self.quick else runs)
         rng = np.random.SeedSequence([self.seed, round(key * 1e6)])
-        return simulate(levels, method=methods, distribution=distribution, bounds=(-0.5, 0.5), runs=wanted, rng=rng)
+        found = simulate(levels, method=methods, distribution=distribution, bounds=(-0.5, 0.5), runs=wanted, rng=rng)
+        return {found.method: found} if isinstance(found, Simulation) else found
 
     def thinned(self, grid: Sequence[Any]) -> Sequence[Any]:
         """Return the grid, or some of its points for a quick run."""

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hetdp.core.cells import Reading, Words
-from hetdp.core.domain import GRID, Interval, value_of
+from hetdp.core.domain import GRID, Floats, Interval, value_of
 from hetdp.core.levels import Levels
 from hetdp.core.plan import FAMILY, Plan, plan
 from hetdp.errors import InputError
@@ -31,9 +31,8 @@ from hetdp.statistics import Statistic
 from hetdp.statistics.histogram import Celled
 from hetdp.statistics.mean import Ratio
 from hetdp.statistics.quantile import Ranks
-from hetdp.tally.tally import coded, settled
+from hetdp.tally import coded, settled
 
-Floats = NDArray[np.float64]
 Generator = np.random.Generator
 
 

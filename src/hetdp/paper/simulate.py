@@ -9,22 +9,23 @@ share the work, and all methods of a block see the same data.
 
 from __future__ import annotations
 
+import inspect
 import math
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from typing import Any, overload
+from typing import Any, Never
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hetdp.core.domain import Interval
+from hetdp.core.domain import Floats, Interval, Ints
 from hetdp.core.levels import Levels
 from hetdp.core.plan import plan
 from hetdp.core.types import ArrayLike, BoundsLike, LevelsOfPeople
-from hetdp.errors import InputError
-from hetdp.estimators import sampling
+from hetdp.errors import InputError, unknown_option
+from hetdp.estimators import SAMPLING
 from hetdp.estimators.minimax import Clamp
 from hetdp.privacy.exact import LARGEST_SCALE, Choice
 from hetdp.statistics import Statistic
@@ -35,9 +36,6 @@ from .family import Distribution, Total, Values, distribution_of, exact_error, l
 BLOCK = 2**18  # values drawn at a time, people times runs: some megabytes a core, whatever is simulated
 SEVERAL = 256  # people at one level from whom on their sum is drawn at once, where the distribution can
 MOST_PEOPLE = 2**24  # people who can be drawn one by one
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -74,20 +72,17 @@ class Simulation:
         return f"{self.method}: {simulated}, exact {self.exact_mse:.6g} (z = {self.z:.2f})"
 
 
-@overload
-def simulate(levels: Any, *, method: str, **options: Any) -> Simulation: ...
-@overload
-def simulate(levels: Any, *, method: Sequence[str], **options: Any) -> dict[str, Simulation]: ...
-def simulate(  # type: ignore[misc]  # which options there are is known here alone
+def simulate(
     levels: Levels | LevelsOfPeople,
     *,
     method: str | Sequence[str],
-    distribution: str | Sequence[float] | ArrayLike | Distribution,
+    distribution: str | Sequence[Any] | Mapping[Any, float] | ArrayLike | Distribution,
     bounds: BoundsLike | None = None,
     statistic: Statistic | None = None,
     runs: int = 20_000,
     rng: int | np.random.SeedSequence | np.random.Generator | None = None,
     variance: float | None = None,
+    **unknown: Never,
 ) -> Simulation | dict[str, Simulation]:
     """Return the mean squared error of a method for people drawn from a distribution, simulated and exact.
 
@@ -120,6 +115,11 @@ def simulate(  # type: ignore[misc]  # which options there are is known here alo
     bounds, variance
         As in `plan`.
 
+    Returns
+    -------
+    Simulation or dict[str, Simulation]
+        Of one method, or {method: simulation} of several.
+
     Examples
     --------
     Figure 1 (B) of the paper past the saturation point, where Theorem 1 gives 3.989362·10⁻⁴:
@@ -136,6 +136,8 @@ def simulate(  # type: ignore[misc]  # which options there are is known here alo
     >>> abs(found.z) < 5
     True
     """
+    if unknown:
+        raise unknown_option("hetdp.simulate", unknown, inspect.signature(simulate).parameters)
     if (bounds is None) == (statistic is None):
         raise InputError("a simulation needs the public bounds of the values, (lo, hi), or a statistic")
     levels, seed = Levels.given(levels), _seed(rng)
@@ -259,11 +261,11 @@ Mechanism = Affine | Sampling
 
 def mechanism_of(name: str, levels: Levels, interval: Interval, variance: float | None) -> Mechanism:
     """Return how a method acts on these people; every one but `sampling` has the weights and the noise of its plan."""
-    if name == sampling.METHOD.name:
+    if name == SAMPLING.name:
         t = float(levels.epsilon.max())
         if t < 1 / LARGEST_SCALE:  # nobody, or noise that could not be drawn: the midpoint
             return Affine(np.zeros(len(levels)), np.zeros(0), spread=0.0, pull=1.0)
-        return Sampling(sampling.METHOD.shape(levels, 0.25).weight, levels, t)
+        return Sampling(SAMPLING.shape(levels, 0.25).weight, levels, t)
     planned = plan(levels, bounds=interval, method=name, variance=variance)
     errors = planned.errors
     clamp = None

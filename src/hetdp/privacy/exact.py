@@ -30,6 +30,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
+from hetdp.core.domain import Floats, Ints
 from hetdp.errors import InputError, PrivacyError
 
 LARGEST_SCALE = 2.0**58
@@ -41,9 +42,6 @@ for a scale that it might round to none."""
 
 LARGEST_UNIT = 2**31 - 1
 """The weight of one person is at most this many units; `lattice` gives at most 2³⁰."""
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -173,14 +171,23 @@ def check_together(parts: Sequence[tuple[Ints, tuple[NoiseTerm, ...]]], epsilon:
     """
     limit = below(epsilon)
     for level in np.flatnonzero(np.isfinite(epsilon)).tolist():
-        loss = Fraction(0)
-        for costs, noise in parts:
-            scale = next((term.scale for term in noise if term.first <= level < term.last), None)
-            if costs[level] and scale is None:
-                raise PrivacyError("these plans give weight without noise to a private level; nothing was released")
-            loss += Fraction(int(costs[level])) / Fraction(scale) if scale is not None else 0
-        if loss > Fraction(float(limit[level])):
+        spent = loss(parts, level)
+        if spent is None:
+            raise PrivacyError("these plans give weight without noise to a private level; nothing was released")
+        if spent > Fraction(float(limit[level])):
             raise PrivacyError("these plans would together spend more than somebody allows; nothing was released")
+
+
+def loss(parts: Sequence[tuple[Ints, tuple[NoiseTerm, ...]]], level: int) -> Fraction | None:
+    """Return Σ cost/scale of one person at a level over all releases; None where one uses them without noise."""
+    spent = Fraction(0)
+    for costs, noise in parts:
+        scale = next((term.scale for term in noise if term.first <= level < term.last), None)
+        if scale is not None:
+            spent += Fraction(int(costs[level])) / Fraction(scale)
+        elif costs[level]:
+            return None
+    return spent
 
 
 def left_over(costs: Ints, noise: tuple[NoiseTerm, ...], epsilon: Floats) -> Floats:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import secrets
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
 from functools import lru_cache
@@ -23,30 +23,17 @@ from numpy.typing import NDArray
 from hetdp.core.domain import GRID
 from hetdp.core.levels import Levels
 from hetdp.core.plan import Plan
-from hetdp.errors import InputError, PrivacyError
+from hetdp.errors import InputError, PrivacyError, unknown_option
 from hetdp.privacy.exact import Choice, Line, Mass
-from hetdp.report.about import Provenance
+from hetdp.report import Provenance
 from hetdp.statistics.bounds import settle
 from hetdp.statistics.statistic import Answer, Release
-from hetdp.tally.tally import Tally
+from hetdp.tally import Tally
 
 from .exact import LARGEST_SCALE, SMALLEST_SCALE, NoiseTerm, weigh
 from .sampling import KEEP_ONE, SamplingPlan
 
 _ASKED = 8
-_SEEDS = ("seed", "rng", "random_state", "random_seed", "generator")
-
-
-def refuse_seed(options: Iterable[str], *, known: bool = True) -> None:
-    """Raise for a seed by any of its usual names; if no option is `known`, for any other name too."""
-    for name in options:
-        if name in _SEEDS:
-            raise InputError(
-                f"a release takes no {name}: whoever knows it could take the noise away; to try things out on invented "
-                "people, with numbers that repeat, use hetdp.simulate(rng=…)"
-            )
-        if not known:
-            raise TypeError(f"there is no option {name!r}")
 
 
 def release(tally: Tally, plan: Plan, **unknown: Never) -> Answer:
@@ -67,8 +54,14 @@ def release(tally: Tally, plan: Plan, **unknown: Never) -> Answer:
         From `hetdp.read`.
     plan
         From `hetdp.plan(tally.levels, bounds=…)`.
+
+    Returns
+    -------
+    Answer
+        The answer that belongs to the statistic, such as a `Release` or a `Histogram`. All of it may be published.
     """
-    refuse_seed(unknown, known=False)
+    if unknown:
+        raise unknown_option("hetdp.release", unknown, ("tally", "plan"))
     _fit(tally, plan)
     if plan.statistic.private_bounds:
         settle([[plan]])

@@ -25,13 +25,14 @@ from typing import Any
 import numpy as np
 
 from hetdp.core.accuracy import Errors, sampling_errors
+from hetdp.core.domain import Floats, Ints
 from hetdp.core.levels import Levels
 from hetdp.core.plan import Plan
 from hetdp.errors import PrivacyError
 from hetdp.estimators import Shape
 from hetdp.statistics import Statistic
 
-from .exact import LARGEST_SCALE, Floats, Ints, NoiseTerm, below, lattice, scale_for, weigh
+from .exact import LARGEST_SCALE, NoiseTerm, below, lattice, scale_for, weigh
 
 KEEP_ONE = 2**53
 """Probabilities are whole multiples of 2⁻⁵³: a uniform draw of 53 bits is compared with them."""

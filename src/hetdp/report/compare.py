@@ -18,15 +18,14 @@ from hetdp.core.plan import FAMILY, Plan, plan
 from hetdp.core.types import BoundsLike, LevelsOfPeople
 from hetdp.errors import InputError
 from hetdp.estimators import METHODS
-from hetdp.privacy.exact import Box, Choice, Line
-from hetdp.report.about import Provenance
+from hetdp.privacy.exact import Box, Choice
+from hetdp.report import Provenance
 from hetdp.statistics import Statistic
-from hetdp.statistics.mean import ANSWERED, LearnedMean, Mean, Ratio, ratio_interval
+from hetdp.statistics.mean import ANSWERED, Mean, Ratio, ratio_interval
 from hetdp.theory.certificate import Certificate, certificate
 
-from .about import Grid, Lines, Parts
-from .numbers import epsilon, number, people, spent_epsilon
-from .text import about_line, assumed_lines, pulled, text
+from . import Grid, Lines, Parts, Shown, epsilon, level_words, number, people, spent_epsilon
+from .text import about_line, assumed_lines, pulled
 
 _ERRORS = ("Worst ±", "× best", "Data ±", "Half ±", "Bias", "Drift 0.1 ±", "Drift 0.2 ±")
 _HEADINGS = ("Method", *_ERRORS, "ε least", "ε most", "ε mean")
@@ -40,10 +39,9 @@ class Entry:
 
     Attributes
     ----------
-    worst_case_error
-        The root of the worst-case mean squared error, in units of the values.
-    data_error
-        The same for the data that was asked about; None of several numbers and of those who answered.
+    worst_case_error, data_error
+        The root of the worst-case mean squared error, in units of the values; the same for the data that was asked
+        about, None of several numbers and of those who answered.
     at_drift
         The worst-case error where the means of two levels of ε differ by a share of the range: {share: error}. The plan
         is the same in all of them. Empty for a statistic that has no drift.
@@ -102,13 +100,19 @@ class Entry:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class Comparison(Shown):
     """All methods for one population, best first, and the certificate: what no ε-DP method can beat in the worst case.
 
-    `variance` and `data` say for which data the second column of errors holds, as a number and in words; None where
-    only the worst case is known. `condition` is what all errors suppose about missing values. `drift` is what was
-    stated. `repaired` is the worst-case error of adpm if it is told of a drift, at that drift: {drift: error}.
-    `about` says where the people come from.
+    Attributes
+    ----------
+    entries, certificate
+        The methods, each with its errors; what no method can beat.
+    variance, data, drift, condition
+        For which data the second column of errors holds, as a number and in words, None if only the worst case is
+        known; the drift that was stated; what all errors suppose about missing values.
+    repaired, informed, about
+        The worst-case error of adpm if it is told of a drift, at that drift: {drift: error}; if it is told of the
+        variance, None if none was stated; whence the people come.
     """
 
     entries: tuple[Entry, ...]
@@ -119,6 +123,7 @@ class Comparison:
     repaired: Mapping[float, float] = field(default_factory=dict)
     about: Provenance = field(default_factory=Provenance)
     condition: str | None = None
+    informed: float | None = None
 
     @property
     def floor(self) -> float | None:
@@ -133,14 +138,11 @@ class Comparison:
             "predicted_if": self.condition,
             "drift": self.drift,
             "adpm_with_drift": {f"{drift:g}": error for drift, error in self.repaired.items()},
+            "adpm_with_variance": self.informed,
             "methods": [entry.to_dict() for entry in self.entries],
             "certificate": None if self.certificate is None else self.certificate.to_dict(),
             "provenance": self.about.to_dict(),
         }
-
-    def report(self) -> str:
-        """Return the comparison as text."""
-        return text(self.parts())
 
     def parts(self, notes: Sequence[str] = ()) -> Parts:
         """Return the report as its parts, with what is assumed about the people below it."""
@@ -149,6 +151,9 @@ class Comparison:
         stated += "" if self.condition is None else f", {self.condition}"
         lines = [("Worst", f"the error in the worst case, for any distribution{stated}")]
         lines += [] if self.data is None else [("Data", f"the error for {self.data}{stated}")]
+        if self.informed is not None:
+            told = number(self.informed, self.entries[0].worst_case_error, "up")
+            lines.append(("", f"no method was told of it; adpm that is told of it (variance=) would have {told}"))
         lines += self._bias_lines()
         lines += self._drift_lines()
         lines.append(("ε", "what people with weight spend"))
@@ -162,11 +167,6 @@ class Comparison:
             if self.certificate.best < self.certificate.upper:
                 last.append(("minimax", self.certificate.sentence(self.certificate.best)))
         return [Grid(_HEADINGS, rows), [*lines, *last, *assumed_lines(notes), about_line(self.about)]]
-
-    def _repr_html_(self) -> str:
-        from .about import to_html
-
-        return to_html(self.parts())
 
     def _bias_lines(self) -> Lines:
         """Return what the columns about the place of the mean say, and which methods depend on it."""
@@ -193,8 +193,6 @@ class Comparison:
 
         plots.save(plots.comparison(self), Path(path))
 
-    __str__ = report
-
 
 def compare(
     levels: Levels | LevelsOfPeople,
@@ -214,9 +212,13 @@ def compare(
         separate releases would give that share everybody's ε.
     variance
         The variance of the data for the second column of errors, at the mean that is worst for it; by default values
-        spread evenly over the interval.
+        spread evenly over the interval. The methods are planned without it; `informed` has the error of adpm with it.
     drift, target
         As for `plan`. Whatever they are, there are columns for what a drift of 0.1 and 0.2 does to each method.
+
+    Returns
+    -------
+    Comparison
 
     Examples
     --------
@@ -226,7 +228,7 @@ def compare(
     levels = Levels.given(levels)
     if (bounds is None) == (statistic is None):
         raise InputError("a comparison needs the public bounds of the values, (lo, hi), or a statistic")
-    if statistic is not None and not isinstance(statistic.geometry, Line):
+    if statistic is not None and not statistic.one:
         aimed_at(statistic, drift, target)
         return _family(levels, statistic, drift)
     asked = statistic or Mean(Interval.of(bounds))
@@ -235,14 +237,17 @@ def compare(
     at = interval.width * interval.width / 12 if variance is None else variance
     data = "values spread evenly over the interval"
     if variance is not None:
-        data = f"values of standard deviation {math.sqrt(variance):,.4g}, at the least favourable mean"
-    aim = {"drift": drift, "target": target}
+        deviation = math.sqrt(variance)
+        data = f"values of standard deviation {number(deviation, deviation / 100)}, at the least favourable mean"
+    aim: dict[str, Any] = {"drift": drift, "target": target}
     entries = [_entry(levels, asked, name, aim, (at, centre)) for name in METHODS]
     entries.sort(key=lambda entry: entry.worst_case_error)
     plain = not drift and aimed_at(asked, drift, target) == "population"
     told = {d: plan(levels, statistic=asked, drift=d, target=target).worst_case_error for d in DRIFTS if d}
     known = certificate(levels, bounds=interval) if plain else None
-    return Comparison(tuple(entries), known, at, data, drift, told, Provenance(asked.name), supposed(asked))
+    informed = None if variance is None else plan(levels, statistic=asked, variance=variance, **aim).worst_case_error
+    about = Provenance(asked.name)
+    return Comparison(tuple(entries), known, at, data, drift, told, about, supposed(asked), informed)
 
 
 def _family(levels: Levels, statistic: Statistic, drift: float) -> Comparison:
@@ -299,16 +304,13 @@ class Target:
     ----------
     error, width
         The target: for the worst-case error (the root of the worst-case mean squared error), or for half the width of
-        the guaranteed interval, as `Plan.width` predicts it; the other is None.
-    reached
-        Whether the plan as it stands is there already.
-    people
-        How many people it takes at the same mix of ε; None if no number will do.
+        the guaranteed interval of this `level`, as `Plan.width` predicts it; the other is None.
+    reached, people
+        Whether the plan as it stands is there already; how many people it takes at the same mix of ε, None if no number
+        will do.
     epsilon
         For each level of the plan, the ε that its people would have to choose, all else equal; None if no ε can.
         Empty where there are more than twelve levels, which no policy sets one by one.
-    level
-        The confidence of that interval.
     condition
         What all this supposes about missing values and about a variance that is to be learned; None if nothing.
     people_by_share_answered
@@ -329,7 +331,7 @@ class Target:
         """What is to be reached, in words and as a number."""
         if self.error is not None:
             return "worst-case error", self.error
-        return f"half-width of the {self.level:.0%} interval", self.width or 0.0
+        return f"half-width of the {level_words(self.level)} interval", self.width or 0.0
 
     def lines(self, p: Plan) -> Lines:
         """Return the answer for the report on the plan."""
@@ -361,68 +363,77 @@ class Target:
         return dict(jsonable({**goal, "reached": self.reached, "people": self.people, "tiers": tiers, **said}))
 
 
-def people_needed(
+def people_needed(  # noqa: PLR0913  a target, and all that a plan takes
     levels: Levels | LevelsOfPeople,
     *,
     error: float | None = None,
     width: float | None = None,
     level: float = 0.95,
-    bounds: BoundsLike,
+    bounds: BoundsLike | None = None,
+    statistic: Statistic | None = None,
     method: str = "adpm",
     variance: float | None = None,
     drift: float = 0.0,
+    target: str | None = None,
 ) -> Target:
     """Return what would bring the error or the interval of a private mean down to a target: more people, a larger ε.
 
     Parameters
     ----------
-    levels, bounds, method, variance, drift
-        As for `plan`.
+    levels, bounds, statistic, method, variance, drift, target
+        As for `plan`. The statistic is a mean; with missing values ``hetdp.ask.mean(bounds=…, missing="estimate")``.
     error
         A target for the worst-case error (the root of the worst-case mean squared error), in units of the values.
     width, level
         Or a target for half the width of the guaranteed interval at this level of confidence (see `Plan.width`).
 
+    Returns
+    -------
+    Target
+
     Examples
     --------
     >>> found = people_needed({0.1: 700, float("inf"): 300}, error=0.01, bounds=(0, 1))
-    >>> found.people, found.reached
-    (3084, False)
+    >>> found.people, found.reached, found.epsilon[0.1]
+    (3084, False, None)
     >>> people_needed({0.1: 700, float("inf"): 300}, width=0.03, bounds=(0, 1)).people
     1765
     """
-    planned = plan(levels, bounds=bounds, method=method, variance=variance, drift=drift)
-    return target(planned, error, width=width, level=level)
+    planned = plan(
+        levels, bounds=bounds, statistic=statistic, method=method, variance=variance, drift=drift, target=target
+    )
+    return needed(planned, error, width=width, level=level)
 
 
-def target(planned: Plan, error: float | None = None, *, width: float | None = None, level: float = 0.95) -> Target:
-    """Return what would bring a plan's worst-case error, or half the width of its interval, down to a target.
-
-    >>> found = target(plan({0.1: 700, float("inf"): 300}, bounds=(0, 1)), 0.01)
-    >>> found.people, found.epsilon[0.1]
-    (3084, None)
-    """
+def needed(planned: Plan, error: float | None = None, *, width: float | None = None, level: float = 0.95) -> Target:
+    """Return what would bring a plan's worst-case error, or half the width of its interval, down to a target."""
+    if planned.statistic.name != "mean":
+        raise InputError(f"a target is for a mean, not for a {planned.statistic.name}")
     if (error is None) == (width is None):
         raise InputError("name one target: an error, or a width (half of the guaranteed interval)")
     goal = float(error if error is not None else width or 0)
     if not 0 < goal < math.inf:
         what = "error" if error is not None else "width"
         raise InputError(f"the target {what} must be a positive number (got {goal:g}), in units of the values")
-    enough = _within_width(planned, goal, level) if error is None else _within_error(planned, goal)
+
+    def wide_enough(levels: Levels) -> bool:
+        return planned.again(levels).width(level) <= goal
+
+    enough = wide_enough if error is None else _within_error(planned, goal)
     tiers = planned.levels.epsilon.tolist() if len(planned.levels) <= MOST_TIERS else []
-    needed = _people(planned.levels, enough)
+    found = _people(planned.levels, enough)
     supposing = [said for said in (supposed(planned.statistic),) if said]
     if error is None and planned.squares is not None:
         supposing.append("if the learned variance is the largest (it takes less if it is small)")
     return Target(
         error,
         reached=(planned.width(level) if error is None else planned.worst_case_error) <= goal,
-        people=needed,
+        people=found,
         epsilon={epsilon: _epsilon(planned.levels, i, enough) for i, epsilon in enumerate(tiers)},
         width=width,
         level=level,
         condition=" and ".join(supposing) or None,
-        people_by_share_answered=_people_by_share(planned, needed, (error, width, level)),
+        people_by_share_answered=_people_by_share(planned, found, (error, width, level)),
     )
 
 
@@ -437,7 +448,7 @@ def _people_by_share(
         return {}
 
     def reached(levels: Levels, share: float) -> bool:
-        found = plan(levels, statistic=asked, method=planned.method, drift=planned.drift, share=planned.share)
+        found = planned.again(levels)
         if width is None:
             return asked.error_answered(found, share) <= (error or 0.0)
         low, high = ratio_interval(found, share / 2, share / 2, level)
@@ -449,9 +460,8 @@ def _people_by_share(
 
 def _within_error(planned: Plan, goal: float) -> Callable[[Levels], bool]:
     """Return whether levels reach a worst-case error; of those who answered, if everybody does."""
-    if not isinstance(planned.statistic.geometry, Line):
-        how: dict[str, Any] = {"statistic": planned.statistic, "method": planned.method, "drift": planned.drift}
-        return lambda levels: plan(levels, **how).worst_case_error <= goal
+    if not planned.statistic.one:
+        return lambda levels: planned.again(levels).worst_case_error <= goal
     square = (goal / planned.interval.width) ** 2
     rule, bound, drift = METHODS[planned.method], planned.variance_bound, planned.drift
     people = planned.target == "people"
@@ -459,19 +469,6 @@ def _within_error(planned: Plan, goal: float) -> Callable[[Levels], bool]:
     def enough(levels: Levels) -> bool:
         shape = shaped(rule, levels, bound, drift, people=people, share=planned.share)
         return objective(levels, shape, bound, drift=drift, people=people) <= square
-
-    return enough
-
-
-def _within_width(planned: Plan, goal: float, level: float) -> Callable[[Levels], bool]:
-    how: dict[str, Any] = {"drift": planned.drift, "target": planned.target, "share": planned.share}
-    if isinstance(planned.statistic, LearnedMean):
-        how["variance"] = "learn"
-    elif isinstance(planned.statistic.geometry, Line):
-        how["variance"] = planned.variance_bound * planned.interval.width * planned.interval.width
-
-    def enough(levels: Levels) -> bool:
-        return plan(levels, statistic=planned.statistic, method=planned.method, **how).width(level) <= goal
 
     return enough
 

@@ -6,23 +6,30 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hetdp.core.accuracy import counts_missing, needs_independence
+from hetdp.core.accuracy import condition, counts_missing
 from hetdp.core.levels import Levels
-from hetdp.core.plan import Plan, plan
+from hetdp.core.plan import Plan
+from hetdp.estimators import METHODS
 from hetdp.privacy.exact import Box, Choice, Line
 from hetdp.statistics.answer import label
 from hetdp.statistics.histogram import MeanByGroup
 from hetdp.statistics.mean import Ratio
 
+from . import Grid, Lines, Parts, between, level_words, number, people, percent, shorten, spent_epsilon, stated
+
 if TYPE_CHECKING:
+    from hetdp.core.domain import Interval
     from hetdp.statistics import Statistic
     from hetdp.statistics.answer import Combined, Groups
     from hetdp.statistics.difference import Difference
 
-    from .about import Lines, Parts
+_MOST_WORDS = 6
 
 EXAMPLE = 0.1
 """The difference of means, as a share of the range, for which every report says what it would do."""
+
+LEAST = 0.05
+"""A share of people who answered below this one is mostly noise, and what is divided by it too."""
 
 ENOUGH = 0.5
 """A bias that is a larger share of the promised error than this is warned of."""
@@ -46,10 +53,24 @@ _FINER = "release by smaller groups of public columns (by=, --by)"
 # Of one plan
 
 
+def holds_for(*plans: Plan) -> str:
+    """Return for what an interval of one or several plans holds; where levels weigh differently ε must tell nothing."""
+    needs = next((said for p in plans if (said := condition(p))), None)
+    stated = [p for p in plans if p.facts.stated_deviation is not None]
+    if not stated:
+        return "for any distribution" + (f" {needs}" if needs else "")
+    least = min(stated, key=lambda p: float(p.facts.stated_deviation or 0.0))  # where several were stated
+    return f"for any distribution whose standard deviation {of_stated(least)}" + (f", {needs}" if needs else "")
+
+
+def of_stated(p: Plan) -> str:
+    """Return what was stated about the standard deviation; a value that fills a gap is a value like any other."""
+    filled = ", with missing values as they count here," if counts_missing(p.statistic) else ""
+    return f"of a value{filled} is at most {float(f'{p.facts.stated_deviation:.4g}'):,.10g}"
+
+
 def assumed(p: Plan) -> tuple[str, str]:
     """Return what is assumed about ε, and whose number is estimated."""
-    from .numbers import stated
-
     first = (
         DRIFTING.format(f"{stated(100 * p.drift)}%", _whose_means(p.statistic)) if p.drift else INDEPENDENT
     ) + PUBLIC
@@ -86,7 +107,7 @@ def drift_lines(p: Plan, share: float | None = None) -> Lines:
 def share_behind(answer: Any) -> float | None:
     """Return the released share of people who are behind a number of those who answered; None of other answers."""
     share = getattr(answer, "share", None)
-    return None if share is None else max(float(share), 0.05)
+    return None if share is None else max(float(share), LEAST)
 
 
 def sentence(p: Plan, share: float | None = None) -> str:
@@ -106,12 +127,11 @@ def _words(p: Plan, drift: float, share: float | None) -> tuple[str, str, str]:
     A number of those who answered is a ratio to their share r, and so is its bias: D·δ/r (docs/proofs/family.md). Where
     r is released it is divided by r; elsewhere the sentence says that it has to be.
     """
-    from .numbers import number, people, percent, stated
-
     statistic, moved, divided = p.statistic, drift * p.bias_share, ""
     shape = statistic.geometry
     if share is not None:
-        moved, divided = min(moved / share, drift), f", since {share:.0%} answered"
+        behind = f"{share:.0%}" if share > LEAST else "hardly anybody"
+        moved, divided = min(moved / share, drift), f", since {behind} answered"
     else:
         divided = divided_by(statistic)
     if isinstance(shape, Choice) and statistic.missed == "in rank":
@@ -196,21 +216,59 @@ def _times(p: Plan, share: float | None = None) -> float:
 
 def pooled(groups: Groups) -> Plan | None:
     """Return the plan of one release over the people of all groups; None if there is no such thing."""
-    plans = [release.plan for release in groups.values()]
+    plans: list[Plan] = [release.plan for release in groups.values()]
     first = plans[0]
     if len(plans) < 2 or first.error_unit != "values" or first.statistic.whole:
         return None
     epsilon, count = (np.concatenate([getattr(p.levels, name) for p in plans]) for name in ("epsilon", "count"))
     levels = Levels.from_arrays(epsilon, count, rounded=any(p.levels.rounded for p in plans))
-    stated: dict[str, Any] = {"drift": first.drift}
-    if isinstance(first.statistic.geometry, Line):
-        stated["variance"] = first.variance_bound * first.interval.width**2
-    return plan(levels, statistic=first.statistic, method=first.method, target=first.target, **stated)
+    return first.again(levels, share=1.0)
+
+
+def read_as(p: Plan) -> Lines:
+    """Return what is computed of which values, and how, for reports without a line on people and method."""
+    asked, method = p.statistic, METHODS[p.method].title
+    drawn = "" if p.shrink == 1 and p.clamp is None else "; it draws answers to the middle of the bounds"
+    return [("Values", asked.setting), *words_line(asked), ("Method", f"{method}{drawn}")]
+
+
+def words_line(statistic: Statistic) -> Lines:
+    """Return what words and codes count as, if that was said."""
+    if statistic.values is None:
+        return []
+    pairs = list(statistic.values.plain.items())
+    said = ", ".join(f"{cell} = {number:g}" for cell, number in pairs[:_MOST_WORDS])
+    more = f" and {len(pairs) - _MOST_WORDS:,} more" if len(pairs) > _MOST_WORDS else ""
+    return [("Words", f"{said}{more}; any other cell is missing")]
+
+
+def clipped_to(statistic: Statistic, found: Interval) -> Interval:
+    """Return to what values are clipped where bounds were found privately; those of a sum may be widened to 0."""
+    return statistic.interval if statistic.name == "sum" else found
 
 
 def bounds_warnings(p: Plan) -> list[str]:
     """Return what is warned of where bounds were found privately."""
     return list(dict.fromkeys(said for ends in p.statistic.private_bounds for said in ends.origin.warnings))
+
+
+def clipped(p: Plan) -> Lines:
+    """Return the headline of what is computed with private bounds: it is not about the values themselves."""
+    ends = p.statistic.private_bounds
+    if not ends:
+        return []
+    found = f"these bounds were found privately, {' and '.join(each.found for each in ends if each.charged)}"
+    if spent := " and ".join(f"{each.origin.plan.share:.4g}" for each in ends if not each.charged):
+        found = f"these bounds were found privately: {spent} of everybody's ε was spent on them before"
+    if any(each.origin.one_cell for each in ends):
+        found += "; most people are in one cell of the grid, and whoever has other values is clipped to about it"
+    shown = " and ".join(str(clipped_to(p.statistic, each)) for each in ends)
+    return [("Of", f"the {p.statistic.name} of values clipped to {shown}"), ("", found)]
+
+
+def clipped_and_warned(p: Plan) -> Lines:
+    """Return the same with what is warned of."""
+    return [*clipped(p), *(("Warning", said) for said in bounds_warnings(p))]
 
 
 def group_warnings(groups: Groups) -> tuple[str, ...]:
@@ -219,8 +277,6 @@ def group_warnings(groups: Groups) -> tuple[str, ...]:
     The rule for that is that of `warnings`: means of groups that differ by a tenth of the range would alone move that
     one release by half of its promised error.
     """
-    from .numbers import number, percent, shorten
-
     said = bounds_warnings(next(iter(groups.values())).plan)
     own = {name: _times(release.plan, share_behind(release)) for name, release in groups.items()}
     if max(own.values()) > ENOUGH:
@@ -253,8 +309,6 @@ def group_warnings(groups: Groups) -> tuple[str, ...]:
 
 def group_lines(groups: Groups) -> Lines:
     """Return how far the groups would be off, what would be wrong with one number over all, and how to combine them."""
-    from .numbers import shorten
-
     worst = max(groups, key=lambda name: groups[name].plan.bias_share / (share_behind(groups[name]) or 1.0))
     first = groups[worst].plan
     where = f"in the group {shorten(label(worst))!r}, and less in the others: " if first.bias_share >= 1e-9 else ""
@@ -263,32 +317,30 @@ def group_lines(groups: Groups) -> Lines:
     if len(groups) < 2 or first.error_unit != "values" or first.statistic.whole:
         return said
     shares = ", ".join(f"{name!r}: …" for name in list(groups)[:2]) + (", …" if len(groups) > 2 else "")
-    how = f"for one number about everybody, weight the groups by their known public shares: .combine({{{shares}}})"
+    of = f".about({groups.question!r})" if groups.question else ""
+    how = f"for one number about everybody, weight the groups by their known public shares: {of}.combine({{{shares}}})"
     return [*said, ("Combine", how)]
 
 
 def combined_parts(combined: Combined, level: float) -> Parts:
     """Return the report on groups that were combined: the number, then the groups behind it."""
-    from .about import Grid
-    from .numbers import number, percent, spent_epsilon, stated
-    from .text import assumed_lines, clipped, holds_for
+    from .text import assumed_lines
 
     error, rows = combined.worst_case_error, []
-    low, high = (number(x, error) for x in combined.confidence_interval(level))
     plans = [release.plan for release in combined.groups.values()]
-    weakest = max(plans, key=needs_independence)
-    estimate = f"{number(combined.estimate, error)}   {level:.0%} interval {low} to {high}, {holds_for(weakest)}"
+    ends = f"{level_words(level)} interval {between(*combined.confidence_interval(level), error)}"
+    estimate = f"{number(combined.estimate, error)}{combined.figure(level).doubt}   {ends}, {holds_for(*plans)}"
     for name, release in combined.groups.items():
         p = release.plan
-        own = p.worst_case_error if isinstance(p.statistic.geometry, Line) else error
+        own = p.worst_case_error if p.statistic.one else error
         figure, *_ = release.figures(level)
-        shown = number(figure.estimate, own) + (" (midpoint, no data used)" if p.abstains else "")
-        between = f"{number(figure.low, own)} to {number(figure.high, own)}"
+        shown = number(figure.estimate, own) + (" (midpoint, no data used)" if p.abstains else figure.doubt)
         share, spent = combined.shares[name], spent_epsilon(float(p.spent.max()))
-        rows.append((label(name), f"{share:.1%}", f"{p.n:,}", shown, between, spent))
+        rows.append((label(name), f"{share:.1%}", f"{p.n:,}", shown, between(figure.low, figure.high, own), spent))
     first = next(iter(combined.groups.values())).plan
     width = first.interval.width
-    size = f"root mean square ± {number(error, error)} ({percent(error / width)} of the range) in the worst case"
+    most = f"± {number(error, error, 'up')} ({percent(error / width)} of the range)"
+    size = f"root mean square {most} in the worst case"
     said = dict.fromkeys(line for r in combined.groups.values() for line in (*r.plan.facts.assumptions, *r.notes))
     drift = first.drift or EXAMPLE
     off = drift * width * combined.drift_bias
@@ -296,11 +348,11 @@ def combined_parts(combined: Combined, level: float) -> Parts:
     inside = f"if in every group the strictest people's mean differed from the most open people's {apart}, this "
     inside += f"estimate would be off by up to {number(off, off)}"
     inside += ", which the error includes" if first.drift else ""
-    warned = [("Warning", words) for words in combined.warnings]
+    warned, together = [("Warning", words) for words in combined.warnings], ("Together", combined.groups.composition)
     return [
         [*clipped(first), ("Estimate", estimate), ("", combined.meaning), ("Missing", str(first.statistic.counted))],
-        Grid(("Group", "Share", "People", "Estimate", f"{level:.0%} interval", "Most spent"), rows),
-        [("Error", size), ("Drift", inside), *warned, ("Together", combined.groups.composition)],
+        Grid(("Group", "Share", "People", "Estimate", f"{level_words(level)} interval", "Most spent"), rows),
+        [*target_line(first), *read_as(first), ("Error", size), ("Drift", inside), *warned, together],
         assumed_lines(list(said)),
     ]
 
@@ -310,8 +362,6 @@ def combined_parts(combined: Combined, level: float) -> Parts:
 
 def difference_lines(found: Difference, level: float) -> Lines:
     """Return whose numbers are compared, how far each would be off, and which drift would explain the difference."""
-    from .numbers import percent
-
     said, drift = list[tuple[str, str]](), found.explained_by(level)
     for name, x in zip(found.names, (found.later, found.earlier), strict=True):
         if hasattr(x, "plan") and not x.plan.abstains:
@@ -330,8 +380,6 @@ def changed_weights(found: Difference) -> tuple[str, ...]:
     """Return a warning if levels of ε count so differently in the two that this may be all that changed."""
     if not found.weights_differ():
         return ()
-    from .numbers import people
-
     named = [
         (when, sum(row.count for row in x.plan.table if (row.name or "").startswith(("exhausted", "frozen"))))
         for when, x in (("later", found.later), ("earlier", found.earlier))

@@ -14,9 +14,7 @@ from hetdp.core.types import Amount
 from hetdp.errors import InputError
 from hetdp.statistics.answer import label
 
-from .about import Grid, Parts
-from .numbers import epsilon, number, odds, people, shorten, spent_epsilon
-from .text import text
+from . import Grid, Parts, Shown, epsilon, number, odds, people, shorten, spent_epsilon
 
 if TYPE_CHECKING:
     from hetdp.ledger import DryRun
@@ -28,7 +26,7 @@ _LARGEST = 709.0
 
 
 @dataclass(frozen=True)
-class Explanation:
+class Explanation(Shown):
     """What ε means for one person. Every number is a limit that no onlooker can pass, rounded up.
 
     Whoever looks at the result may know everything else: the values of all other people, the method, the noise scale.
@@ -88,26 +86,27 @@ class Explanation:
         ]
         return [lines]
 
-    def report(self) -> str:
-        """Return the explanation as text."""
-        return text(self.parts())
-
-    def _repr_html_(self) -> str:
-        from .about import to_html
-
-        return to_html(self.parts())
-
     def to_dict(self) -> dict[str, Any]:
         """Return the explanation as plain data; infinities are written "inf"."""
         guesses = [{"before": p, "after": self.guess(p)} for p in _GUESSES]
         return dict(jsonable({**asdict(self), "guesses": guesses, "text": self.report()}))
 
-    __str__ = report
-
 
 def explain(epsilon: Amount) -> Explanation:
     """Return what an onlooker can learn at most about a person who spends this ε, in words and numbers.
 
+    Parameters
+    ----------
+    epsilon
+        What the person spends: a number, or "inf".
+
+    Returns
+    -------
+    Explanation
+        The odds and chances, rounded up; `str` of it is a sentence.
+
+    Examples
+    --------
     >>> print(explain(0))
     ε = 0       the value is not used: whatever it is, nothing can be learned about it
     """
@@ -136,7 +135,7 @@ def _percent(share: float) -> str:
 # What a ledger says in a report ---------------------------------------------------------------------------------------
 
 
-_HEADINGS = ("Tier", "Budget", "People", "Charged now", "Spent so far", "Left", "Nothing left")
+_HEADINGS = ("Tier", "Budget", "People", "Charged", "Spent so far", "Left", "Nothing left")
 _MOST_TIERS = 24
 
 
@@ -162,10 +161,16 @@ def _range(ends: Sequence[Any]) -> str:
 
 def with_budgets(parts: Parts, ledger: Mapping[str, Any]) -> Parts:
     """Return the report on a release with its warnings first, and the budgets before what is assumed."""
-    warnings = [[("Warning", sentence) for sentence in ledger["warnings"]]] if ledger["warnings"] else []
+    first = [*_stored(ledger), *_who(ledger), *(("Warning", sentence) for sentence in ledger["warnings"])]
     table = [budgets(ledger["tiers"])] if ledger["tiers"] else []
     more = [[("Budgets", f"{len(ledger['tiers']):,} tiers; the JSON has them all")]]
-    return [*warnings, *parts[:-1], *table, *(more if len(ledger["tiers"]) > _MOST_TIERS else []), parts[-1]]
+    return [
+        *([first] if first else []),
+        *parts[:-1],
+        *table,
+        *(more if len(ledger["tiers"]) > _MOST_TIERS else []),
+        parts[-1],
+    ]
 
 
 def budget_lines(groups: Groups) -> list[tuple[str, str]]:
@@ -178,7 +183,26 @@ def budget_lines(groups: Groups) -> list[tuple[str, str]]:
     said = f"each group is charged under its own id, as {first.release_id}; the JSON has what each was charged"
     gone = sum(r.ledger["used_up"] + r.ledger["frozen"] for r in charged.values())
     out = [("Exhausted", f"{people(gone)} with nothing left of their budget, weight 0")] if gone else []
-    return [*warned, ("Ledger", said), *out]
+    stored = _stored(first.ledger) if all(r.ledger.get("stored") for r in charged.values()) else []
+    return [*stored, *_who(first.ledger), *warned, ("Ledger", said), *out]
+
+
+_WHO = {
+    "enrolled": "everybody who is enrolled; who has no row is missing, and counts as the line Missing says",
+    "source": "enrolled people with a row alone; every share is of them, and who has a row is taken to be public",
+    "listed": "the people who were listed; who of them has no row is missing, and counts as the line Missing says",
+}
+
+
+def _who(ledger: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Return who takes part in a release through a ledger: shares and counts are of these people."""
+    return [("Taking part", _WHO[ledger["who"]])] if ledger.get("who") in _WHO else []
+
+
+def _stored(ledger: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Return that a ledger had a result already: whoever corrected their data would take it for a new number."""
+    said = "a result of this id was there: the source was not read again, and nothing more was charged"
+    return [("Stored", said)] if ledger.get("stored") else []
 
 
 def group_notes(groups: Groups) -> list[str]:

@@ -12,11 +12,10 @@ import numpy as np
 
 from hetdp.core.accuracy import condition, supposed
 from hetdp.core.domain import GRID, jsonable
-from hetdp.core.plan import Plan, Row, plan
+from hetdp.core.plan import Plan, Row
 from hetdp.estimators import METHODS
-from hetdp.privacy.exact import Line
 from hetdp.privacy.sampling import SamplingPlan
-from hetdp.report.about import SCHEMA, Provenance, __version__
+from hetdp.report import SCHEMA, Provenance, __version__
 from hetdp.statistics.mean import ANSWERED, Ratio
 from hetdp.theory.certificate import certificate
 
@@ -89,7 +88,7 @@ class Facts:
         None of several numbers and of those who answered: only their worst case is known.
         """
         interval = self.plan.interval
-        if not isinstance(self.plan.statistic.geometry, Line):
+        if not self.plan.statistic.one:
             return None
         return math.sqrt(self.plan.mse(interval.width * interval.width / 12, mean=interval.mid))
 
@@ -100,7 +99,7 @@ class Facts:
         Their mean is a quarter of the range from the middle: a method that draws answers to the middle is worse there.
         """
         interval = self.plan.interval
-        if not isinstance(self.plan.statistic.geometry, Line):
+        if not self.plan.statistic.one:
             return None
         return math.sqrt(self.plan.mse(interval.width * interval.width / 48, interval.mid + interval.width / 4))
 
@@ -108,7 +107,7 @@ class Facts:
     def stated_deviation(self) -> float | None:
         """The bound on the standard deviation of a value that was stated by `variance=`, in its unit; None without."""
         p = self.plan
-        stated = isinstance(p.statistic.geometry, Line) and p.statistic.sums and p.variance_bound < p.statistic.variance
+        stated = p.statistic.one and p.statistic.sums and p.variance_bound < p.statistic.variance
         return math.sqrt(p.variance_bound) * p.interval.width if stated else None
 
     @property
@@ -123,10 +122,9 @@ class Facts:
     def adpm(self) -> Plan | None:
         """The plan of adpm, to compare a method with that is biased; None beside one that is not."""
         p = self.plan
-        if not self.largest_bias or p.abstains or not isinstance(p.statistic.geometry, Line):
+        if not self.largest_bias or p.abstains or not p.statistic.one:
             return None
-        bound = p.variance_bound * p.interval.width * p.interval.width
-        return plan(p.levels, statistic=p.statistic, variance=bound, drift=p.drift, target=p.target, share=p.share)
+        return p.again(method="adpm")
 
     @property
     def end_error(self) -> float:
@@ -136,19 +134,15 @@ class Facts:
     @cached_property
     def width(self) -> float | None:
         """Half the width of the guaranteed 95 % interval that is to be expected; None of several numbers."""
-        return self.plan.width() if isinstance(self.plan.statistic.geometry, Line) else None
+        return self.plan.width() if self.plan.statistic.one else None
 
     @cached_property
     def alternatives(self) -> dict[str, dict[str, float]]:
         """The worst-case error of the plain methods, in units of the values and as a multiple of this plan's."""
         p, found = self.plan, {}
-        bound = p.variance_bound * p.interval.width * p.interval.width
-        stated: dict[str, Any] = {"variance": bound} if isinstance(p.statistic.geometry, Line) else {}
-        stated |= {"drift": p.drift, "target": p.target}
         for name in PLAIN:
             if name != p.method:
-                planned = plan(p.levels, statistic=p.statistic, method=name, share=p.share, **stated)
-                other = planned.worst_case_error
+                other = p.again(method=name).worst_case_error
                 times = other / p.worst_case_error if p.worst_case_error else 1.0 if not other else math.inf
                 found[name] = {"worst_case_error": other, "times": times}
         return found
@@ -186,10 +180,11 @@ class Facts:
     @property
     def assumptions(self) -> tuple[str, ...]:
         """What the reader has to accept."""
-        clipped = (ends.sentence for ends in self.plan.statistic.private_bounds)
+        asked = self.plan.statistic
+        clipped = (ends.sentence(drift.clipped_to(asked, ends)) for ends in asked.private_bounds)
         public, target = drift.assumed(self.plan)
         said = (public, PROTECTED, target, *clipped)
-        stated = isinstance(self.plan.statistic.geometry, Line) and self.plan.variance_bound < 0.25
+        stated = self.plan.statistic.one and self.plan.variance_bound < 0.25
         return (*said, STATED) if stated else said
 
     def to_dict(self) -> dict[str, Any]:
@@ -272,7 +267,7 @@ def _learning(squares: Plan) -> dict[str, Any]:
 
 def certified(p: Plan) -> bool:
     """Say whether there is a lower bound for what a plan releases: one mean or share of the distribution, no drift."""
-    return isinstance(p.statistic.geometry, Line) and p.target == "population" and not p.drift and p.share == 1
+    return p.statistic.one and p.target == "population" and not p.drift and p.share == 1
 
 
 def release_facts(r: Answer, level: float) -> dict[str, Any]:

@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 from hetdp.errors import HetdpError, InputError
 
+from . import Provenance, level_words
+
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.axis import Axis
     from matplotlib.figure import Figure
 
-    from hetdp.report.about import Provenance
     from hetdp.statistics.statistic import Answer
 
     from .compare import Comparison
@@ -104,7 +105,7 @@ def answer(found: Answer, level: float) -> Figure:
         axis.set_yticks(places, [f.label[:40] for f in some])
         axis.set_ylim(len(some) - 0.4, -0.6)
         axis.grid(visible=False, axis="y")
-    axes[-1].set_xlabel(f"{'share of people' if shares else 'estimate'} and {level:.0%} interval")
+    axes[-1].set_xlabel(f"{'share of people' if shares else 'estimate'} and {level_words(level)} interval")
     return _captioned(drawn, found.provenance)
 
 
@@ -144,7 +145,7 @@ def _ranks(found: Answer, level: float) -> Figure:
     across = "" if within is None else f"; across: its {100 * within:.4g}% interval"
     axis.margins(x=0.2)
     axis.set(ylim=(-0.03, 1.03), ylabel="people below")
-    axis.set_xlabel(f"value (upright: its rank, {level:.0%}{across})")
+    axis.set_xlabel(f"value (upright: its rank, {level_words(level)}{across})")
     return drawn
 
 

@@ -3,33 +3,58 @@
 from __future__ import annotations
 
 import math
-import textwrap
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hetdp.core.accuracy import condition, counts_missing, supposed
+from hetdp.core.accuracy import supposed
 from hetdp.core.domain import plural
 from hetdp.estimators import METHODS
-from hetdp.privacy.exact import Choice, Line, Mass
+from hetdp.privacy.exact import Choice, Mass
 from hetdp.statistics.answer import ROWS, label
 from hetdp.statistics.mean import LearnedMean
 
-from .about import Grid, Lines, Parts
-from .drift import bounds_warnings, divided_by, drift_lines, group_lines, share_behind, target_line
+from . import (
+    BAR,
+    Figure,
+    Grid,
+    Lines,
+    Parts,
+    Provenance,
+    between,
+    bin_ends,
+    epsilon,
+    level_words,
+    number,
+    odds,
+    people,
+    percent,
+    shorten,
+    size,
+    spent_epsilon,
+)
+from .drift import (
+    clipped,
+    clipped_and_warned,
+    divided_by,
+    drift_lines,
+    group_lines,
+    holds_for,
+    of_stated,
+    read_as,
+    share_behind,
+    target_line,
+    words_line,
+)
 from .facts import Band
-from .numbers import between, epsilon, number, odds, people, percent, shorten, size, spent_epsilon
 
 if TYPE_CHECKING:
     from hetdp.core.plan import Plan
-    from hetdp.report.about import Figure, Provenance
     from hetdp.report.compare import Target
     from hetdp.statistics.answer import Answers, Groups
     from hetdp.statistics.statistic import Answer
 
-WIDTH = 100
-_BAR = 28
 _MOST_LEVELS = 24
 _HEADINGS = ("Tier", "ε asked", "People", "ε spent", "ε free", "Weight each", "Share")
 _PLAIN = {"uniform": "everybody at the smallest ε", "proportional": "weights proportional to ε"}
@@ -49,7 +74,7 @@ def plan_lines(p: Plan, share: float | None = None, *, released: bool = False) -
     lines = [("Saturation", _saturation(p)), *_learning(p)]
     if p.abstains:
         half = f"at most ± {size(p.span.width / 2)}: half the range"
-        return [*lines, ("Error", half if _is_one(p) else "nothing is known beyond what was known before")]
+        return [*lines, ("Error", half if p.statistic.one else "nothing is known beyond what was known before")]
     others = (f"{_PLAIN[name]}: {fact['times']:.2f} × this error" for name, fact in p.facts.alternatives.items())
     if not p.worst_case_error:  # nothing to compare with, and nothing to give away
         rounded = " but rounding: values are read to a millionth of the range" if p.statistic.sums else ""
@@ -60,10 +85,7 @@ def plan_lines(p: Plan, share: float | None = None, *, released: bool = False) -
     for heading, offer in zip(("Frontier", "", ""), p.facts.frontier, strict=True):
         promise = f"you could promise everyone ε = {epsilon(offer['cap'])} at most ({offer['people']:,} gain)"
         lines.append((heading, f"for {offer['more_mse']:.0%} more squared error {promise}"))
-    most = float(p.spent[np.isfinite(p.spent)].max(initial=0))
-    if 0 < most < 20:
-        guess = f"the odds of any guess about a person's value by at most a factor of {odds(most)}"
-        lines.append(("Meaning", f"spending ε = {spent_epsilon(most)} changes {guess}"))
+    lines += _meaning([p])
     if any(band.people and band.epsilon[1] > 0 and not band.share for band in p.facts.bands):
         lines.append(("Left out", "people whose ε is too small to count beside the others have weight 0"))
     if p.levels.rounded:
@@ -75,7 +97,7 @@ def plan_lines(p: Plan, share: float | None = None, *, released: bool = False) -
 
 def _saturation(p: Plan) -> str:
     if p.abstains:
-        what = "the midpoint" if _is_one(p) else "one that needs no data"
+        what = "the midpoint" if p.statistic.one else "one that needs no data"
         return f"too few people or too little ε: the answer is {what}, no data is used and nothing is spent"
     if p.threshold is None:
         return "this method has no saturation level"
@@ -105,7 +127,7 @@ def cap(p: Plan) -> str:
     Weights are whole numbers, so what they spend is t but for a hair, which can be another last digit.
     """
     spent = p.spent[(p.levels.epsilon > p.threshold) & (p.units > 0)] if p.threshold is not None else p.spent[:0]
-    if not spent.size or p.share != 1:
+    if not spent.size or p.share != 1 or p.squares is not None:  # then they spend another amount than t
         return "–" if p.threshold is None else spent_epsilon(p.threshold)
     return spent_epsilon(float(spent.max()))
 
@@ -117,7 +139,7 @@ def _noise(p: Plan) -> str:
     if isinstance(shape, Choice):
         times = "once" if shape.picks == 1 else f"{shape.picks} times"
         return f"none is added: a cell is drawn at random near the best, {times}; scale {share} of all people"
-    if not _is_one(p):
+    if not p.statistic.one:
         each = math.sqrt(p.errors.noise / shape.numbers)
         deviation = f"with a standard deviation of {percent(each)} of {_whole(p)}"
         if isinstance(shape, Mass):
@@ -131,10 +153,6 @@ def _whole(p: Plan) -> str:
     return "all people" if isinstance(p.statistic.geometry, Mass) or not p.statistic.sums else "the range"
 
 
-def _is_one(p: Plan) -> bool:
-    return isinstance(p.statistic.geometry, Line)
-
-
 def _error(p: Plan) -> str:
     """Errors are root mean squares. Under a stated bound on the variance the worst case is over fewer distributions."""
     width, worst = p.span.width, p.worst_case_error
@@ -144,14 +162,14 @@ def _error(p: Plan) -> str:
     if p.facts.answered_errors is not None:
         parts = [f"± {number(e['error'], e['error'])} if {e['answered']:.0%} answer" for e in p.facts.answered_errors]
         return f"root mean square about {', '.join(parts)}, at worst"
-    if not _is_one(p):
+    if not p.statistic.one:
         each = f"root mean square ± {percent(p.error_each)} of {_whole(p)} at most for one number"
         return f"{each}, ± {percent(worst)} for all together in the worst case{divided_by(p.statistic)}"
     most = f"root mean square ± {size(worst)} ({percent(worst / width)} of {_whole(p)}) in the worst case"
     if not p.statistic.sums:
         return f"{most}, whatever the share is"
     if p.facts.stated_deviation is not None:
-        return f"{most}, if the standard deviation {_of_stated(p)}"
+        return f"{most}, if the standard deviation {of_stated(p)}"
     spread = p.facts.even_spread_error or 0.0
     even = f"± {number(spread, worst, 'up')} ({percent(spread / width)}) if values are spread evenly"
     return f"{most}, for any distribution; {even}"
@@ -201,6 +219,7 @@ def _setting(p: Plan, notes: Sequence[str] = (), given: str = "") -> Lines:
     lines.append(("Method", METHODS[p.method].title))
     if p.statistic.counted is not None:
         lines.insert(0, ("Missing", p.statistic.counted))
+    lines += words_line(p.statistic)
     if p.share != 1:
         lines.append(("Share", f"this question may use {p.share:.3g} of everybody's ε"))
     return lines
@@ -210,36 +229,19 @@ def _estimate(r: Any, level: float) -> Lines:
     error = r.plan.worst_case_error
     estimate = number(r.estimate, error)
     if r.plan.abstains:
-        why = "the midpoint of the bounds, NOT from the data (too few people or too little ε)"
-        return [("Estimate", f"{estimate}: {why}")]
-    estimate += _uncertain(r.figures(level)[0])
+        return [
+            ("Estimate", f"{estimate}: the midpoint of the bounds, NOT from the data (too few people or too little ε)")
+        ]
+    estimate += r.figures(level)[0].doubt
     low, high = r.confidence_interval(level)
     least, most = r.confidence_interval(level, "normal")
     narrow = f"(normal approximation, narrower, no guarantee: {between(least, most, error)})"
     note = [("Note", "no noise was needed: every person with weight said that their value is public")]
     return [
         *(note if r.plan.noiseless else []),
-        ("Estimate", f"{estimate}   {level:.0%} interval {between(low, high, error)}, {holds_for(r.plan)}"),
+        ("Estimate", f"{estimate}   {level_words(level)} interval {between(low, high, error)}, {holds_for(r.plan)}"),
         *([("", narrow)] if most - least < high - low else []),  # at the worst variance, so it can also be wider
     ]
-
-
-def holds_for(p: Plan) -> str:
-    """Return for what an interval holds; where levels weigh differently it needs that ε tells nothing."""
-    needs, stated = condition(p), p.facts.stated_deviation is not None
-    law = f"for any distribution whose standard deviation {_of_stated(p)}" if stated else "for any distribution"
-    return law + (f", {needs}" if needs and stated else f" {needs}" if needs else "")
-
-
-def _of_stated(p: Plan) -> str:
-    """Return what was stated about the standard deviation; a value that fills a gap is a value like any other."""
-    filled = ", with missing values as they count here," if counts_missing(p.statistic) else ""
-    return f"of a value{filled} is at most {float(f'{p.facts.stated_deviation:.4g}'):,.10g}"
-
-
-def _uncertain(figure: Figure) -> str:
-    """Return what stands beside an estimate whose interval covers more than half of the range."""
-    return " (too uncertain to use)" if figure.uncertain else ""
 
 
 def assumed_lines(sentences: Sequence[str]) -> Lines:
@@ -281,9 +283,9 @@ def _parts(  # everything that a report on one plan may have
     bands, certificate = p.facts.bands, p.facts.certificate
     tiers = Grid(_HEADINGS, [cells(band, p.n) for band in bands], [(b.spent[1], b.epsilon[1]) for b in bands])
     best = "how far this is from the best possible is not certified when a bound on the variance is assumed"
-    if _is_one(p) and not p.statistic.whole and (p.drift or p.target == "people"):
+    if p.statistic.one and not p.statistic.whole and (p.drift or p.target == "people"):
         best = "how far this is from the best possible is certified for the population without drift alone"
-    elif not _is_one(p) or p.statistic.whole or p.share != 1:
+    elif not p.statistic.one or p.statistic.whole or p.share != 1:
         best = "how far this is from the best possible is not known: there is no certificate for this statistic yet"
     last = [("Best", certificate["sentence"] if certificate else best), about_line(about)]
     bars = [] if released or p.abstains else [_chart(tiers)]
@@ -297,7 +299,7 @@ def _chart(tiers: Grid) -> str:
     width, top = max(len(name) for name, *_ in named), tiers.top
     lines = [f"{'':{width}}  █ spent  ░ free  (up to ε = {epsilon(top)})"]
     for name, spent, asked in named:
-        dark, full = max(round(_BAR * min(spent / top, 1)), 1), round(_BAR * min(asked / top, 1))
+        dark, full = max(round(BAR * min(spent / top, 1)), 1), round(BAR * min(asked / top, 1))
         lines.append(f"{name:>{width}}  {'█' * dark}{'░' * (full - dark)}{'▶' if asked > top else ''}")
     return "\n".join(lines)
 
@@ -314,40 +316,24 @@ def release_parts(r: Answer, level: float) -> Parts:
     """Return the report on a release."""
     from .explain import with_budgets
 
-    first = _estimate(r, level) if _is_one(r.plan) else _above(r, level)
-    of = _clipped(r.plan)
-    if _is_one(r.plan):
-        parts = _parts([*of, *first, *_setting(r.plan, r.notes)], r.plan, r.provenance, notes=r.notes)
-    else:
-        settings, behind = [*first, *_setting(r.plan, r.notes)], share_behind(r)
-        rest = _parts(settings, r.plan, r.provenance, notes=r.notes, share=behind)
-        parts = [*([of] if of else []), _results(r, level), *rest]
+    of, said = clipped_and_warned(r.plan), [*_first(r, level), *_setting(r.plan, r.notes)]
+    first = [*of, *said] if r.plan.statistic.one else said
+    parts = _parts(first, r.plan, r.provenance, notes=r.notes, share=share_behind(r))
+    if not r.plan.statistic.one:
+        parts = [*([of] if of else []), _results(r, level), *parts]
     return with_budgets(parts, r.ledger) if r.ledger else parts
 
 
-def clipped(p: Plan) -> Lines:
-    """Return the headline of what is computed with private bounds: it is not about the values themselves."""
-    ends = p.statistic.private_bounds
-    if not ends:
-        return []
-    found = f"these bounds were found privately, {' and '.join(each.found for each in ends if each.charged)}"
-    if spent := " and ".join(f"{each.origin.plan.share:.4g}" for each in ends if not each.charged):
-        found = f"these bounds were found privately: {spent} of everybody's ε was spent on them before"
-    if any(each.origin.one_cell for each in ends):
-        found += "; most people are in one cell of the grid, and whoever has other values is clipped to about it"
-    return [("Of", f"the {p.statistic.name} of values clipped to {' and '.join(map(str, ends))}"), ("", found)]
-
-
-def _clipped(p: Plan) -> Lines:
-    """Return the same with what is warned of."""
-    return [*clipped(p), *(("Warning", said) for said in bounds_warnings(p))]
+def _first(r: Answer, level: float) -> Lines:
+    """Return what is said first: the one number with its interval, or what stands above a table of several."""
+    return _estimate(r, level) if r.plan.statistic.one else _above(r, level)
 
 
 def _above(r: Answer, level: float) -> Lines:
     if r.plan.abstains:
         return [("Note", "these numbers are NOT from the data (too few people or too little ε)")]
     none = [("Note", "no noise was needed: every person with weight said that their value is public")]
-    holds = [("Intervals", f"{level:.0%}, {holds_for(r.plan)}; {r.holds}")] if r.holds else []
+    holds = [("Intervals", f"{level_words(level)}, {holds_for(r.plan)}; {r.holds}")] if r.holds else []
     return [*(none if r.plan.noiseless else []), *r.remarks, *_below_zero(r, level), *holds]
 
 
@@ -362,17 +348,20 @@ def _results(r: Answer, level: float, *, remarks: bool = True) -> Grid:
     figures = r.figures(level)
     shares = isinstance(r.plan.statistic.geometry, Mass) and all("people" in f.about for f in figures)
     rows, more = [], [name for name in _BESIDE if figures and name in figures[0].about]
-    last = [""] if remarks and not r.plan.abstains and any(f.uncertain for f in figures) else []
+    last = [""] if remarks and not r.plan.abstains and any(f.doubt for f in figures) else []
     for f in figures:
         estimate, ends = number(f.estimate, f.error), between(f.low, f.high, f.error)
+        if r.between == "Bin":
+            ends = bin_ends(f.low, f.high)
         if shares or f.shown is not None:
             estimate, ends = f"{number(100 * f.estimate, 100 * f.error)}%", f"{_percents(f)}"
-        doubt = "" if r.plan.abstains else _uncertain(f)
+        doubt = "" if r.plan.abstains else f.doubt
         extra = [_extra(name, f.about[name], r.plan) for name in more] + ([doubt.strip()] if last else [])
         rows.append((shorten(f.label), (f.shown or estimate) + ("" if last else doubt), ends, *extra))
     top = max((f.estimate for f in figures), default=0.0)
     lengths = [max(f.estimate / top, 0.0) for f in figures] if shares and top > 0 else ()
-    return Grid((r.heading, "Estimate", r.between, *(_BESIDE[name] for name in more), *last), rows, lengths=lengths)
+    beside = {**_BESIDE, "rank": "Rank if all answered"} if r.plan.statistic.keeps_missing else _BESIDE
+    return Grid((r.heading, "Estimate", r.between, *(beside[name] for name in more), *last), rows, lengths=lengths)
 
 
 _BESIDE = {
@@ -403,14 +392,9 @@ def answers_parts(answers: Answers, level: float) -> Parts:
     for name, r in answers.items():
         title = r.plan.statistic.title.removeprefix("A ")
         heading = [("Question", f"{name}: {title[0].lower()}{title[1:]}")]
-        if _is_one(r.plan):
-            parts.append(
-                [*heading, *_clipped(r.plan), *_estimate(r, level), *_setting(r.plan, r.notes), *drift_lines(r.plan)]
-            )
-        else:
-            drifts = drift_lines(r.plan, share_behind(r))
-            above = [*_clipped(r.plan), *_above(r, level), *_setting(r.plan, r.notes), *drifts]
-            parts += [[*heading, *above], _results(r, level)]
+        first, drifts = _first(r, level), drift_lines(r.plan, share_behind(r))
+        parts.append([*heading, *clipped_and_warned(r.plan), *first, *_setting(r.plan, r.notes), *drifts])
+        parts += [] if r.plan.statistic.one else [_results(r, level)]
     plans, rows = [r.plan for r in answers.values()], []
     for i, row in enumerate(plans[0].table[:_MOST_LEVELS]):
         spent = [spent_epsilon(float(p.spent[i])) for p in plans]
@@ -426,6 +410,15 @@ def answers_parts(answers: Answers, level: float) -> Parts:
     return [*parts, [*assumed_lines(list(dict.fromkeys(said))), ("Best", best), about_line(answers.provenance)]]
 
 
+def _meaning(plans: Sequence[Plan]) -> Lines:
+    """Return what the largest finite spend of these plans means, unless it is 0 or too large to mean anything."""
+    most = max(float(p.spent[np.isfinite(p.spent)].max(initial=0)) for p in plans)
+    if not 0 < most < 20:
+        return []
+    guess = f"the odds of any guess about a person's value by at most a factor of {odds(most)}"
+    return [("Meaning", f"spending ε = {spent_epsilon(most)} changes {guess}")]
+
+
 def group_parts(groups: Groups, level: float) -> Parts:
     """Return a table of the releases of groups, and what is promised for it as a whole."""
     from .explain import budget_lines, group_notes
@@ -434,21 +427,22 @@ def group_parts(groups: Groups, level: float) -> Parts:
     said = list(dict.fromkeys([*said, *group_notes(groups)]))
     first = next(iter(groups.values()))
     missing = [("Missing", first.plan.statistic.counted)] if first.plan.statistic.counted else []
-    last = [*clipped(first.plan), *missing, *group_lines(groups), *budget_lines(groups)]
-    last.append(("Together", groups.composition))
+    last = [*clipped(first.plan), *target_line(first.plan), *read_as(first.plan), *missing, *group_lines(groups)]
+    last += [*_meaning([r.plan for r in groups.values()]), *budget_lines(groups), ("Together", groups.composition)]
     last += assumed_lines(said)
     last.append(about_line(groups.provenance))
     weakest = max(groups.values(), key=lambda r: r.plan.bias_share)
-    if not _is_one(first.plan):
-        holds = ("Intervals", f"{level:.0%}, {holds_for(weakest.plan)}; in each group {weakest.holds}")
+    if not first.plan.statistic.one:
+        holds = ("Intervals", f"{level_words(level)}, {holds_for(weakest.plan)}; in each group {weakest.holds}")
         return [_group_results(groups, level), [holds, *last]]
-    last.insert(0, ("Intervals", f"{level:.0%}, {holds_for(weakest.plan)}; each by itself"))
-    headings = ("Group", "People", "Estimate", f"{level:.0%} interval", "Worst case", "t", "Most spent")
+    last.insert(0, ("Intervals", f"{level_words(level)}, {holds_for(weakest.plan)}; each by itself"))
+    above = "t" if first.plan.share == 1 else f"t (above it {first.plan.share:.3g} t is spent)"
+    headings = ("Group", "People", "Estimate", f"{level_words(level)} interval", "Worst case", above, "Most spent")
     rows = []
     for name, r in groups.items():
         p, error = r.plan, r.plan.worst_case_error
         t, (f, *_) = "–" if p.abstains else cap(p), r.figures(level)
-        doubt = " (midpoint, no data used)" if p.abstains else _uncertain(f)
+        doubt = " (midpoint, no data used)" if p.abstains else f.doubt
         estimate, ends = number(f.estimate, error) + doubt, between(f.low, f.high, error)
         rows.append(
             (label(name), f"{p.n:,}", estimate, ends, f"± {size(error)}", t, spent_epsilon(float(p.spent.max())))
@@ -468,26 +462,3 @@ def _group_results(groups: Groups, level: float) -> Grid:
         for i, (what, estimate, *rest) in enumerate(grid.rows):
             rows.append(("" if i else label(name), what, estimate + unused, *rest, *(("", "") if i else of)))
     return Grid(headings, rows, words=2)
-
-
-# How it is laid out
-
-
-def text(parts: Parts, width: int = WIDTH) -> str:
-    """Return a report as text, a blank line between its parts."""
-    return "\n\n".join(part if isinstance(part, str) else _table(part, width) for part in parts)
-
-
-def _table(part: Lines | Grid, width: int) -> str:
-    if isinstance(part, Grid):
-        rows = [[" ".join(cell.split()) for cell in row] for row in (part.headings, *part.rows)]
-        sizes = [max(map(len, column)) for column in zip(*rows, strict=True)]
-        sides = ["<"] * part.words + [">"] * (len(sizes) - part.words)
-        laid = [[f"{cell:{side}{size}}" for cell, side, size in zip(row, sides, sizes, strict=True)] for row in rows]
-        bars = ["", *("█" * round(_BAR * length) for length in part.lengths)] if part.lengths else [""] * len(laid)
-        return "\n".join("  ".join([*row, bar]).rstrip() for row, bar in zip(laid, bars, strict=True))
-    lines, indent = [], max(10, *(len(heading) for heading, _ in part)) + 2
-    for heading, sentence in part:
-        for i, piece in enumerate(textwrap.wrap(sentence, max(width - indent, 20), break_on_hyphens=False)):
-            lines.append(f"{'' if i else heading:{indent}}{piece}")
-    return "\n".join(lines)

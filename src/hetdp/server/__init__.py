@@ -16,8 +16,8 @@
     dashboard  what is public while people join; the interactive page of the paper
     settings   what the operator chose
     run        serve, also with a sample study, replace the curator's key
-    check      what is wrong, before anything starts
-    status     /health, the status page, the path under which the server lives
+    check      what is wrong, before anything starts; /health and the status page
+    importing  people from a file, in short steps
     backup     copy everything but the key, check a copy, put it back
     restore    what of a backup may be used, and what must be lost
     rotate     a new key for the vault; what is left of deleted answers

@@ -22,7 +22,7 @@ import threading
 import time
 import traceback
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -327,8 +327,7 @@ def host_of(authority: str) -> str:
 # ---------------------------------------------------------------------------------------------------------
 # Tokens
 
-# What a token is compared with when there is no record; no token hashes to it.
-NOBODY = "0" * 64
+NOBODY = "0" * 64  # what a token is compared with when there is no record; no token hashes to it
 
 
 def new_token() -> str:
@@ -343,8 +342,7 @@ def digest(kind: str, token: str) -> str:
 
 def same(stored: str | None, found: str) -> bool:
     """Say whether two digests are equal, in a time that does not depend on where they differ."""
-    known = (stored or NOBODY).encode()
-    return hmac.compare_digest(known, found.encode("utf-8", "replace")) and stored is not None
+    return hmac.compare_digest((stored or NOBODY).encode(), found.encode("utf-8", "replace")) and stored is not None
 
 
 def csrf_of(session: str) -> str:
@@ -424,8 +422,7 @@ def sign_in(transaction: Transaction, key: str) -> str:
 
 def curator(request: Request) -> str:
     """Return the name of the curator who asks, by a session, or a program by `Authorization: Bearer KEY`; or raise."""
-    scheme, _, key = request.headers.get("authorization", "").partition(" ")
-    state = request.app.state
+    (scheme, _, key), state = request.headers.get("authorization", "").partition(" "), request.app.state
     if scheme.lower() == "bearer":
         name = state.store.read(whose_key, key.strip())
         if name is None:
@@ -487,9 +484,12 @@ class Vault:
         except (InvalidTag, ValueError):
             raise InputError("an answer does not open: its row was changed outside of the server") from None
 
-    def mark(self, content: str) -> str:
-        """Return by what the same content is known again; not a plain hash, by which a guess could be tried out."""
-        return hmac.digest(self.mark_key, content.encode(), "sha256").hex()
+    def mark(self, content: Iterable[str]) -> str:
+        """Return by what the same text is known again; not a plain hash, by which a guess could be tried out."""
+        mac = hmac.new(self.mark_key, digestmod="sha256")
+        for part in content:
+            mac.update(part.encode())
+        return mac.hexdigest()
 
     def open(self, sealed: bytes, person: str, study: str, epsilon: float) -> bytes:
         """Return the bytes of the codes again; raise if they were sealed for anything else."""

@@ -25,16 +25,18 @@ from hetdp.core.domain import epsilon_of
 
 from . import access, check, dashboard, importing, people, publish, results, rotate, studies, tables
 from .access import DOCUMENTED, SAFE, Guard, Rates, RefusedError, StrictRoute, pace
+from .fields import Strict
 from .settings import Settings
 from .store import ChangedError, Register, Store
-from .studies import MOST_WAVES, NewStudy, Strict
+from .studies import MOST_WAVES, NewStudy
 
 log = logging.getLogger("hetdp.server")
 api = APIRouter(route_class=StrictRoute)
 CURATOR = Depends(access.curator)
 Curator = Annotated[str, CURATOR]  # the name
 COOKIES = {"curator": access.CURATOR, "participant": access.PARTICIPANT}
-WaveNumber = Annotated[int | None, Query(ge=0, le=MOST_WAVES)]
+_FROM_ZERO = "Waves count from 0 here and in files; pages and messages call the first one 1."
+WaveNumber = Annotated[int | None, Query(ge=0, le=MOST_WAVES, description=_FROM_ZERO)]
 _AS_CSV: dict[int | str, dict[str, Any]] = {200: {"content": {"text/csv": {"schema": {"type": "string"}}}}}
 _CSV = {"requestBody": {"content": {"text/csv": {"schema": {"type": "string"}}}, "required": True}}
 
@@ -73,7 +75,7 @@ def create_app(settings: Settings) -> FastAPI:
     if settings.root:
         app.add_middleware(UnderPath, root=settings.root)
     app.include_router(api)
-    check.add(app)
+    app.include_router(check.status)
     pages.add(app)
     return app
 
@@ -157,9 +159,9 @@ class Handed(Strict):
 
 
 class Publication(Strict):
-    """Which wave to publish or to close early, from 0: publishing it twice gives the same result."""
+    """Which wave to publish or to close early: publishing it twice gives the same result."""
 
-    wave: Annotated[int, Field(ge=0, le=MOST_WAVES)] = 0
+    wave: Annotated[int, Field(ge=0, le=MOST_WAVES, description=_FROM_ZERO)] = 0
 
 
 def _store(request: Request) -> Store:
@@ -209,7 +211,7 @@ def my_study(request: Request, token: Participant) -> dict[str, Any]:
         **mine,
         "n": sum(joined.values()),
         "choices": dashboard.choices(study, own, spent or 0.0),
-        "balance": dashboard.balance(own, spent),
+        "balance": dashboard.balance(study, own, spent),
         "split": dashboard.split(study),
         "language": study.language,
     }
@@ -326,12 +328,15 @@ def create(request: Request, by: Curator, body: NewStudy) -> dict[str, Any]:
 @api.get("/api/studies/{study}", tags=["curator"], dependencies=[CURATOR])
 def live(request: Request, study: str) -> dict[str, Any]:
     """Return what is public about a study while people join: counts, what the ledger says, and each question's plan."""
-    database, publisher = _store(request), request.app.state.publisher
+    database = _store(request)
     found = database.read(studies.shown, study)
     joined, imported = database.read(studies.joined, found), database.read(people.from_files, found)
-    known = publisher.balances(study)
-    ledger = dashboard.balances(database.read(people.levels, found) if known else {}, known)
-    return dashboard.live(found, joined, imported, ledger)
+    return dashboard.live(found, joined, imported, _balances(request, found))
+
+
+def _balances(request: Request, study: studies.Study) -> list[dict[str, Any]] | None:
+    known = request.app.state.publisher.balances(study.id)
+    return dashboard.balances(_store(request).read(people.levels, study) if known else {}, known)
 
 
 @api.get("/api/studies/{study}/what-if", tags=["curator"], dependencies=[CURATOR])
@@ -345,7 +350,11 @@ def what_if(
     """Return the main figures now and if so many more people made one choice."""
     database = _store(request)
     found = database.read(studies.shown, study)
-    return dashboard.what_if(found, database.read(studies.joined, found), found.level(tier, epsilon), people)
+    ledger = _balances(request, found)
+    if ledger is None:
+        raise RefusedError(503, "ledger", "The ledger cannot be read now, so what is left to use is not known.")
+    alike = dashboard.entering(database.read(studies.joined, found), ledger)
+    return dashboard.what_if(found, alike, found.level(tier, epsilon), people)
 
 
 @api.get("/api/studies/{study}/events", tags=["curator"], dependencies=[CURATOR])

@@ -304,6 +304,11 @@ def alone(settings: Settings) -> Iterator[None]:
     place = settings.sqlite_file or settings.register_file
     if not place.parent.is_dir():
         raise InputError(f"the folder {place.parent} does not exist; make it first")
+    if os.geteuid() == 0 != (owner := place.parent.stat().st_uid):
+        raise InputError(
+            f"the folder {place.parent} is not root's: the server could not open what root writes there. Run this as "
+            f"its owner: setpriv --reuid {owner} --regid {owner} --clear-groups hetdp serve …"
+        )
     handle = os.open(f"{place}.lock", os.O_RDWR | os.O_CREAT, 0o600)
     engine = None if settings.sqlite_file is not None else tables.connect(settings.database)
     try:

@@ -13,6 +13,7 @@ import shutil
 import socket
 import sqlite3
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
@@ -20,7 +21,7 @@ from typing import Any, NamedTuple
 
 import sqlalchemy as sa
 from fastapi import APIRouter, Depends, FastAPI, Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import JSONResponse
 
 from hetdp import __version__
 from hetdp.errors import HetdpError, InputError
@@ -30,7 +31,8 @@ from . import access, tables
 from .access import RefusedError, StrictRoute, where_raised
 from .backup import last_backup, not_lost, vault_there, versions_there
 from .settings import LOOPBACK, Settings
-from .store import Transaction
+from .store import ChangedError, Transaction
+from .studies import Study
 
 # Clocks of two machines may differ by so many seconds.
 _TOLERANCE = 300
@@ -309,33 +311,27 @@ _PARTS: dict[str, Callable[[Settings], Found]] = {
 # While it runs
 
 status = APIRouter(route_class=StrictRoute)
-_WORDS = {
-    "database": "The database cannot be reached, or cannot be written, now. Nothing was changed; try again.",
-    "ledger": "The ledger cannot be read now.",
-    "register": "The register cannot be read now.",
-    "disk": "The disk is nearly full.",
-}
+# What is looked at, in this order.
+_WORKING = ("database", "ledger", "register", "disk")
+# What a database raises that is stopped, full or read-only.
+FAILURES = (sa.exc.DBAPIError, sa.exc.TimeoutError, sqlite3.Error)
+_UNKNOWN = "The database cannot be used now. It is not known whether this was done: look again before you repeat it."
 
 
-def add(app: FastAPI) -> None:
-    """Add the addresses below, and what is said when the database fails."""
-    app.include_router(status)
-    for kind in (sa.exc.DBAPIError, sa.exc.TimeoutError, sqlite3.Error):
-        app.add_exception_handler(kind, _unreachable)
+def unreachable(request: Request, error: Exception) -> RefusedError:
+    """Return what is said of a failure of the database, in fixed words; the log has the kind of error.
 
-
-async def _unreachable(request: Request, error: Exception) -> Response:
-    """Answer for a database that is stopped, full or read-only, in fixed words; the log has the kind of error."""
+    A commit that fails may have happened; who wanted to read is told to try again (`pages`).
+    """
     why = {"id": request.state.request_id, "error": type(error).__name__, "at": where_raised(error)}
     access.log.error("database failed", extra={"facts": why})
-    refusal = RefusedError(503, "database", _WORDS["database"])
-    return JSONResponse(refusal.body(request.state.request_id), 503, headers={"Retry-After": "10"})
+    return RefusedError(503, "database", _UNKNOWN)
 
 
 @status.get("/health", tags=["everybody"])
 def health(request: Request) -> JSONResponse:
     """Say whether the server can do its work: database, ledger, register and disk; 503 with the first that cannot."""
-    failing = next((part for part in _WORDS if not _works(request.app, part)), None)
+    failing = next((part for part in _WORKING if not _works(request.app, part)), None)
     if failing is not None:
         access.log.error("unhealthy", extra={"facts": {"part": failing}})
         return JSONResponse({"status": failing, "version": __version__}, 503)
@@ -376,7 +372,7 @@ def operator_status(request: Request) -> dict[str, Any]:
     with suppress(HetdpError):
         ledger = state.publisher.ledger.head
     return {
-        "working": {part: _works(request.app, part) for part in _WORDS},
+        "working": {part: _works(request.app, part) for part in _WORKING},
         "versions": {"hetdp": __version__, "database": tables.VERSION, "ledger": SCHEMA},
         **found,
         "ledger_head": ledger,
@@ -393,11 +389,20 @@ def _counts(transaction: Transaction) -> dict[str, Any]:
     def count(query: Any) -> int:
         return int(transaction.execute(query).scalar() or 0)
 
-    by_status = sa.select(about.c.status, sa.func.count().label("studies")).group_by(about.c.status)
+    out = set(transaction.execute(sa.select(results.c.study)).scalars())
     return {
-        "studies": {row.status: row.studies for row in transaction.execute(by_status)},
+        "studies": Counter(_phase(dict(row._mapping), out) for row in transaction.execute(sa.select(about))),
         "people": count(sa.select(sa.func.count()).where(people.c.epsilon.is_not(None))),
         "answers_kept": count(sa.select(sa.func.count()).where(people.c.answer.is_not(None))),
         "waves_published": count(sa.select(sa.func.count()).select_from(results)),
         "last_published": transaction.execute(sa.select(sa.func.max(results.c.published))).scalar(),
     }
+
+
+def _phase(row: dict[str, Any], out: set[str]) -> str:
+    """Return where a study stands; it is over if it has no result here, as after a restore."""
+    try:
+        phase = Study.of(row).phase()
+    except ChangedError:
+        return "changed"
+    return "over" if phase == "published" and row["id"] not in out else phase

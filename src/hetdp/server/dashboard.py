@@ -16,20 +16,21 @@ from typing import Annotated, Any
 import numpy as np
 from pydantic import Field
 
+from hetdp import report
 from hetdp.core.domain import epsilon_of, jsonable
 from hetdp.core.intervals import share_intervals
 from hetdp.core.levels import Levels
 from hetdp.core.plan import Plan, plan
 from hetdp.estimators import METHODS
-from hetdp.ledger import in_epsilon
-from hetdp.ledger import level as ledger_level
-from hetdp.report import compare, numbers, text
+from hetdp.ledger import budget_units, in_epsilon
+from hetdp.report import compare, text
 from hetdp.report.explain import explain
 from hetdp.statistics.histogram import Shares
 from hetdp.statistics.mean import Ratio
 
 from .access import RefusedError
-from .studies import Dated, Question, Strict, Study, exact, most
+from .fields import Dated, Strict
+from .studies import Alike, Question, Study, exact, most
 
 People = Mapping[float, int]
 
@@ -43,12 +44,9 @@ MOST_BANDS = 12
 STEPS = (1.0, 1.5, 2.0, 3.0, 5.0, 7.0)
 
 
-def planned(study: Study, question: Question, people: People) -> Plan:
+def planned(study: Study, question: Question, people: Alike) -> Plan:
     """Return the plan of a question if the current wave were published now; there must be somebody."""
-    counts = Counter[float]()
-    for level, count in people.items():
-        counts[ledger_level(study.allowed(question, level))] += count  # a small share may make two levels one
-    return plan(Levels(counts, study.names(question, people)), statistic=question.statistic)
+    return plan(Levels(*study.entered(question, people)), statistic=question.statistic)
 
 
 def _plan_facts(p: Plan) -> dict[str, Any]:
@@ -92,9 +90,9 @@ def _error(p: Plan) -> float:
 
 def live(study: Study, people: People, imported: int, ledger: list[dict[str, Any]] | None) -> dict[str, Any]:
     """Return what the curator sees: who joined which tier, what the ledger says of them, each question's plan."""
-    questions = []
+    questions, alike = [], entering(people, ledger)
     for question in study.questions:
-        p = planned(study, question, people) if people else None
+        p = planned(study, question, alike) if alike else None
         about = {"question": question.name, "kind": question.kind, **dict.fromkeys(_FIGURES)}
         lines = [] if p is None else [list(pair) for pair in text.plan_lines(p) if pair[0] in _SHOWN]
         facts = None if p is None else _plan_facts(p)
@@ -112,24 +110,39 @@ def live(study: Study, people: People, imported: int, ledger: list[dict[str, Any
 
 
 def balances(
-    levels: Mapping[str, float | None], known: Mapping[str, tuple[float, float, float]] | None
+    levels: Mapping[tuple[bool, float | None], list[str]], known: Mapping[str, tuple[float, float, float]] | None
 ) -> list[dict[str, Any]] | None:
     """Return what the ledger says of people, those who are alike together, each with the ε that they allow now.
 
     `known` has budget, spent and left of each who was enrolled for a publication. Left, and whether nothing is because
-    less is allowed now than was spent, go by the ε of now; it is None of those who have withdrawn.
+    less is allowed now than was spent, go by the ε of now; it is None of those who have withdrawn. `here` says whether
+    they take part in this wave.
     """
     if known is None:
         return None
-    alike = Counter((levels.get(person), *one) for person, one in known.items())
-    return [_alike(*one, people) for one, people in alike.items()]
+    return [
+        {"here": here, **_alike(level, *one), "people": people}
+        for (here, level), ids in levels.items()
+        for one, people in Counter(map(known.get, ids)).items()
+        if one is not None
+    ]
 
 
-def _alike(level: float | None, budget: float, spent: float, left: float, people: int) -> dict[str, Any]:
+def _alike(level: float | None, budget: float, spent: float, left: float) -> dict[str, Any]:
     if level is not None and level != budget:
         left = level if math.isinf(level) else max(level - spent, 0.0)
     frozen = level is not None and level < spent
-    return {"epsilon": level, "spent": spent, "left": left, "frozen": frozen, "people": people}
+    return {"epsilon": level, "spent": spent, "left": left, "frozen": frozen}
+
+
+def entering(people: People, ledger: list[dict[str, Any]] | None) -> Alike:
+    """Return who takes part in this wave by their ε and by what was used of them; nobody if that cannot be read now."""
+    found = Counter({(level, 0): count for level, count in people.items() if ledger is not None})
+    for row in ledger or []:
+        if row["here"]:
+            found[row["epsilon"], 0] -= row["people"]
+            found[row["epsilon"], budget_units(row["spent"])] += row["people"]
+    return +found
 
 
 def _joined(study: Study, people: People, ledger: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -142,7 +155,7 @@ def _joined(study: Study, people: People, ledger: list[dict[str, Any]]) -> list[
     rows = []
     for about, low, high in named:
         there = {level: count for level, count in people.items() if low <= level <= high}
-        mine = [row for row in ledger if row["epsilon"] is not None and low <= row["epsilon"] <= high]
+        mine = [row for row in ledger if row["here"] and low <= row["epsilon"] <= high]
         charged = sum(row["people"] for row in mine)
         new = (
             [] if charged and charged >= sum(there.values()) else [(min(there, default=high), max(there, default=high))]
@@ -164,7 +177,8 @@ def _bands(people: People) -> list[tuple[dict[str, Any], float, float]]:
     levels = sorted(people)
     size = math.ceil(len(levels) / MOST_BANDS) or 1
     bands = [levels[i : i + size] for i in range(0, len(levels), size)]
-    ends = [(f"ε = {numbers.epsilon(band[0])}", f" to {numbers.epsilon(band[-1])}" * (len(band) > 1)) for band in bands]
+    shown = report.spent_epsilon
+    ends = [(f"ε = {shown(band[0])}", f" to {shown(band[-1])}" * (len(band) > 1)) for band in bands]
     return [
         ({"name": "".join(end), "epsilon": band[-1], "sentence": ""}, band[0], band[-1])
         for end, band in zip(ends, bands, strict=True)
@@ -203,12 +217,13 @@ def _promise(study: Study, level: float, own: float | None, spent: float) -> dic
     All questions of all waves together use at most ε, or nothing beyond what was spent before if that was more.
     """
     limit = max(_most(study, level, spent), spent)
+    never = said("limit.never", "Nothing more: no publication is left.")
     return {
         "own": level == own,
         "more": own is not None and level > own,
         "sure": explain(limit).guess_from_half,
         "meaning": _meaning(limit),
-        "limit": _limit(study, level, spent),
+        "limit": _limit(study, level, spent) if _coming(study) else never,
     }
 
 
@@ -217,47 +232,63 @@ def said(code: str, sentence: str, **facts: Any) -> dict[str, Any]:
     return {"code": code, "facts": jsonable(facts), "sentence": sentence}
 
 
-def _left(study: Study, spent: float) -> tuple[Dated, ...]:
-    """Return the waves that a promise is about: all, or those that are left for somebody who joins late."""
-    return study.waves if spent else study.waves[min(study.wave, len(study.waves) - 1) :]
+def _coming(study: Study) -> tuple[Dated, ...]:
+    """Return the waves that are to come; one that closes when everything is deleted does not take place.
+
+    That stays so: no wave closes earlier than was said but by `close_early`, which refuses such a one.
+    """
+    return tuple(wave for wave in study.waves[study.wave :] if wave.closes < study.until)
 
 
 def _most(study: Study, level: float, spent: float) -> float:
     """Return what can be used at most of somebody who allows this: who joins late is not in the waves before."""
-    left = _left(study, spent)
-    late = len(left) < len(study.waves)
-    return level * min(float(sum(exact(wave.share) for wave in left)), 1.0) if late else level
+    coming = _coming(study)
+    late = not spent and len(coming) < len(study.waves)
+    return to_come(study, level, 0.0) if late else level if coming else spent
 
 
 def _limit(study: Study, level: float, spent: float) -> dict[str, Any]:
     if math.isinf(level):
         return said("limit.none", "No limit: you ask for no protection.")
     if level <= spent and spent:
-        sentence = f"Nothing more: ε = {numbers.spent_epsilon(spent)} was spent before."
+        sentence = f"Nothing more: up to ε = {report.spent_epsilon(spent)} counts as used."
         return said("limit.spent", sentence, spent=spent)
     if level <= spent:
         return said("limit.nothing", "Nothing, ever.")
-    left, top = _left(study, spent), _most(study, level, spent)
+    left, top = _coming(study), _most(study, level, spent)
     waves, one = len(left), level * max(wave.share for wave in left)
-    never = f"Never more than ε = {numbers.spent_epsilon(top)}"
+    never = f"Never more than ε = {report.spent_epsilon(top)}"
+    if spent:
+        rest = to_come(study, level, spent)
+        used = f"up to ε = {report.spent_epsilon(spent)} counts as used"
+        more = f"so at most {report.spent_epsilon(rest)} can still be used"
+        sentence = f"{never} in all publications together: {used}, {more}."
+        return said("limit.rest", sentence, epsilon=level, spent=spent, left=rest)
     late = waves < len(study.waves)
     if waves == 1:
         last = " in the one publication that is left" * late
         return said("limit.last" if late else "limit.one", f"{never}{last}, whatever others do.", epsilon=top)
     these = f"the {waves} publications that are left" if late else f"all {waves} publications together"
-    sentence = f"{never} in {these}, and at most {numbers.spent_epsilon(one)} in one, whatever others do."
+    sentence = f"{never} in {these}, and at most {report.spent_epsilon(one)} in one, whatever others do."
     return said("limit.left" if late else "limit.waves", sentence, epsilon=top, waves=waves, one=one)
 
 
-def balance(level: float | None, spent: float | None) -> dict[str, Any]:
-    """Return what was spent of a person by the ledger, and what is left at most of the ε that they allow now."""
+def to_come(study: Study, level: float, spent: float) -> float:
+    """Return what can still be used of somebody at most: what is left of their ε, and the shares of what is to come."""
+    coming = _coming(study)
+    shares = min(float(sum(exact(wave.share) for wave in coming)), 1.0)
+    return level if math.isinf(level) and coming else min(max(level - spent, 0.0), level * shares if coming else 0.0)
+
+
+def balance(study: Study, level: float | None, spent: float | None) -> dict[str, Any]:
+    """Return what was spent of a person by the ledger, and what can still be used at most, if anything is to come."""
     if spent is None:
         return {"spent": None, "left": None, **said("balance.unknown", "The ledger cannot be read now.")}
-    used = f"ε = {numbers.spent_epsilon(spent)}" if spent else "Nothing"
-    if level is None:
+    used = f"At most ε = {report.spent_epsilon(spent)} was used" if spent else "Nothing was used"
+    if level is None or study.phase() in {"published", "deleted"}:
         return {"spent": jsonable(spent), "left": None, **said("balance.spent", f"{used}.", spent=spent)}
-    left = level if math.isinf(level) else max(level - spent, 0.0)
-    rest = f"at most {numbers.spent_epsilon(left)} is left" if left else "nothing is left"
+    left = to_come(study, level, spent)
+    rest = f"at most {report.spent_epsilon(left)} can still be used" if left else "nothing is left"
     rest = "your choice sets no limit" if math.isinf(left) else rest
     sentence = said("balance.left", f"{used}; {rest}.", spent=spent, left=left)
     return {"spent": jsonable(spent), "left": jsonable(left), **sentence}
@@ -270,7 +301,7 @@ def _meaning(epsilon: float) -> dict[str, Any]:
         sure = "Somebody who was half sure of something about your answers may become certain of it."
         return said("meaning.certain", sure)
     high = math.ceil(1000 * explain(epsilon).guess_from_half) / 10  # rounded up, and never 50 for an ε above 0
-    factor = numbers.odds(epsilon)
+    factor = report.odds(epsilon)
     sentence = (
         f"Somebody who was 50 % sure of something about your answers can become at most {high:g} % sure: "
         f"odds change by at most a factor of {factor}."
@@ -278,10 +309,9 @@ def _meaning(epsilon: float) -> dict[str, Any]:
     return said("meaning.sure", sentence, percent=high, factor=factor)
 
 
-def what_if(study: Study, people: People, level: float, more: int) -> dict[str, Any]:
+def what_if(study: Study, people: Alike, level: float, more: int) -> dict[str, Any]:
     """Return each question's main figures now and if so many more people joined at one level."""
-    then = {**people, level: people.get(level, 0) + more}
-    found = {"now": people, "then": then}
+    found = {"now": people, "then": {**people, (level, 0): people.get((level, 0), 0) + more}}
     return {
         when: [_figures(one, planned(study, one, who)) for one in study.questions] if who else None
         for when, who in found.items()

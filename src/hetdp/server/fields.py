@@ -1,16 +1,22 @@
-"""Which field of a request is wrong, and the public rule that it breaks. What was sent is never repeated."""
+"""Plain fields of requests; which one is wrong, and the public rule that it breaks. What was sent is never repeated."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from fractions import Fraction
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+from pydantic import BaseModel, ConfigDict, Field
 from pydantic_core import PydanticCustomError
 
 # The languages of the pages, as a pattern: one catalogue each.
 LANGUAGES = "|".join(sorted(path.stem for path in (Path(__file__).parent / "texts").glob("*.json")))
+PLAIN = r"^[^\x00-\x1f\x7f-\x9f\u2028\u2029]*$"
+_TEXT = r"^[^\x00-\x09\x0b-\x1f\x7f-\x9f\u2028\u2029]*$"  # of several lines
+# A free choice ends here; more protects nobody and `public` says so more honestly.
+LARGEST_CHOICE = 20.0
+LATEST = 4_102_444_800  # the year 2100
 # What is wrong, by pydantic's name for it. The limits are public.
 _RULES = {
     "missing": "is missing",
@@ -32,6 +38,42 @@ _RULES = {
     "extra_forbidden": "has a field that is unknown",
 }
 _LIMITS = ("gt", "ge", "lt", "le", "min_length", "max_length", "expected")
+
+
+class Strict(BaseModel):
+    """Data from outside: no unknown field, no conversion of types."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+
+class About(Strict):
+    """Who asks: shown to everybody who answers, and stored with the study. The consent is the words beside its box."""
+
+    institute: Annotated[str, Field(max_length=200, pattern=PLAIN)] = ""
+    contact: Annotated[str, Field(max_length=200, pattern=PLAIN)] = ""
+    notice: Annotated[str, Field(max_length=4000, pattern=_TEXT)] = ""
+    consent: Annotated[str, Field(max_length=1000, pattern=_TEXT)] = ""
+
+
+class FreeChoice(Strict):
+    """People choose ε themselves, between two ends."""
+
+    least: Annotated[float, Field(ge=1e-3, le=LARGEST_CHOICE)]
+    most: Annotated[float, Field(ge=1e-3, le=LARGEST_CHOICE)]
+
+
+class Wave(Strict):
+    """One publication: when its answers close, and the share of everybody's ε that it may spend."""
+
+    closes: Annotated[int, Field(ge=0, le=LATEST)]
+    share: Annotated[float, Field(ge=0.001, le=1)] = 1.0
+
+
+class Dated(Wave):
+    """A wave as it is stored: with the date that was said first, if its closing was brought forward."""
+
+    share: Annotated[float, Field(gt=0, le=1)] = 1.0  # there was no other limit once
+    first: int | None = None
 
 
 def broken(field: str, rule: str, sentence: str, **limits: Any) -> PydanticCustomError:

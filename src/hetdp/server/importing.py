@@ -19,7 +19,7 @@ from .people import MARK
 from .store import Store, Transaction, new_version
 
 # Rows in one transaction: so many at first, then as many as take about so many seconds.
-BATCH, _LARGEST, _SECONDS = 250, 4000, 0.05
+BATCH, _LARGEST, _SECONDS = 250, 2000, 0.05
 _PAUSE, _LONGEST = 0.005, 0.05  # seconds in which others get the turn to write: as long as the transaction took
 _UNDER_WAY = "A file is being imported into this study. Wait until that is done."
 

@@ -34,15 +34,30 @@ def add(server: FastAPI) -> None:
     """Add the pages, their scripts and styles, and the wording of errors to the server."""
     server.include_router(pages)
     server.mount("/static", StaticFiles(directory=_FOLDER / "static"))
-    for kind in (HTTPException, RequestValidationError, InputError):
+    for kind in (HTTPException, RequestValidationError, InputError, *check.FAILURES):
         server.add_exception_handler(kind, _refused)
 
 
 async def _refused(request: Request, error: Exception) -> Response:
     """Return an error: JSON for a program, a page for a person; a curator who must sign in is redirected."""
-    refusal, path = RefusedError.of(error), request.url.path
-    status, body = refusal.status_code, refusal.body(request.state.request_id)
-    body["error"]["message"] = _worded(texts.chosen(request), body["error"])
+    failed = isinstance(error, check.FAILURES)
+    response = _said(request, check.unreachable(request, error) if failed else RefusedError.of(error))
+    if failed:
+        response.headers["Retry-After"] = "10"
+    return response
+
+
+def _said(request: Request, refusal: RefusedError) -> Response:
+    path, status, body = request.url.path, refusal.status_code, refusal.body(request.state.request_id)
+    t, reads = texts.chosen(request), f"{refusal.code}-read"
+    if request.method in access.SAFE and f"error.{reads}" in t.catalogue:  # nothing was to be done
+        body["error"] |= {"code": reads, "message": t(f"error.{reads}")}
+    program = t.language == texts.USUAL and "accept-language" not in request.headers and path.startswith("/api/")
+    body["error"]["message"] = body["error"]["message"] if program else _worded(t, body["error"])
+    if path.startswith("/results/") and refusal.code == "not-found" and "wave" not in request.query_params:
+        body["error"]["message"] = t("error.no-results")
+    if path == "/api/answer" and status == 401:
+        body["error"]["message"] = t("error.reopen")
     if path.startswith(("/api/", "/openapi")) or request.method not in {"GET", "HEAD"}:
         return JSONResponse(body, status)
     if status == 401 and path.startswith("/curator"):
@@ -54,10 +69,12 @@ async def _refused(request: Request, error: Exception) -> Response:
 def _worded(t: Texts, error: dict[str, Any]) -> str:
     """Return the sentence of an error: of the rule that a field breaks, of its code, or as the API says it."""
     message, facts = error["message"], error.get("facts", {})
-    if t.language == texts.USUAL or error["code"] == "rows":  # the API's own sentence says more, such as the line
-        return str(message)
     if "rule" in facts:
-        return t.said(f"rule.{facts['rule']}", message, **facts)
+        shown = {name: t.plain(fact) if isinstance(fact, (int, float)) else fact for name, fact in facts.items()}
+        return t.said(f"rule.{facts['rule']}", message, **shown)
+    facts = {name: t.date(fact) if name in {"closes", "until"} else fact for name, fact in facts.items()}
+    if error["code"] == "rows":  # the API's own sentence says more: the line
+        return str(message)
     return t.said(f"error.{error['code']}", message, **facts)
 
 
@@ -120,14 +137,15 @@ def answer_page(request: Request, token: Participant) -> Response:
     asked = {question["name"]: question["text"] for question in study["questions"]}
     mine["split"] = [{**part, "text": asked[part["question"]]} for part in mine["split"]]
     chosen = mine["choice"]
-    shown = "" if chosen is None else chosen["tier"] or f"ε = {t.epsilon(chosen['epsilon'])}"
+    shown = "" if chosen is None else chosen["tier"] or f"ε = {t.spent(chosen['epsilon'])}"
     data = {
         "mine": mine,
         "offers": [_offer(t, study, choice) for choice in mine["choices"]],
-        "balance": _balance(t, mine["balance"]),
+        "balance": _balance(t, mine["balance"], study["phase"]),
         "own_choice": shown,
         "may_answer_again": mine["may_send"],
         "published": request.app.state.store.read(results.waves, study["id"]),
+        "over": not mine["changed"] and (mine["over"] or study["phase"] == "deleted"),
     }
     return _page(request, "answer.html", session=access.PARTICIPANT, t=t, scripts=("answer",), **data)
 
@@ -140,13 +158,13 @@ def _offer(t: Texts, study: dict[str, Any], choice: dict[str, Any]) -> dict[str,
     """
     unlike = {"meaning.certain": 100, "meaning.unused": 50}
     right = unlike.get(choice["meaning"]["code"], max(51, math.ceil(100 * choice["sure"] - 1e-9)))
-    name = f"ε = {t.epsilon(choice['epsilon'])}" if study["free"] else choice["name"]
+    name = f"ε = {t.spent(choice['epsilon'])}" if study["free"] else choice["name"]
     code = choice["limit"]["code"]
     two = code == "limit.waves" and choice["limit"]["facts"]["waves"] == 2
     limit = t("limit.two" if two else code, **_written(t, choice["limit"]["facts"]))
     meaning = "privacy.with" if 50 < right < 100 else "privacy.with-all" if right == 100 else "privacy.with-none"
     exact = t(choice["meaning"]["code"], **_written(t, choice["meaning"]["facts"]))
-    head = name if study["free"] else f"{name}, ε = {t.epsilon(choice['epsilon'])}"
+    head = name if study["free"] else f"{name}, ε = {t.spent(choice['epsilon'])}"
     return {
         **choice,
         "shown": name,
@@ -164,12 +182,13 @@ def _written(t: Texts, facts: dict[str, Any]) -> dict[str, str]:
     return {name: ways.get(name, t.spent)(fact) for name, fact in facts.items()}
 
 
-def _balance(t: Texts, balance: dict[str, Any]) -> str:
-    """Return what was spent of a person, and what is left at most, by the ledger."""
+def _balance(t: Texts, balance: dict[str, Any], phase: str = "open") -> str:
+    """Return what was spent of a person, and what can still be used at most, by the ledger."""
     spent, left = balance["spent"], balance["left"]
     if spent is None:
         return t("balance.unknown")
-    used = t("balance.spent", spent=t.spent(spent)) if spent else t("balance.nothing")
+    nothing = t("balance.nothing-at-all" if phase == "published" else "balance.nothing")
+    used = t("balance.spent", spent=t.spent(spent)) if spent else nothing
     if left is None:
         return used
     return f"{used} {_left(t, left)}"
@@ -197,7 +216,14 @@ def sign_in_page(request: Request) -> Response:
 @pages.get("/curator", dependencies=[CURATOR])
 def curator_page(request: Request) -> Response:
     """List the studies."""
-    return _page(request, "curator.html", scripts=("curator",), studies=app.study_list(request))
+    out = {one["id"] for one in app.result_list(request)}
+    found = [{**study, "phase": _pill(study, study["id"] in out)} for study in app.study_list(request)]
+    return _page(request, "curator.html", scripts=("curator",), studies=found)
+
+
+def _pill(study: dict[str, Any], out: bool) -> str:  # noqa: FBT001  it is the one other fact
+    """Return where a study stands for its curator: one without any result, as after a restore, is merely over."""
+    return "over" if study["phase"] == "published" and not out else str(study["phase"])
 
 
 @pages.get("/curator/curators")
@@ -225,13 +251,15 @@ def study_page(request: Request, study: str) -> Response:
     """Show a study as people join."""
     t, live = texts.chosen(request), app.live(request, study)
     about, days = live["study"], request.app.state.settings.notice_days
+    published = request.app.state.store.read(results.waves, study)
     data = {
         "study": about,
         "live": live,
         "predicted": _predicted(t, live),
-        "published": request.app.state.store.read(results.waves, study),
+        "published": published,
+        "pill": _pill(about, bool(published)),
         "notice_days": days,
-        "may_close": about["closes"] - access.now() > days * DAY,
+        "may_close": access.now() + days * DAY < about["closes"] < about["until"],
         "imports": app.imported(request, study),
         "invitations": app.invitations(request, study),
         "columns": [question["name"] for question in about["questions"]] + ["epsilon" if about["free"] else "tier"],
@@ -253,7 +281,9 @@ def _predicted(t: Texts, live: dict[str, Any]) -> list[dict[str, Any]]:
     rows = []
     for one in live["questions"]:
         question, width = asked[one["question"]], one["width"]
-        if width is None or one["abstains"]:
+        if live["ledger"] is None:  # so what would be left to use is not known
+            shown, verdict = "–", t("balance.unknown")
+        elif width is None or one["abstains"]:
             shown, verdict = "–", t("live.unusable")
         else:
             unit, size = (question["unit"], width) if question["kind"] == "number" else (t("live.points"), 100 * width)
@@ -265,7 +295,7 @@ def _predicted(t: Texts, live: dict[str, Any]) -> list[dict[str, Any]]:
 
 def _event(t: Texts, event: dict[str, Any]) -> dict[str, Any]:
     """Return an event of the log in words, with whatever facts it has."""
-    ways: dict[str, Any] = {"was": t.when, "now": t.when, "count": t.whole, "n": t.whole}
+    ways: dict[str, Any] = {"was": t.when, "now": t.when, "count": t.whole, "n": t.whole, "made": t.when}
     shown = {name: ways[name](x) if name in ways and isinstance(x, int) else x for name, x in event.items()}
     key = "event." + event["event"].replace(" ", "-")
     text = t(key, **shown) if key in t.catalogue else event["event"]
@@ -283,13 +313,15 @@ def result_page(request: Request, study: str, wave: WaveNumber = None) -> Respon
     t = texts.chosen(request, found["study"]["language"])
     every = [found if w == found["wave"] else app.result(request, study, w) for w in found["waves"]]
     shown = [_shown(t, one, i, every) for i, one in enumerate(found["results"])]
-    return _page(request, "result.html", t=t, **{**found, "results": shown, "people": found["results"][0]["n"]})
+    people = found["results"][0]["n"]
+    unused = min(sum(row["people"] for row in one["table"] if row["epsilon"] == 0) for one in shown)
+    return _page(request, "result.html", t=t, **{**found, "results": shown, "people": people, "unused": unused})
 
 
 def _shown(t: Texts, one: dict[str, Any], i: int, every: list[dict[str, Any]]) -> dict[str, Any]:
     """Return what was published of a question in words, with the same of all publications."""
-    said = one["answered"]
-    shares = {} if said is None else {name: _percent(t, said, name) for name in ("estimate", "low", "high")}
+    said, abstains = one["answered"], one.get("abstains", False)
+    shares = {} if abstains or said is None else {name: _percent(t, said, name) for name in ("estimate", "low", "high")}
     over = [
         {"wave": w["wave"], "published": w["published"], "figures": _figures(t, w["results"][i])}
         for w in every
@@ -298,7 +330,7 @@ def _shown(t: Texts, one: dict[str, Any], i: int, every: list[dict[str, Any]]) -
     return {
         **one,
         "name": one["question"],
-        "abstains": one.get("abstains", False),
+        "abstains": abstains,
         "figures": _figures(t, one),
         "said": shares and t("result.answered", **shares),
         "over": over,
@@ -317,7 +349,9 @@ def _figures(t: Texts, one: dict[str, Any]) -> list[dict[str, Any]]:
     """Return the numbers of a question as they are printed: with the digits that their intervals support."""
     rows = []
     for figure in one["figures"]:
-        if one["kind"] == "number":
+        if one.get("abstains"):
+            shown = low = high = ""
+        elif one["kind"] == "number":
             width = (figure["high"] - figure["low"]) / 2
             shown, low, high = (
                 t.number(figure[name], width, way)

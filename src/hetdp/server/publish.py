@@ -23,8 +23,7 @@ vouches. Up to the closing date everybody can withdraw. It can be brought forwar
 announces it and leaves the days of the notice. Whoever publishes late must wait for the next wave: see `_following`.
 
 A publication that fails before a number was drawn leaves the wave stopped: people can withdraw, and the curator can try
-again. If nothing has changed by then, the charge that was made is carried out; else it is given up, and
-the new request is charged under a further id.
+again. If nothing has changed, the charge is carried out; else it is given up, and the new request gets a further id.
 """
 
 from __future__ import annotations
@@ -34,20 +33,21 @@ import logging
 import math
 import threading
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
 import sqlalchemy as sa
 
-from hetdp.core.domain import epsilon_of, jsonable
+from hetdp.core.domain import Ints, jsonable
 from hetdp.core.plan import Plan
 from hetdp.errors import HetdpError, InputError, PrivacyError
 from hetdp.ledger import UNLIMITED, Ledger, OtherRequestError, Part, Request, Rule, charges
-from hetdp.statistics.statistic import Answer, Ints
-from hetdp.tally.tally import Table, Tally, settled
+from hetdp.statistics.statistic import Answer
+from hetdp.tally import Table, Tally, settled
 
 from . import access, studies, tables
 from .access import RefusedError, Vault, where_raised
@@ -56,20 +56,22 @@ from .studies import UNSAID, Question, Study
 
 log = logging.getLogger("hetdp.server")
 _REFUSES = (
-    "This wave could not be released. Nothing was shown, and people can withdraw their answers again. The operator "
-    "finds the kind of error in the log, and can check the ledger with: hetdp ledger verify. When that is repaired, "
-    "publish again."
+    "This wave could not be released. Nothing was shown. Unless its numbers were drawn already, people can withdraw "
+    "again. The operator finds the kind of error in the log, and can check the ledger with: hetdp ledger verify. When "
+    "that is repaired, publish again."
 )
 _NO_LEDGER = "The ledger cannot be read now, so nothing was changed. Try again; if it stays so, ask the operator."
+_LOST = "There is no result here. The server went back to an older backup; if something was published, that was lost."
 _TOO_MUCH = "these plans would use an answer at more than its person allows; nothing was opened"
 _OLD_COPY = (
     "This wave was released before: the ledger has it and this database does not, so it is an old copy. "
     "Bring the newest one back."
 )
 _EARLY = (
-    "This wave takes answers until {}, and can be published from then on. To publish sooner, close it early: everybody "
-    "is told, and has some days to withdraw."
+    "This wave takes answers until {}, and can be published from then on. To publish sooner, close it early: the new "
+    "date then stands on everybody’s page, and leaves some days to withdraw."
 )
+_NEVER = "Answers are taken until {}; then everything is deleted. This publication does not take place."
 
 
 @dataclass
@@ -185,10 +187,11 @@ class Publisher:
         """Return the facts of releases that the ledger has charged and stored; the same ones if it has already."""
         share, wave, register = study.current.share, study.wave, self.database.register
         used, (drawn_for, drawn) = register.used(study.id, wave), register.numbers(study.id, wave)
-        pairs = {row.id: (row.epsilon, used[row.id]) for row in answered}
-        allowed = [_allowed(study, question, pairs) for question in study.questions]
-        whole = {person: studies.most(level, share, before) for person, (level, before) in pairs.items()}
-        self.ledger.enroll({row.id: row.epsilon for row in answered})
+        levels = {row.id: row.epsilon for row in answered}
+        pairs = {person: (level, used.get(person, 0)) for person, level in levels.items()}
+        allowed = [_allowed(pairs, partial(study.allowed, question)) for question in study.questions]
+        whole = _allowed(pairs, lambda level, before: studies.most(level, share, before))
+        self.ledger.enroll(levels)
         names = (_wave_id(study.id, wave, attempt) for attempt in range(1000))
         for name in names if drawn_for is None else [drawn_for]:
             asked = dict(zip(_releases(study, name), zip(study.questions, allowed, strict=True), strict=True))
@@ -197,13 +200,13 @@ class Publisher:
             # An earlier attempt that was charged for other people or levels is given up.
             with suppress(OtherRequestError):
                 answers = zip(study.questions, self.ledger.carry_out(requests, reading, reading), strict=True)
-                return {"n": len(answered), "questions": [_facts(study, *one, answered) for one in answers]}
+                return {"n": len(levels), "questions": [_facts(study, *one, pairs.values()) for one in answers]}
         raise InputError("no charge of this wave fits the people who are in it now")
 
 
-def _allowed(study: Study, question: Question, people: Mapping[str, tuple[float, int]]) -> dict[str, int]:
-    """Return {person: units}, what each allows for a question in this wave, from their ε and what was used before."""
-    alike = {pair: study.allowed(question, *pair) for pair in set(people.values())}
+def _allowed(people: Mapping[str, tuple[float, int]], rule: Callable[[float, int], int]) -> dict[str, int]:
+    """Return {person: units}, what each allows by a rule from their ε and what was used before."""
+    alike = {pair: rule(*pair) for pair in set(people.values())}
     return {person: alike[pair] for person, pair in people.items()}
 
 
@@ -213,17 +216,16 @@ def _request(study: Study, release: str, question: Question, allowed: Mapping[st
     return Request(release, rule, question.statistic, people=allowed, about=about)
 
 
-def _facts(study: Study, question: Question, released: Answer, answered: list[Any]) -> dict[str, Any]:
+def _facts(study: Study, question: Question, released: Answer, people: Iterable[tuple[float, int]]) -> dict[str, Any]:
     """Return what is published of a question: its figures, and all that the library says."""
-    names = study.names(question, {row.epsilon for row in answered})
-    facts = {**released.to_dict(), "table": studies.table(released.plan, names)}
+    facts = released.to_dict()
+    facts |= studies.rows_of(study, question, Counter(people), released.plan, facts["tiers"])
     here = facts["ledger"]["name"]  # a file or a database, which is nobody's business
     facts["ledger"]["name"] = "of this server"
     facts["assumptions"] = [said.replace(f" {here},", " of this server,") for said in facts["assumptions"]]
     facts["provenance"]["source"] = "the answers to this study"
     for place, name in (("ledger", "at"), ("provenance", "released")):  # to the minute: see `ledger.books.next_event`
         facts[place][name] = f"{facts[place][name][:17]}00Z"
-    facts["tiers"] = [{**tier, "name": names.get(epsilon_of(tier["epsilon"]))} for tier in facts["tiers"]]
     figures: list[dict[str, Any]] = [
         {"label": f.label, "estimate": f.estimate, "low": f.low, "high": f.high, "uncertain": f.uncertain}
         for f in released.figures()
@@ -259,7 +261,7 @@ class Reading:
 
         What a plan spends at each level is computed from its weights and its noise, exactly, whatever it says itself.
         """
-        uses = Counter[str]()
+        uses = dict[str, int]()
         for release, places, plan in parts:
             question, allowed = self.asked[release]
             same = (plan.statistic.name, plan.statistic.plain) == (question.statistic.name, question.statistic.plain)
@@ -269,7 +271,7 @@ class Reading:
             for person, at in places.items():
                 if not 0 <= at < len(spends) or spends[at] > allowed.get(person, -1):
                     raise PrivacyError(_TOO_MUCH)
-                uses[person] += spends[at]
+                uses[person] = uses.get(person, 0) + spends[at]
         for person, units in uses.items():
             if units > self.whole[person] != UNLIMITED:
                 raise PrivacyError(_TOO_MUCH)
@@ -279,10 +281,7 @@ class Reading:
         rows = {person: i for i, person in enumerate(uses)}
         return [
             _tally(
-                plan,
-                [rows[person] for person in places],
-                list(places.values()),
-                codes[:, where[self.asked[name][0].name]],
+                plan, [rows[person] for person in places], [*places.values()], codes[:, where[self.asked[name][0].name]]
             )
             for name, places, plan in parts
         ]
@@ -306,7 +305,7 @@ class Reading:
         """
         now = studies.get(transaction, self.study.id)
         known = transaction.register.people(self.study.id)
-        same = all(known.get(person) == mac for person, mac in self.macs.items())
+        same = self.macs.items() <= known.items()
         if (now.status, now.wave, same) != ("publishing", self.study.wave, True):
             raise ChangedError
         transaction.register.open(self.study.id, self.study.wave, self.release, uses)
@@ -344,8 +343,7 @@ def _unfinished(transaction: Transaction) -> list[Any]:
 
 
 def _ids(transaction: Transaction, study: str) -> list[str]:
-    about = tables.people.c
-    return list(transaction.execute(sa.select(about.id).where(about.study == study)).scalars())
+    return list(transaction.execute(sa.select(tables.people.c.id).where(tables.people.c.study == study)).scalars())
 
 
 def _closed(
@@ -363,19 +361,21 @@ def _closed(
     if wave > study.wave or wave >= len(study.waves) or study.phase() in {"planned", "deleted"}:
         raise RefusedError(409, "wave", "This wave cannot be published now.")
     if study.phase() == "open":
-        closes = study.current.closes
+        closes, until = study.current.closes, study.until
+        if closes >= until:
+            raise RefusedError(409, "never", _NEVER.format(access.date(until)), until=until)
         raise RefusedError(409, "early", _EARLY.format(access.date(closes)), closes=closes)
     if charged and study.status == "open":
         raise RefusedError(409, "old-copy", _OLD_COPY)
     if transaction.fact(f"importing {study_id}") is not None:  # half of it would be published
         raise RefusedError(409, "importing", "A file is being imported into this study. Wait until that is done.")
     transaction.register.finish(study_id, study.wave)  # if the server was cut off just before it said so
-    everybody, known = transaction.compared(study_id)
+    everybody, known = transaction.everybody(study_id)
     answered = [row for row in everybody if row.answer is not None]
     macs, n = {row.id: known[row.id] for row in answered}, len(answered)
     counted = n if study.imports_count else sum(not studies.is_imported(row.id) for row in answered)
     if counted < study.fewest and not transaction.register.opened(study_id, wave):
-        there = f"There are {counted} people" + ("" if counted == n else f" besides {n - counted} from files")
+        there = f"People who count: {counted}" + ("" if counted == n else f", besides {n - counted} from files")
         why = f"{there}; this study publishes from {study.fewest} on."
         raise RefusedError(409, "too-few", why, n=counted, fewest=study.fewest, imported=n - counted)
     if study.status != "publishing":
@@ -395,22 +395,26 @@ def _store(
     studies.move(transaction, study.id, wave=wave + 1, status=status, waves=waves)  # it may refuse
     transaction.execute(sa.delete(table).where((table.c.study == study.id) & (table.c.wave == wave)))
     transaction.execute(sa.insert(table).values(row))
-    if last or study.each_wave == "ask":  # the sealed answers go; who took part and with which ε stays
-        people, transaction.scrub = tables.people, True
-        gone = {"answer": None, "version": new_version()}
-        mine = (people.c.study == study.id) & people.c.answer.is_not(None)
-        transaction.execute(sa.update(people).where(mine).values(gone))
-        columns = people.c.keys()
-        for answer in answered:
-            transaction.wrote("person", {**dict(zip(columns, answer, strict=True)), **gone})
+    if last or study.each_wave == "ask":
+        used_up(transaction, study.id, [row._asdict() for row in answered])
     transaction.note("published", study.id, wave=wave, n=body["n"])
     return stored(transaction, study.id, wave)
+
+
+def used_up(transaction: Transaction, study: str, answered: Iterable[Mapping[str, Any]]) -> None:
+    """Delete the sealed answers of a study, which these rows have; who took part and with which ε stays."""
+    people, transaction.scrub = tables.people, True
+    gone = {"answer": None, "version": new_version()}
+    transaction.execute(sa.update(people).where(people.c.study == study, people.c.answer.is_not(None)).values(gone))
+    for row in answered:
+        transaction.wrote("person", {**row, **gone})
 
 
 def _following(study: Study, notice: int) -> str:
     """Return the waves as JSON; each after this one is open for as long as it was to be, or at least for the notice.
 
-    Else a year of waves could be published late, all within two minutes, and nobody could withdraw in between.
+    Else a year of waves could be published late, all within two minutes, and nobody could withdraw in between. When
+    everything is deleted does not move: people were told. A wave that would close later than that does not take place.
     """
     waves, before = list(study.waves), math.ceil(access.now())
     for i in range(study.wave + 1, len(waves)):
@@ -421,8 +425,7 @@ def _following(study: Study, notice: int) -> str:
 
 
 # ---------------------------------------------------------------------------------------------------------
-# What is erased. Rows stay, empty: random ids, for which the register vouches. What was published stays, as do the
-# charges in the ledger: deleting an answer does not take back what a published number told about it.
+# What is erased (`people` says what stays), and what is shown
 
 
 def emptied(transaction: Transaction, study: str, mark: str = "") -> None:
@@ -452,46 +455,46 @@ def expire(transaction: Transaction) -> None:
         with suppress(ChangedError):  # what the database says of a study is not enough to delete anything
             study = studies.get(transaction, study_id)
             there = sa.select(about.id).where((about.study == study_id) & something).limit(1)
-            publishing = study.status == "publishing" and study_id in transaction.register.at_work
-            reading = publishing or transaction.register.opened(study_id, study.wave)
-            due = study.until <= access.now() and not reading
-            if due and transaction.execute(there).first():
+            reading = study.status == "publishing" and study_id in transaction.register.at_work
+            reading |= transaction.register.opened(study_id, study.wave)
+            if study.until <= access.now() and not reading and transaction.execute(there).first():
                 emptied(transaction, study_id)
                 transaction.note("answers deleted at their date", study_id)
 
 
-# ---------------------------------------------------------------------------------------------------------
-# Results
-
-
 def stored(transaction: Transaction, study: str, wave: int | None = None) -> dict[str, Any]:
     """Return a published result with its study, the latest if no wave is named; all of it public."""
-    rows = rows_of(transaction, study)
-    row = next((row for row in reversed(rows) if wave is None or row.wave == wave), None)
+    rows, about = rows_of(transaction, study), studies.shown(transaction, study)
+    row, waves = next((row for row in reversed(rows) if wave in {None, row.wave}), None), [row.wave for row in rows]
+    lost = [number for number in range(about.wave) if number not in waves]  # with a restore of an older backup
     if row is None:
-        raise RefusedError(404)
-    return {
-        "study": studies.shown(transaction, study).to_dict(),
-        "wave": row.wave,
-        "waves": [row.wave for row in rows],
-        "published": row.published,
-        "results": results_of(row.body),
-    }
+        raise RefusedError(404, *(("lost", _LOST) if lost and wave in {None, *lost} else ()))
+    which = {"wave": row.wave, "waves": waves, "lost": lost, "published": row.published}
+    return {"study": about.to_dict(), **which, "results": results_of(row.body)}
 
 
 def rows_of(transaction: Transaction, study: str) -> list[Any]:
     """Return the published results of a study as the database has them, in the order of waves."""
-    table = tables.results
-    return list(transaction.execute(sa.select(table).where(table.c.study == study).order_by(table.c.wave)))
+    found = sa.select(tables.results).where(tables.results.c.study == study).order_by(tables.results.c.wave)
+    return list(transaction.execute(found))
 
 
 def results_of(body: str) -> list[dict[str, Any]]:
     """Return what was published of each question; before version 5 it was one mean, of everybody."""
     facts = json.loads(body)
     if "questions" in facts:
-        return list(facts["questions"])
+        return [_possible(one) for one in facts["questions"]]
     low, high = facts["interval"]["guaranteed"]
-    figure = {"label": "mean", "estimate": facts["estimate"], "low": low, "high": high}
-    figure["uncertain"] = facts["interval"].get("uncertain", False)
+    doubt = facts["interval"].get("uncertain", False)
+    figure = {"label": "mean", "estimate": facts["estimate"], "low": low, "high": high, "uncertain": doubt}
     about = {"question": studies.ONLY, "kind": "number", "text": "", "unit": "", "bounds": facts.get("bounds")}
-    return [{**facts, **about, "figures": [figure], "answered": None, "uncertain": figure["uncertain"]}]
+    return [_possible({**facts, **about, "figures": [figure], "answered": None, "uncertain": doubt})]
+
+
+def _possible(one: dict[str, Any]) -> dict[str, Any]:
+    """Return a question with its estimates moved into their intervals, `raw` as drawn; none of it if it abstains."""
+    for figure in [*one["figures"], *filter(None, [one["answered"]])]:
+        raw, low, high = (figure[name] for name in ("estimate", "low", "high"))
+        shown = {"raw": raw, "estimate": min(max(raw, low), high)}
+        figure.update(dict.fromkeys(("raw", "estimate", "low", "high")) if one.get("abstains") else shown)
+    return one

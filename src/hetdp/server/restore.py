@@ -23,9 +23,10 @@ counts as read that could have been: dates bind, so it had to be closed, at its 
 given after the backup at the earliest. The notice is that of then or of now, whichever is shorter; the operator has to
 name a shorter one that was set in between. What it used of a person is at most its share of the ε that they had chosen,
 or of the largest that the study offers where a person may have chosen another one. That wave is over: it is not
-published again. So is one that has a result in the ledger although nobody was read for it. The wave after it is open
-for as long as it was to be, or for the days of the notice if that is less, counted from now, as after every
-publication: dates that were postponed since are not known.
+published again. So is one that has a result in the ledger although nobody was read for it. As after every publication,
+the answers of a wave that is over are deleted where people are asked again in each wave, and all after the last one;
+and the wave after it is open for as long as it was to be, or for the days of the notice if that is less, counted from
+now: dates that were postponed since are not known.
 
 Nothing is deleted but answers: files that were there are moved to a folder, and the backup stays as it is. If this is
 cut off, run it again: the witnesses are replaced last, the register before the head.
@@ -298,7 +299,7 @@ class _Work:
         self.transaction.register.end_sessions("")
         self.transaction.execute(sa.delete(tables.curators))  # keys of then may have been replaced or taken away since
         self.told.key = new_key(self.transaction)
-        self.transaction.note("restored from a backup", made=access.date(self.backup.made), emptied=self.told.emptied)
+        self.transaction.note("restored from a backup", made=self.backup.made, emptied=self.told.emptied)
         return {person: min(units, UNLIMITED) for person, units in owed.items()}
 
     def _rows(self, kind: str) -> list[dict[str, Any]]:
@@ -392,9 +393,13 @@ class _Work:
         moved = {"wave": last.wave + 1, "waves": publish._following(last, self.notice), "version": new_version()}
         status = "published" if last.wave + 1 >= len(study.waves) else "open"
         self.transaction.change("study", {**row, **moved, "status": status})
+        if status == "published" or study.each_wave == "ask":
+            mine = [one for one in self._rows("person") if one["study"] == study.id and one["answer"] is not None]
+            publish.used_up(self.transaction, study.id, mine)
+            self.told.kept, self.told.emptied = self.told.kept - len(mine), self.told.emptied + len(mine)
         numbers = ", ".join(str(wave + 1) for wave in lost)
         certain = self.before is not None or self.books.complete
-        why = "was published after the backup" if certain else "may have been published after the backup"
+        why = f"{'was' if certain else 'may have been'} drawn or published after the backup"
         self.told.waves.append(f"wave {numbers} of study {study.id} {why}; its result is not in this copy")
         self.transaction.note("waves lost with a backup", study.id, waves=numbers, certain=certain)
 

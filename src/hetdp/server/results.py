@@ -15,7 +15,7 @@ from .store import Transaction
 
 _COLUMNS = [
     *("wave", "published", "question", "kind", "choice", "estimate", "low", "high", "uncertain"),
-    *("answered", "answered_low", "answered_high", "n"),
+    *("answered", "answered_low", "answered_high", "n", "abstains"),
 ]
 
 
@@ -37,7 +37,8 @@ def as_csv(transaction: Transaction, study: str) -> str:
                 # A text that a spreadsheet would take for a formula is written with an apostrophe before it.
                 choice = f"'{choice}" if choice.startswith(("=", "+", "-", "@")) else choice
                 about = [row.wave, at, one["question"], one["kind"], choice]
-                table.writerow([*about, *map(figure.get, ends), figure["uncertain"], *answered, one["n"]])
+                cells = [*map(figure.get, ends), figure["uncertain"], *answered, one["n"], one.get("abstains", False)]
+                table.writerow([*about, *cells])
     return file.getvalue()
 
 

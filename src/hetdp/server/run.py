@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import logging
+import os
 import random
 import socket
 import sys
@@ -48,9 +50,10 @@ def serve(settings: Settings, host: str, port: int, *, proxy: bool = False, demo
     address = settings.origin or f"http://{host}:{listener.getsockname()[1]}"
     lines = sample(app, address) if demo else []
     if app.state.first_key is not None:
-        lines.append(f"curator key (shown this once): {app.state.first_key}")
+        lines.append(_handed_over(app.state.first_key, settings, printed=demo or sys.stdout.isatty()))
     print(*lines, f"serving on {address}, sign in at {address}/sign-in", sep="\n", flush=True)
     _log_to_stderr()
+    gc.freeze()  # what is loaded by now stays: a collection need not look at it while a large study is published
     config = uvicorn.Config(
         app,
         log_config=None,
@@ -64,6 +67,17 @@ def serve(settings: Settings, host: str, port: int, *, proxy: bool = False, demo
     )
     with suppress(KeyboardInterrupt):  # everything was finished and closed before it comes
         uvicorn.Server(config).run(sockets=[listener])
+
+
+def _handed_over(key: str, settings: Settings, *, printed: bool) -> str:
+    """Return the line about the first curator's key; if it is not printed it is in a file: a journal keeps lines."""
+    if printed:
+        return f"curator key (shown this once): {key}"
+    path = settings.register_file.with_suffix(".curator")
+    path.unlink(missing_ok=True)
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="ascii") as file:
+        file.write(f"{key}\n")
+    return f"curator key: in {path}, for its owner alone; sign in with it, then delete the file"
 
 
 def _listening(host: str, port: int) -> socket.socket:
@@ -133,7 +147,7 @@ QUESTIONS: list[dict[str, Any]] = [
 TIERS = (
     ("Strict", 0.2, "Very little about your answers can be learnt.", 900),
     ("Standard", 0.8, "Little can be learnt.", 800),
-    ("Open", 2.0, "More can be learnt; it helps the results most.", 500),
+    ("Open", 2.0, "More can be learnt; it can help the results most.", 500),
 )
 ABOUT = {
     "institute": "Example Institute for Sleep Research",

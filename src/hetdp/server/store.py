@@ -40,7 +40,7 @@ import secrets
 import sqlite3
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -51,7 +51,7 @@ import sqlalchemy as sa
 from hetdp.errors import InputError
 from hetdp.files import sqlite_engine
 
-from . import access
+from . import access, tables
 from .access import RefusedError
 from .settings import Settings
 from .tables import ENDED, ENDS, PATIENCE, VOUCHED, audit, connect, curators, facts, people, take_lock, widen
@@ -65,6 +65,7 @@ _CHANGED = (
     "copy was put back. Nothing was released, and people can still withdraw. The operator can bring the newest copy "
     "back; otherwise this study cannot go on, and a new one can be made."
 )
+_UNKNOWN = "The register cannot be used now. It is not known whether this was done: look again before you repeat it."
 
 
 def new_version() -> str:
@@ -84,13 +85,15 @@ class ChangedError(RefusedError):
 
 _COMMITTED = "UPDATE vouched SET mac = coming, coming = NULL, batch = NULL WHERE batch = ?"
 _UNDONE = "UPDATE vouched SET coming = NULL, batch = NULL WHERE batch = ?"
+_FEW = 10_000  # rows that are found one by one; for more, all rows of the register are looked through
 
 
 class Register:
     """The MACs of all rows that may be believed, the waves that were read, the epochs of sessions."""
 
     def __init__(self, path: Path, key: bytes) -> None:
-        self.path, self._key, self.at_work = path, key, set[str]()  # the studies that this process is publishing
+        self.path, self.at_work = path, set[str]()  # the studies that this process is publishing
+        self._keyed = hmac.new(key, digestmod="sha256")  # every MAC begins as a copy: the key is taken in once
         self._file = sqlite_engine(path, patience=PATIENCE)
 
     def close(self) -> None:
@@ -102,7 +105,9 @@ class Register:
 
         Cells are texts, bytes, numbers or null, each of which `repr` writes in one way and as no other.
         """
-        return hmac.digest(self._key, repr(cells).encode("utf-8", "surrogatepass"), "sha256")
+        mac = self._keyed.copy()
+        mac.update(repr(cells).encode("utf-8", "surrogatepass"))
+        return mac.digest()
 
     def sign_row(self, kind: str, cells: Iterable[Any]) -> bytes:
         """Return the MAC of a row, its cells in the order of the columns, and behind it a letter if the row has ended.
@@ -110,10 +115,10 @@ class Register:
         Nulls at the end are left out, so that a column which a later version adds leaves old rows as they are. Rows
         of a table still have the same MAC only if all their cells are the same. The letter is for `restore`.
         """
-        found = (kind, *cells)
+        found = [kind, *cells]
         ended = ENDED.get(found[ENDS[kind]], b"")
         while found[-1] is None:
-            found = found[:-1]
+            found.pop()
         return self.sign(*found) + ended
 
     def known(self, kind: str, row: str) -> tuple[str, bytes] | None:
@@ -141,10 +146,12 @@ class Register:
         self._write(query, [(*key, study, mac, batch) for key, (study, mac) in changes.items()])
         return batch
 
-    def settle(self, batch: int, rows: int) -> None:
-        """Believe the MACs of a transaction of so many rows that is committed; on disk when this returns."""
-        if self._write(_COMMITTED, (batch,)) != rows:
-            raise RefusedError(503, "register", "The register of this server was changed by somebody else; try again.")
+    def settle(self, batch: int, rows: Collection[Key]) -> None:
+        """Believe the MACs of the rows of a transaction that is committed; on disk when this returns."""
+        few = [(batch, *row) for row in rows] if len(rows) <= _FEW else []
+        done = self._write(f"{_COMMITTED} AND kind = ? AND id = ?", few) if few else self._write(_COMMITTED, (batch,))
+        if done != len(rows):
+            raise RefusedError(503, "register", _UNKNOWN)
 
     def in_doubt(self) -> dict[int, dict[Key, bytes]]:
         """Return the transactions of which it is not known whether they were committed: their rows and MACs."""
@@ -165,12 +172,12 @@ class Register:
     def epoch(self, person: str) -> int:
         """Return the epoch to which the sessions of a person must belong."""
         query = "SELECT epoch FROM epochs WHERE person IN (?, '') ORDER BY person DESC"
-        return int(self._rows(query, person)[0].epoch)
+        return int(self._rows(query, person)[0][0])
 
     def kept(self, person: str) -> int | None:
         """Return the number of the one session that went on when this epoch of the person began, if one did."""
-        found = self._rows("SELECT epoch FROM epochs WHERE person = ?", f"{person} kept")
-        return found[0].epoch if found else None
+        rows = self._rows("SELECT epoch FROM epochs WHERE person = ?", f"{person} kept")
+        return rows[0][0] if rows else None
 
     def end_sessions(self, *people: str, but: int | None = None) -> None:
         """Begin a new epoch of people: all their sessions end but the one of this number."""
@@ -185,8 +192,7 @@ class Register:
 
     def opened(self, study: str, wave: int = 0) -> bool:
         """Say whether answers of a study are being read, for this wave or a later one."""
-        query = "SELECT 1 FROM waves WHERE study = ? AND wave >= ? AND NOT done"
-        return bool(self._rows(query, study, wave))
+        return bool(self._rows("SELECT 1 FROM waves WHERE study = ? AND wave >= ? AND NOT done", study, wave))
 
     def open(self, study: str, wave: int, release: str, uses: Mapping[str, int]) -> None:
         """Write down that answers are going to be read, for which release, and what it uses of whom; raise if drawn."""
@@ -240,9 +246,9 @@ class Register:
 
     # --- The file
 
-    def _rows(self, query: str, *cells: Any) -> Sequence[Any]:
-        with self.connected(writes=False) as file:
-            return file.exec_driver_sql(query, cells).all()
+    def _rows(self, query: str, *cells: Any) -> list[tuple[Any, ...]]:
+        with self.connected(writes=False) as file:  # as the driver has them: those of a study are many
+            return list(file.exec_driver_sql(query, cells).cursor.fetchall())
 
     def _write(self, query: str, cells: Any) -> int:
         """Carry out one change, on disk when this returns; return how many rows it changed."""
@@ -257,8 +263,7 @@ class Register:
                 begin(file, writes=writes)
                 yield file
         except (sa.exc.SQLAlchemyError, sqlite3.Error):
-            why = "The register of this server cannot be read or written now; try again."
-            raise RefusedError(503, "register", why) from None
+            raise RefusedError(503, "register", _UNKNOWN) from None
 
 
 # ---------------------------------------------------------------------------------------------------------
@@ -320,7 +325,7 @@ class Transaction:
         return known is not None and hmac.compare_digest(known[1][:32], mac)
 
     def _mac(self, kind: str, row: Mapping[str, Any]) -> bytes:
-        return self.register.sign_row(kind, map(row.get, VOUCHED[kind].c.keys()))
+        return self.register.sign_row(kind, map(row.get, tables.COLUMNS[kind]))
 
     def believed(self, kind: str, row: Mapping[str, Any] | None) -> Mapping[str, Any]:
         """Return a row for which the register vouches, or raise."""
@@ -328,18 +333,14 @@ class Transaction:
             raise ChangedError
         return row
 
-    def everybody(self, study: str) -> list[Any]:
-        """Return the rows of a study's people, or raise if they are not all as this server wrote them last."""
-        return self.compared(study)[0]
-
-    def compared(self, study: str) -> tuple[list[Any], dict[str, bytes]]:
-        """Return the same rows with their MACs."""
+    def everybody(self, study: str) -> tuple[list[Any], dict[str, bytes]]:
+        """Return the rows of a study's people with their MACs; raise unless all are as this server wrote them last."""
         query, known = sa.select(people).where(people.c.study == study), self.register.people(study)
-        rows = self.execute(query.order_by(people.c.id)).all()
+        rows = [*map(tables.Person._make, self.execute(query.order_by(people.c.id)).all())]
         known |= {row: mac for (kind, row), (here, mac) in self.written.items() if (kind, here) == ("person", study)}
         if known != {row.id: self.register.sign_row("person", row) for row in rows}:  # nobody else, and nobody missing
             raise ChangedError
-        return list(rows), known
+        return rows, known
 
     def fact(self, name: str) -> str | None:
         """Return a single fact, if it is there."""
@@ -440,7 +441,7 @@ class Store:
                         self._doubt = True
                         batch = self.register.prepare(transaction.written)
                 if batch is not None:
-                    self.register.settle(batch, len(transaction.written))
+                    self.register.settle(batch, transaction.written)
                 self._doubt = False
             except Exception:  # it is raised again, unless the change is in the database after all
                 if batch is None or not self._came(batch):

@@ -16,6 +16,7 @@ from __future__ import annotations
 import json
 import math
 import secrets
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
 from functools import cached_property, lru_cache
@@ -25,73 +26,43 @@ import numpy as np
 import sqlalchemy as sa
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from hetdp import report
 from hetdp.core.domain import Interval, epsilon_of, jsonable
 from hetdp.core.levels import joined_names
 from hetdp.core.plan import Plan
 from hetdp.errors import InputError
 from hetdp.ledger import UNLIMITED, Rule, budget_units
 from hetdp.ledger import level as ledger_level
-from hetdp.report import numbers
 from hetdp.statistics.histogram import Shares
 from hetdp.statistics.mean import Mean, Proportion
 from hetdp.statistics.statistic import Statistic
 
 from . import access, tables
 from .access import RefusedError
-from .fields import LANGUAGES, broken, once, within
+from .fields import LANGUAGES, LATEST, PLAIN, About, Dated, FreeChoice, Strict, Wave, broken, once, within
 from .store import ChangedError, Transaction, new_version
 
 MOST_WAVES = 24
-# A free choice ends here; more protects nobody and `public` says so more honestly.
-LARGEST_CHOICE = 20.0
 UNSAID = 2**32 - 1  # the code of what was not said
 ONLY = "answer"  # the name of the one question of a study from before version 5
-_PLAIN = r"^[^\x00-\x1f\x7f-\x9f\u2028\u2029]*$"
-_TEXT = r"^[^\x00-\x09\x0b-\x1f\x7f-\x9f\u2028\u2029]*$"  # of several lines
-_LATEST = 4_102_444_800  # the year 2100
 _MORE = "This choice allows more to be learnt than your choice before. Nothing was changed; confirm it if you mean it."
+# How many people there are with an ε of which so much was used before, in the ledger's units.
+Alike = Mapping[tuple[float, int], int]
 # How long answers are kept after the last closing date if nothing else is said, in seconds.
 KEPT = 365 * 86_400
-
-
-class Strict(BaseModel):
-    """Data from outside: no unknown field, no conversion of types."""
-
-    model_config = ConfigDict(extra="forbid", strict=True)
 
 
 class Tier(Strict):
     """One privacy choice: its name, its ε (a number, `inf` or `public`) and one plain sentence."""
 
-    name: Annotated[str, Field(min_length=1, max_length=40, pattern=_PLAIN)]
+    name: Annotated[str, Field(min_length=1, max_length=40, pattern=PLAIN)]
     epsilon: Annotated[float, Field(ge=0, le=1e6)] | Literal["inf", "public"]
-    sentence: Annotated[str, Field(max_length=200, pattern=_PLAIN)] = ""
+    sentence: Annotated[str, Field(max_length=200, pattern=PLAIN)] = ""
 
     @property
     def level(self) -> float:
         """The ε as a double."""
         return epsilon_of(self.epsilon)
-
-
-class FreeChoice(Strict):
-    """People choose ε themselves, between two ends."""
-
-    least: Annotated[float, Field(ge=1e-3, le=LARGEST_CHOICE)]
-    most: Annotated[float, Field(ge=1e-3, le=LARGEST_CHOICE)]
-
-
-class Wave(Strict):
-    """One publication: when its answers close, and the share of everybody's ε that it may spend."""
-
-    closes: Annotated[int, Field(ge=0, le=_LATEST)]
-    share: Annotated[float, Field(ge=0.001, le=1)] = 1.0
-
-
-class Dated(Wave):
-    """A wave as it is stored: with the date that was said first, if its closing was brought forward."""
-
-    share: Annotated[float, Field(gt=0, le=1)] = 1.0  # there was no other limit once
-    first: int | None = None
 
 
 class Question(Strict):
@@ -104,12 +75,12 @@ class Question(Strict):
 
     name: Annotated[str, Field(max_length=40, pattern=r"^[a-z][a-z0-9_-]*$")]
     kind: Literal["number", "yes-no", "choice"] = "number"
-    text: Annotated[str, Field(min_length=1, max_length=300, pattern=_PLAIN)]
-    unit: Annotated[str, Field(max_length=30, pattern=_PLAIN)] = ""
+    text: Annotated[str, Field(min_length=1, max_length=300, pattern=PLAIN)]
+    unit: Annotated[str, Field(max_length=30, pattern=PLAIN)] = ""
     bounds: Annotated[list[Annotated[float, Field(ge=-1e15, le=1e15)]], Field(min_length=2, max_length=2)] | None = None
     choices: Annotated[
-        list[Annotated[str, Field(min_length=1, max_length=80, pattern=_PLAIN)]], Field(max_length=20)
-    ] = []
+        list[Annotated[str, Field(min_length=1, max_length=80, pattern=PLAIN)]], Field(max_length=20)
+    ] = []  # noqa: RUF012  pydantic copies it
     share: Annotated[float, Field(ge=0.001, le=1)] | None = None
 
     @model_validator(mode="after")
@@ -167,15 +138,6 @@ class OnlyNumber(Question):
         return Mean(Interval(*(self.bounds or (0.0, 1.0))), missing="midpoint")
 
 
-class About(Strict):
-    """Who asks: shown to everybody who answers, and stored with the study. The consent is the words beside its box."""
-
-    institute: Annotated[str, Field(max_length=200, pattern=_PLAIN)] = ""
-    contact: Annotated[str, Field(max_length=200, pattern=_PLAIN)] = ""
-    notice: Annotated[str, Field(max_length=4000, pattern=_TEXT)] = ""
-    consent: Annotated[str, Field(max_length=1000, pattern=_TEXT)] = ""
-
-
 class Kept(Strict):
     """What a study has beyond its columns, as its last one holds it."""
 
@@ -189,14 +151,14 @@ class Kept(Strict):
 class NewStudy(Kept):
     """What a curator decides before anybody answers."""
 
-    title: Annotated[str, Field(min_length=1, max_length=300, pattern=_PLAIN)]
-    tiers: Annotated[list[Tier], Field(max_length=12)] = []
+    title: Annotated[str, Field(min_length=1, max_length=300, pattern=PLAIN)]
+    tiers: Annotated[list[Tier], Field(max_length=12)] = []  # noqa: RUF012
     free: FreeChoice | None = None
-    opens: Annotated[int, Field(ge=0, le=_LATEST)]
+    opens: Annotated[int, Field(ge=0, le=LATEST)]
     waves: Annotated[list[Wave], Field(min_length=1, max_length=MOST_WAVES)]
     fewest: Annotated[int, Field(ge=1, le=10**9)] = 1
     changeable: bool = True
-    until: Annotated[int, Field(ge=0, le=2 * _LATEST)] | None = None
+    until: Annotated[int, Field(ge=0, le=2 * LATEST)] | None = None
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
@@ -284,7 +246,7 @@ class Study(BaseModel):
         now = access.now()
         if now < self.opens:
             return "planned"
-        return "open" if now < self.current.closes else "closed"
+        return "open" if now < min(self.current.closes, self.until) else "closed"
 
     def level(self, tier: str | None, epsilon: float | None) -> float:
         """Return the ε of a choice, or raise: a tier's, or a free one rounded down to three digits."""
@@ -310,10 +272,27 @@ class Study(BaseModel):
         units = most(level, self.current.share, used)
         return units if units == UNLIMITED else math.floor(units * exact(question.share or 0))
 
-    def names(self, question: Question, levels: Iterable[float]) -> dict[float, str]:
-        """Return names for the levels of a question in the current wave: of tiers, or of free choices."""
-        named = [(tier.level, tier.name) for tier in self.tiers] or [(level, f"ε = {level:g}") for level in levels]
-        return joined_names((ledger_level(self.allowed(question, level)), name) for level, name in named)
+    def is_short(self, level: float, used: int) -> bool:
+        """Say whether less is left of an ε than the current wave may use."""
+        return most(level, self.current.share, used) < most(level, self.current.share)
+
+    def entered(self, question: Question, people: Alike) -> tuple[Counter[float], dict[float, str]]:
+        """Return {ε: people} as they enter the current wave of a question, and how these ε are called.
+
+        People enter with the wave's share of their ε, or with what is left if that is less. So what enters has the name
+        of a choice only if all who bring so much made it and have the whole share; a small share may make two one.
+        """
+        counts, mixed, whole = Counter[float](), set[float](), dict[float, float]()
+        for (level, used), count in people.items():
+            enters = ledger_level(self.allowed(question, level, used))
+            counts[enters] += count
+            if self.is_short(level, used):
+                mixed.add(enters)
+            else:
+                whole[level] = enters
+        named = [(tier.level, tier.name) for tier in self.tiers] or [(level, f"ε = {level:g}") for level in whole]
+        found = [(whole[level], name) for level, name in named if level in whole]
+        return counts, joined_names((enters, name) for enters, name in found if enters not in mixed)
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything public about the study, as JSON has it."""
@@ -331,14 +310,14 @@ def exact(share: float) -> Fraction:
     return Fraction(repr(share))
 
 
-def rounded_down(epsilon: float) -> float:
-    """Return ε cut to three significant digits, never up: a free choice then has few levels.
+def rounded_down(epsilon: float, digits: int = 3) -> float:
+    """Return ε cut to some significant digits, never up: to three, so that a free choice has few levels.
 
     >>> rounded_down(0.12399), rounded_down(2.0)
     (0.123, 2.0)
     """
-    digits: int = 2 - math.floor(math.log10(epsilon))
-    cut = math.floor(round(epsilon * 10.0**digits, 9)) / 10.0**digits
+    places: int = digits - 1 - math.floor(math.log10(epsilon))
+    cut = math.floor(round(epsilon * 10.0**places, 9)) / 10.0**places
     return min(cut, epsilon)
 
 
@@ -350,16 +329,34 @@ def most(epsilon: float, share: float, used: int = 0) -> int:
     return Rule.given(share=share).allowed(units, left)
 
 
-def table(p: Plan, names: Mapping[float, str]) -> list[dict[str, Any]]:
-    """Return who is in a plan, in at most twelve rows: a level, or a band of neighbouring ones."""
-    rows = []
+def rows_of(study: Study, question: Question, people: Alike, p: Plan, tiers: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return who is in the plan of a result: `table`, in at most twelve rows, its `tiers`, and how many were `short`.
+
+    By the ledger somebody may have less left than by the register, after a charge that was given up, and never more. So
+    if as many people as these bring are at each level of the plan, everybody entered with that. Else it is not known
+    here who did: no row is called after a choice, and nothing is said of how many had less left.
+    """
+    (counts, names), levels, there = study.entered(question, people), p.levels, Counter[float]()
+    for level, like in zip(counts, levels.like(np.array([*counts])).tolist(), strict=True):
+        there[like] += counts[level]
+    known = there == Counter(dict(zip(levels.epsilon.tolist(), levels.count.tolist(), strict=True)))
+    names = names if known and not levels.rounded else {}
+    table = []
     for band in p.facts.bands:
-        low, high = band.epsilon
-        first = f"ε = {numbers.epsilon(low)}"
-        name = names.get(low, first) if low == high else f"{first} to {numbers.epsilon(high)}"
-        cells = {"name": name, "epsilon": high, "people": band.people, "spent": band.spent[1], "share": band.share}
-        rows.append(jsonable(cells))
-    return rows
+        low, top = band.epsilon
+        name = _called(names, levels.epsilon[(levels.epsilon >= low) & (levels.epsilon <= top)].tolist())
+        cells = {"name": name, "epsilon": top, "people": band.people, "spent": band.spent[1], "share": band.share}
+        table.append(jsonable(cells))
+    called = [{**tier, "name": _called(names, [epsilon_of(tier["epsilon"])])} for tier in tiers]
+    short = sum(count for pair, count in people.items() if study.is_short(*pair)) if known else None
+    return {"table": table, "tiers": called, "short": short}
+
+
+def _called(names: Mapping[float, str], levels: Sequence[float]) -> str:
+    """Return what neighbouring levels are called: by names if all have one, else by the ε that entered."""
+    named = all(level in names for level in levels)
+    first, last = (names[one] if named else f"ε = {report.spent_epsilon(one)}" for one in (levels[0], levels[-1]))
+    return first if first == last else f"{first} to {last.removeprefix('ε = ')}"
 
 
 def new_id() -> str:
@@ -374,7 +371,7 @@ def is_imported(person: str) -> bool:
 
 def create(transaction: Transaction, new: NewStudy) -> Study:
     """Store a new study and return it."""
-    until, each = new.until or new.waves[-1].closes + KEPT, math.floor(1e9 / len(new.questions)) / 1e9
+    until, each = new.until or new.waves[-1].closes + KEPT, math.floor(1e5 / len(new.questions)) / 1e5
     asked = [one if one.share else one.model_copy(update={"share": each}) for one in new.questions]
     kept = new.model_copy(update={"questions": asked}).model_dump_json(include=set(Kept.model_fields))
     row: dict[str, Any] = {
@@ -425,15 +422,16 @@ def move(transaction: Transaction, study: str, **changes: Any) -> None:
     transaction.change("study", {**before, **changes, "version": new_version()})
 
 
-def joined(transaction: Transaction, study: Study) -> dict[float, int]:
-    """Return {ε: people} of a study: who has answered, or after the last publication who had.
+def taking_part(study: Study) -> list[sa.ColumnElement[bool]]:
+    """Return who takes part, as conditions; where people are asked again in each wave, who has answered in this one."""
+    about, again = tables.people.c, study.each_wave == "ask" and study.status != "published"
+    return [about.epsilon.is_not(None), *([about.answer.is_not(None)] if again else [])]
 
-    Where people are asked again in each wave, those count who have answered in this one.
-    """
+
+def joined(transaction: Transaction, study: Study) -> dict[float, int]:
+    """Return {ε: people} of a study: who has answered, or after the last publication who had."""
     about = tables.people.c
-    mine = (about.study == study.id) & about.epsilon.is_not(None)
-    if study.each_wave == "ask" and study.status != "published":
-        mine &= about.answer.is_not(None)
+    mine = sa.and_(about.study == study.id, *taking_part(study))
     query = sa.select(about.epsilon, sa.func.count().label("people")).where(mine)
     return {
         row.epsilon: row.people for row in transaction.execute(query.group_by(about.epsilon).order_by(about.epsilon))

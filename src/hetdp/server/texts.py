@@ -20,8 +20,8 @@ from typing import Any
 from markupsafe import Markup, escape
 from starlette.requests import Request
 
+from hetdp import report
 from hetdp.core.domain import epsilon_of
-from hetdp.report import numbers
 
 from .studies import rounded_down
 
@@ -31,6 +31,8 @@ COOKIE = "hetdp_language"
 USUAL = "en"
 # An ε below this is not worth its digits.
 CRUMB = 1e-6
+# A level that nobody named, or a band of them, as the server writes it.
+_LEVEL = re.compile(r"ε = ([0-9]+(?:\.[0-9]+)?(?:e[+-][0-9]+)?)(?: to ([0-9]+(?:\.[0-9]+)?(?:e[+-][0-9]+)?))?")
 
 
 @dataclass(frozen=True)
@@ -87,36 +89,53 @@ class Texts:
 
     def number(self, x: float, error: float, way: str = "nearest") -> str:
         """Return a number with the digits that its error deserves."""
-        return self.written(numbers.number(x, error, way))
+        return self.written(report.number(x, error, way))
 
     def percent(self, share: float) -> str:
-        """Return a share that is a limit as a percentage, rounded up to two decimals.
+        """Return a share as a percentage, as exactly as it was written: rounded shares could exceed 100 % together.
 
-        >>> Texts("de", {"format.decimal": ",", "format.thousands": "."}).percent(1 / 3)
-        '33,34'
+        >>> Texts("de", {"format.decimal": ",", "format.thousands": "."}).percent(0.33333)
+        '33,333'
         """
-        return self.written(f"{math.ceil(10_000 * share - 1e-9) / 100:g}")
+        return self.written(f"{(100 * Decimal(repr(share))).normalize():f}")
+
+    def level(self, name: str) -> str:
+        """Return the name of a level, or of a band of them, which has numbers and a word of its own if nobody gave it.
+
+        >>> words = {"format.decimal": ",", "format.thousands": ".", "result.from-to": "{low} bis {high}"}
+        >>> Texts("de", words).level("ε = 0.12341 to 3")
+        'ε = 0,1235 bis 3'
+        """
+        found = _LEVEL.fullmatch(name)  # what a curator wrote stays as it is
+        if found is None:
+            return name
+        low, high = (text and self.spent(text) for text in found.groups())
+        return str(self("result.from-to", low=f"ε = {low}", high=high)) if high else f"ε = {low}"
 
     def epsilon(self, x: Any) -> str:
         """Return an ε for reading."""
-        return self.written(numbers.epsilon(epsilon_of(x)))
+        return self.written(report.epsilon(epsilon_of(x)))
 
     def spent(self, x: Any) -> str:
         """Return an ε that is a limit, rounded up so that what is printed holds; the ledger's smallest units too."""
         limit = epsilon_of(x)
-        return self.written(f"{CRUMB:f}" if 0 < limit < CRUMB else numbers.spent_epsilon(limit))
+        return self.written(f"{CRUMB:f}" if 0 < limit < CRUMB else report.spent_epsilon(limit))
 
     def left(self, x: Any) -> str:
         """Return an ε that is left at least, rounded down."""
         left = epsilon_of(x)
-        return "0" if left < CRUMB else self.epsilon(left if math.isinf(left) else rounded_down(left))
+        return "0" if left < CRUMB else self.epsilon(left if math.isinf(left) else rounded_down(left, 4))
+
+    def date(self, seconds: int) -> str:
+        """Return a time in words, in UTC."""
+        at = datetime.fromtimestamp(seconds, UTC)
+        month = self.catalogue["format.months"].split()[at.month - 1]
+        return self.catalogue["format.date"].format(day=at.day, month=month, year=at.year, time=at.strftime("%H:%M"))
 
     def when(self, seconds: int) -> Markup:
         """Return a time that a script turns into the reader's own; without it, it is UTC."""
-        at = datetime.fromtimestamp(seconds, UTC)
-        month = self.catalogue["format.months"].split()[at.month - 1]
-        text = self.catalogue["format.date"].format(day=at.day, month=month, year=at.year, time=at.strftime("%H:%M"))
-        return Markup('<time datetime="{}">{}</time>').format(at.isoformat(), text)
+        at = datetime.fromtimestamp(seconds, UTC).isoformat()
+        return Markup('<time datetime="{}">{}</time>').format(at, self.date(seconds))
 
 
 @cache

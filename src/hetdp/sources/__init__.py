@@ -22,13 +22,13 @@ from hetdp.core.domain import Interval, normal, plural
 from hetdp.core.levels import Levels
 from hetdp.core.types import BoundsLike, EpsilonLike, MissingLike, PersonLike, SourceLike, TiersLike
 from hetdp.errors import InputError
-from hetdp.report.about import Provenance
+from hetdp.report import Provenance
 from hetdp.statistics import Statistic
 from hetdp.statistics.answer import ROWS, Group, label
 from hetdp.statistics.mean import Mean
 from hetdp.statistics.statistic import needs_missing
+from hetdp.tally import Table, Tally, merge
 from hetdp.tally.groupby import Grouping
-from hetdp.tally.tally import Table, Tally, merge
 
 from .arrays import NOBODY, Arrays, records
 from .databases import Database, database_file, duckdb_frame
@@ -40,23 +40,9 @@ if TYPE_CHECKING:
     from .frames import Engine, Frame
 
 __all__ = [
-    "Batch",
-    "Form",
-    "Rows",
-    "Source",
-    "counted",
-    "declared_public",
-    "empty_total",
-    "group_of",
-    "natural",
-    "read",
-    "read_groups",
-    "records",
-    "tallies_of",
-    "tally",
-    "tier_name",
-    "tiers_of",
-]
+    "Batch", "Form", "Rows", "Source", "counted", "declared_public", "empty_total", "group_of", "natural", "read",
+    "read_groups", "records", "tallies_of", "tally", "tier_name", "tiers_of",
+]  # fmt: skip
 
 Rows = Literal["one", "average"]
 """How many rows a person may have, and what is done with several."""
@@ -70,7 +56,7 @@ _AVERAGED = (
     "A person's rows that have a value are averaged, so that everybody counts once; ids are compared as exact text."
 )
 _CHECKED = "No id is on two rows: everybody counts once."
-_ADDED = "{} that {} added with ε = ∞. Assumed: {} about nobody who is counted already."
+_ADDED = "{} that {} added with ε = ∞, each as one person. Assumed: {} about nobody who is counted already."
 
 
 @dataclass(frozen=True)
@@ -328,11 +314,16 @@ def read(  # noqa: PLR0913  mirrors the columns of a table
     tiers
         {name: ε} when the ε column holds names of tiers.
     public_rows
-        A second source of the same kind with values that are known publicly; they join with ε = ∞.
+        A second source of the same kind with values that are known publicly; each row joins as one person with ε = ∞.
     query
         What to read from a database: a select, or the name of a table. PostgreSQL makes the sums itself.
     delimiter, decimal, thousands
         How a delimited file is written; a comma (a tab in .tsv), "." and nothing unless said.
+
+    Returns
+    -------
+    Tally
+        For `plan` its `levels`, for `release` the tally itself. It is private.
 
     Notes
     -----
@@ -344,17 +335,8 @@ def read(  # noqa: PLR0913  mirrors the columns of a table
         raise InputError("reading needs the public bounds of the values, (lo, hi), or a statistic that has its own")
     asked = Mean(Interval.of(bounds)) if statistic is None else statistic
     asked = asked.of(value).saying(missing=missing, values=values)
-    form = Form(delimiter, decimal, thousands)
-    people = Source.asked_by(
-        asked,
-        source,
-        epsilon=epsilon,
-        person=person,
-        rows=rows,
-        tiers=tiers,
-        query=query,
-        form=form,
-    )
+    where = {"epsilon": epsilon, "person": person, "rows": rows, "tiers": tiers, "query": query}
+    people = Source.asked_by(asked, source, **where, form=Form(delimiter, decimal, thousands))
     return tally(people, asked, public_rows)
 
 
@@ -437,8 +419,8 @@ def _tallies(
     if statistic.whole and (empty := [g for g in named if g not in found or not found[g].n]):
         raise empty_total(statistic, empty[0])
     # A group without people is nobody at ε = 0.
-    nobody = replace(Table.nobody(statistic), epsilon=np.zeros(1), count=np.zeros(1, np.int64))
-    nobody = replace(nobody, total=np.zeros((1, statistic.width), np.int64))
+    total = np.zeros((1, statistic.width), np.int64)
+    nobody = replace(Table.nobody(statistic), epsilon=np.zeros(1), count=np.zeros(1, np.int64), total=total)
     about = people.about(statistic)
     return {g: Tally(found.get(g, nobody), statistic, people.asked.tier_names, notes, about=about) for g in named}
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import decimal
 import math
 import numbers
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from itertools import combinations
 from typing import TYPE_CHECKING, Any
@@ -43,11 +43,8 @@ class Arrays:
 
     def batches(self, request: Request, *, owner: bool = False) -> Iterator[Batch]:
         """Yield all people as one batch."""
-        named = {**({} if self.ids is None else {"ids": self.ids}), **self.public}
-        columns = {"values": self.values, "epsilon": self.epsilon, **named}
-        for one, other in combinations(columns, 2):
-            if _misaligned(columns[one], columns[other]):
-                raise InputError(f"{one} and {other} have different row labels; align them first, or pass plain arrays")
+        self.check(request)
+        named = self._named
         (category,) = request.reads or (None,)
         values, missing = private_array(self.values, category, owner=owner)
         levels = self._levels(request, values.size)
@@ -62,8 +59,16 @@ class Arrays:
         if levels.size:
             yield Batch((values,), levels, missing=missing, texts=texts)
 
-    def check(self, request: Request) -> None:
-        """Find nothing wrong: an array has no names and no header."""
+    @property
+    def _named(self) -> dict[str, Any]:
+        return {**({} if self.ids is None else {"ids": self.ids}), **self.public}
+
+    def check(self, request: Request) -> None:  # noqa: ARG002  sequences have no names that could be wrong
+        """Raise if series have different row labels, which are public; an array has no names and no header."""
+        columns = {"values": self.values, "epsilon": self.epsilon, **self._named}
+        for one, other in combinations(columns, 2):
+            if _misaligned(columns[one], columns[other]):
+                raise InputError(f"{one} and {other} have different row labels; align them first, or pass plain arrays")
 
     def _levels(self, request: Request, n: int) -> NDArray[np.float64]:
         epsilon = self.epsilon
@@ -156,12 +161,21 @@ def _array(values: Any, kinds: str) -> NDArray[Any] | None:
         return None
     if not hasattr(values, "__array__"):
         raise InputError(f"values must be an array, a list or the name of a file (got {type(values).__name__})")
-    array = np.asarray(values)
+    array = as_array(lambda: np.asarray(values))
     if array.ndim != 1:
         raise InputError(f"values must have one dimension, one entry a person (got {array.ndim} dimensions)")
     if array.dtype.kind in _REFUSED:
         raise InputError(f"values must be {kinds} (got an array of {_REFUSED[array.dtype.kind]})")
     return array
+
+
+def as_array(made: Callable[[], NDArray[Any]]) -> NDArray[Any]:
+    """Return a column as an array, or raise a fixed sentence: what its library says may quote a private cell."""
+    try:
+        return made()
+    except Exception:  # noqa: BLE001, S110  Arrow, for one, raises an error of its own for a text that is not UTF-8
+        pass
+    raise InputError("a column of values cannot be read; a text in it is perhaps not UTF-8: write the table again")
 
 
 def level_array(cells: Iterable[Any], request: Request, place: str, first: int = 0) -> NDArray[np.float64]:

@@ -241,7 +241,6 @@ def missing_of(cells: pl.Series, words: frozenset[str] = MISSING) -> NDArray[np.
     cells = _plain(cells)
     if cells.dtype == pl.Object:
         return np.array([is_missing(cell) for cell in cells.to_list()], dtype=bool)
-    cells = _plain(cells)
     if cells.dtype == pl.String:
         text = cells.fill_null("").str.strip_chars(EMPTY).str.to_lowercase()
         return text.is_in(list(words)).to_numpy()

@@ -12,7 +12,7 @@ change who is counted, which queries run, or what a message says.
 
 Argument: comparisons alone decide the branch of `_code`. Where the value is NaN or missing each of them is false
 or null, in engines that order NaN above every number as in those that follow IEEE 754; there is no code then, and
-`_settled` says what becomes of that, as `tally.tally.settled` does. The formula is used where
+`_settled` says what becomes of that, as `tally.settled` does. The formula is used where
 lo < x < hi only, with the operations of `Interval.codes` in their order. What comes out of the branches is a whole
 number in {0 … Q}, so turning it into a 64-bit integer cannot raise or wrap, and no sum passes 63 bits with at most
 `MOST_PEOPLE` people.
@@ -46,13 +46,13 @@ from hetdp.core.levels import HUGE, TINY, split
 from hetdp.errors import InputError
 from hetdp.statistics import Statistic
 
-from .arrays import alike_batch, columns_batch
+from .arrays import alike_batch, as_array, columns_batch
 from .columns import FAILED, batch_of, check_columns, plain_types, streamed, told
 from .request import KEY_FAULTS, MOST_ROWS, Batch, Fault, Level, Request, Tables, engine_tables
 
 Lazy = nw.LazyFrame[Any]
 
-_IBIS = ("duckdb", "pyspark")
+_COLLATION = "select current_setting('default_collation')"
 _NO_CODE = -1
 _CALLED = {
     "PANDAS": "a pandas frame",
@@ -75,7 +75,7 @@ def opened(source: Any) -> Frame | Engine | None:
     except DuplicateError:
         raise InputError("two columns of the frame have the same name; rename one of them") from None
     if isinstance(frame, nw.LazyFrame) and not frame.implementation.is_polars():
-        return Engine(frame, _called(frame))
+        return Engine(told(lambda: _byte_wise(frame), FAILED), _called(frame))
     return Frame(frame) if isinstance(frame, (nw.DataFrame, nw.LazyFrame)) else None
 
 
@@ -96,7 +96,7 @@ class Frame:
         if not frame.implementation.is_polars():
             if len(frame):
                 columns = {name: _column(frame[name]) for name in request.columns}
-                columns |= {name: frame[name].to_list() for name in request.texts}
+                columns |= {name: told(frame[name].to_list, FAILED) for name in request.texts}
                 yield columns_batch(columns, range(len(frame)), request, owner=owner)
             return
         table = frame.to_native().select(by_name(*request.columns))
@@ -136,7 +136,31 @@ def _polars(frame: Any) -> Any:
 
 def _column(column: nw.Series[Any]) -> NDArray[Any]:
     """Return a column of a pandas frame or one like it; a nullable column of booleans would be one of objects."""
-    return (column.cast(nw.Float64) if isinstance(column.dtype, nw.Boolean) else column).to_numpy()
+    return as_array((column.cast(nw.Float64) if isinstance(column.dtype, nw.Boolean) else column).to_numpy)
+
+
+def _byte_wise(frame: Any) -> Lazy:
+    """Return a frame whose engine takes two texts for the same only if they are, letter by letter.
+
+    Rows that are alike are grouped in the engine, and one of each group is read. DuckDB groups by the collation of a
+    column, which no schema shows: with NOCASE the cell "X" of one person would stand for the "x" of all others. All
+    that counts as text is made a text without a collation here, enums and JSON too: what they become as texts later
+    would have the connection's. A frame of Spark needs none of this: a cast to text, as every query has, drops it.
+    """
+    native, made = frame.to_native(), frame
+    kinds = (nw.String, nw.Categorical, nw.Enum)  # as `check_columns` has them
+    texts = {name for name, kind in frame.collect_schema().items() if isinstance(kind, kinds)}
+    if frame.implementation.is_duckdb():
+        pairs = [('"' + name.replace('"', '""') + '"', name in texts) for name in native.columns]
+        made = native.project(", ".join(f"cast({x} as varchar) collate C as {x}" if text else x for x, text in pairs))
+    elif frame.implementation.is_ibis() and native.get_backend().name == "duckdb":
+        import ibis  # type: ignore[import-untyped]
+
+        builtin = ibis.udf.scalar.builtin  # functions of DuckDB: what decode gives has no collation
+        encode = builtin(lambda _: b"", name="encode", signature=((str,), bytes))
+        decode = builtin(lambda _: "", name="decode", signature=((bytes,), str))
+        made = native.mutate(**{name: decode(encode(native[name])) for name in texts})
+    return nw.from_native(made)  # type: ignore[no-any-return]
 
 
 @dataclass(frozen=True, eq=False)
@@ -159,20 +183,20 @@ class Engine:
         self.check(request)
         kinds = self.frame.collect_schema()
         texts = [how for name, how in request.readings if not (kinds[name].is_numeric() or kinds[name] == nw.Boolean)]
-        return any(not isinstance(how, Categories) or how.apart for how in texts)
+        return any(not isinstance(how, Categories) or how.reads_texts for how in texts)
 
     def check(self, request: Request) -> None:
-        """Raise for names and types of columns, and for Ibis over an engine whose arithmetic can raise for a value.
+        """Raise for names and types of columns, and for Ibis over another engine than DuckDB.
 
-        PostgreSQL's does when a quotient underflows.
+        PostgreSQL's arithmetic raises when a quotient underflows, and Spark's collations cannot be taken off there.
         """
         if self.frame.implementation.is_ibis():
-            engine = self.frame.to_native().get_backend().name
-            if engine not in _IBIS:
-                raise InputError(
-                    f"Ibis is read over {' and '.join(_IBIS)} only (got {engine}); "
-                    "give a database by its URL and a query"
-                )
+            backend: Any = self.frame.to_native().get_backend()
+            if backend.name != "duckdb":
+                advice = "give a Spark frame itself, a database by its URL and a query"
+                raise InputError(f"Ibis is read over DuckDB only (got {backend.name}); {advice}")
+            if backend.con.execute(_COLLATION).fetchall()[0][0]:
+                raise InputError("under default_collation different texts are one; take back this setting")
         check_columns(self.frame, request, in_engine=True)
 
     def tables(self, request: Request, statistic: Statistic | None) -> Tables:

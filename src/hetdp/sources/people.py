@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from hetdp.core.domain import LONGEST_ID, NOT_IN_ID, Interval
 from hetdp.core.levels import LIMIT, WIDE, WIDE_LIMIT, refuse_bad_epsilon
 from hetdp.statistics import Statistic
-from hetdp.tally.tally import coded, settled
+from hetdp.tally import coded, settled
 
 from .request import Batch, Fault, Request, Tables, fault_error, level_table
 
@@ -63,7 +63,7 @@ class People:
                 part["epsilon"].to_numpy(),
                 part["cell"].to_numpy(),
                 part["count"].to_numpy(),
-                part.select(names).to_numpy(),
+                part.select(names).to_numpy() if names else np.zeros((part.height, 0), np.int64),  # Polars 1
                 rounded=rounded,
             )
             for group, part in parts

@@ -22,7 +22,7 @@ from hetdp.core.levels import BITS, LIMIT, MOST_PEOPLE, WIDE, WIDE_BITS, WIDE_LI
 from hetdp.errors import InputError
 from hetdp.statistics import Statistic
 from hetdp.statistics.answer import Group, label
-from hetdp.tally.tally import Table, merge
+from hetdp.tally import Table, merge
 
 if TYPE_CHECKING:
     import polars as pl

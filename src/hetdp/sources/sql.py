@@ -11,7 +11,7 @@ between (hi − lo)·2⁻²⁴ and hi − lo, or (hi − lo)·2⁻²³ is below 
 such a unit; either way the quotient is in (0, 1] and nothing overflows. At or below foot, x − lo is at most (hi −
 lo)·2⁻²² and the formula gives 0; from hi on it gives Q; NaN and NULL fail every comparison or, in PostgreSQL, where NaN
 is above everything, the last one: they have no code, which is NULL, and `_settled_codes` says what becomes of that, as
-`tally.tally.settled` does. Sums of codes are sums of integers, so parallel plans and the order of rows do not matter,
+`tally.settled` does. Sums of codes are sums of integers, so parallel plans and the order of rows do not matter,
 and with at most `MOST_PEOPLE` rows they are below 2⁶³; more are refused by their number (`request.engine_tables`). The
 leading bits of a double are its rounded value, so where there are many levels people are grouped by those.
 
@@ -164,7 +164,7 @@ class LevelTable:
         return found
 
     def _settled_codes(self) -> list[str]:
-        """Return the codes that are added up for a person; `tally.tally.settled` has the same."""
+        """Return the codes that are added up for a person; `tally.settled` has the same."""
         asked = self.statistic
         if asked is None:
             return []
@@ -216,7 +216,7 @@ class LevelTable:
         """Whether a private column is text of which numbers are to be read, or what is missing."""
         pairs = self.request.readings
         texts = [how for name, how in pairs if self.kinds[name] in _TEXTS]
-        return any(not isinstance(how, Categories) or how.apart for how in texts)
+        return any(not isinstance(how, Categories) or how.reads_texts for how in texts)
 
     @property
     def numbers(self) -> dict[str, str]:

@@ -8,19 +8,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property, reduce
+from statistics import NormalDist
 from typing import TYPE_CHECKING, Any
 
+from hetdp.core.accuracy import IntervalKind, check_level, condition, rounding, worst_corner
 from hetdp.core.domain import Interval, jsonable
+from hetdp.core.intervals import clamped_log_mgf, hoeffding, log_laplace
 from hetdp.errors import InputError
-from hetdp.privacy.exact import Line
-from hetdp.report.about import Figure, Provenance, Reported
+from hetdp.report import Figure, Parts, Provenance, Reported
 
 from .statistic import Answer, Release
 
 if TYPE_CHECKING:
-    from hetdp.core.accuracy import IntervalKind
-    from hetdp.report.about import Parts
-
+    from hetdp.core.plan import Plan
 
 CHECKED = (
     "Each person is in one group, so their value enters one of these results only (parallel composition): the whole "
@@ -64,12 +64,15 @@ class Groups(Reported, dict[Group, Any]):
         The names of the columns that make the groups.
     composition
         What is promised for the table as a whole, in a sentence; the loss is in one group only if ids were checked.
+    question
+        Of `about`: the question to which these are the answers.
     """
 
     def __init__(self, releases: Mapping[Group, Any], *, checked: bool, by: Sequence[str] = ("group",)) -> None:
         super().__init__({name: _in_group(found, name) for name, found in releases.items()})
         several = any(isinstance(found, Answers) for found in releases.values())
         self.by, self.composition = tuple(by), (SEVERAL if several else CHECKED) if checked else ASSUMED
+        self.question = ""
 
     def _columns(self, group: Group) -> dict[str, str]:
         return dict(zip(self.by, (group,) if isinstance(group, str) else group, strict=True))
@@ -80,13 +83,27 @@ class Groups(Reported, dict[Group, Any]):
         from hetdp.report.drift import group_warnings
 
         questions = dict.fromkeys(question for _, question, _ in self._answers())
-        return tuple(said for name in questions for said in group_warnings(self._about(name)))
+        return tuple(said for name in questions for said in group_warnings(self.about(name)))
 
-    def _about(self, question: str) -> Groups:
-        """Return the answers to one question; of groups with one answer each, where it has no name, all of them."""
+    def about(self, question: str) -> Groups:
+        """Return the answers to one of several questions, as groups with one answer each.
+
+        Parameters
+        ----------
+        question
+            Its name; of groups with one answer each, where it has none, "".
+
+        Returns
+        -------
+        Groups
+            The same groups, which can be combined.
+        """
         found = {group: r for group, asked, r in self._answers() if asked == question}
+        if not found and self:
+            asked = ", ".join(dict.fromkeys(name for _, name, _ in self._answers()))
+            raise InputError(f"there is no question {question!r} here; there are: {asked}")
         one = Groups(found, checked=True, by=self.by)
-        one.composition = self.composition
+        one.composition, one.question = self.composition, question
         return one
 
     def combine(self, shares: Mapping[str, float]) -> Combined:
@@ -100,9 +117,16 @@ class Groups(Reported, dict[Group, Any]):
         shares
             {group: its share of the population}, in any unit; for every group and no other. They must be public, from a
             census or from how many people each group has, never from the private values.
+
+        Returns
+        -------
+        Combined
+            The number, with an interval.
         """
         if any(isinstance(found, Answers) for found in self.values()):
-            raise InputError("groups with several answers each are combined one question at a time: ask for it alone")
+            raise InputError(
+                "groups with several answers each are combined one question at a time: .about(question).combine(…)"
+            )
         return combined(self, shares)
 
     def to_dict(self, level: float = 0.95) -> dict[str, Any]:
@@ -119,6 +143,11 @@ class Groups(Reported, dict[Group, Any]):
         and whether the number is from the data at all. Where there is no interval in units `low` and `high` are null: a
         quantile without within= has the ends of its bin instead, `bin_low` and `bin_high`, and a mode is a text,
         `cell`, with how far its share can be below the largest one.
+
+        Returns
+        -------
+        polars.DataFrame
+            One row for each number of each group.
         """
         import polars as pl
 
@@ -148,7 +177,7 @@ class Groups(Reported, dict[Group, Any]):
 
         parts: list[Any] = []
         for name in dict.fromkeys(question for _, question, _ in self._answers()):
-            parts += [*([[("Question", name)]] if name else []), *group_parts(self._about(name), level)]
+            parts += [*([[("Question", name)]] if name else []), *group_parts(self.about(name), level)]
         return parts
 
     def __repr__(self) -> str:
@@ -325,17 +354,14 @@ class Combined(Reported):
         the groups add up with their shares. A clamp cuts off one tail, which only helps, and lifts the other to a point
         that no data lie beyond: `clamped_log_mgf` is the factor of such a noise.
 
-        "normal" takes the variances of the groups together and promises nothing for small groups.
+        The `kind` "normal" takes the variances of the groups together and promises nothing for small groups.
+
+        Returns
+        -------
+        float
+            r, in units of the values.
         """
-        from hetdp.core.accuracy import rounding, worst_corner
-        from hetdp.core.intervals import clamped_log_mgf, hoeffding, log_laplace
-
-        if not 0 < level < 1:
-            raise InputError(f"the confidence level must be between 0 and 1 (got {level:g}); 0.95 is usual")
-        if kind not in ("guaranteed", "normal"):
-            raise InputError(f"the kind of an interval is 'guaranteed' or 'normal' (got {kind!r})")
-        from statistics import NormalDist
-
+        check_level(level, kind)
         ranges = variance = fixed = 0.0
         scales: list[float] = []
         clamped: list[float] = []
@@ -360,12 +386,18 @@ class Combined(Reported):
         return (found + fixed) * span.width + 2 * (len(self.shares) + 1) * math.ulp(max(abs(span.lo), abs(span.hi)))
 
     def confidence_interval(self, level: float = 0.95, kind: IntervalKind = "guaranteed") -> tuple[float, float]:
-        """Return an interval for Σ π·μ; see `radius`.
+        """Return an interval for Σ π·μ; `level` and `kind` as for `radius`.
 
-        Means of those who answered have intervals that are not symmetric. Each is taken at a level at which all of them
-        hold at once, and their ends are added up with the shares.
+        Means of those who answered have intervals that are not symmetric, and those with a stated or a learned bound on
+        the variance are narrower than `radius` knows. Each of these is taken at a level at which all of them hold at
+        once, and their ends are added up with the shares. Which way is taken is decided by the plans alone.
+
+        Returns
+        -------
+        tuple[float, float]
+            (low, high), in units of the values.
         """
-        if self._of_answers:
+        if self._of_answers or (kind == "guaranteed" and any(_by_variance(r.plan) for _, r in self._parts)):
             each = 1 - (1 - level) / len(self.shares)
             ends = [(share, release.confidence_interval(each)) for share, release in self._parts]
             low, high = (math.fsum(share * pair[i] for share, pair in ends) for i in (0, 1))
@@ -373,11 +405,16 @@ class Combined(Reported):
         radius, span = self.radius(level, kind), self._parts[0][1].plan.span
         return span.clamp(self.unclamped - radius), span.clamp(self.unclamped + radius)
 
+    def figure(self, level: float = 0.95) -> Figure:
+        """Return the number with its guaranteed interval; `Figure.uncertain` says whether it is of any use."""
+        low, high = self.confidence_interval(level)
+        room = self._parts[0][1].plan.span.width
+        return Figure("", self.estimate, low, high, self.worst_case_error, room=room)
+
     def to_dict(self, level: float = 0.95) -> dict[str, Any]:
         """Return the number, its intervals, the shares and the groups as plain data."""
-        from hetdp.core.accuracy import condition
-
-        interval = {"level": level, "guaranteed": list(self.confidence_interval(level))}
+        found = self.figure(level)
+        interval = {"level": level, "guaranteed": [found.low, found.high], "uncertain": found.uncertain}
         if not self._of_answers:
             interval["normal"] = list(self.confidence_interval(level, "normal"))
         facts = {
@@ -400,13 +437,16 @@ class Combined(Reported):
     def __float__(self) -> float:
         return self.estimate
 
-    def __format__(self, spec: str) -> str:
-        return format(self.estimate, spec) if spec else str(self)
-
     def __repr__(self) -> str:
         unused = sum(r.plan.abstains for r in self.groups.values())
         said = f", {unused} of them without data" if unused else ""
         return f"Combined(estimate={self.estimate:.6g}, groups={len(self.shares)}{said})"
+
+
+def _by_variance(plan: Plan) -> bool:
+    """Say whether a bound on the variance narrows the interval of a group's own mean."""
+    bound = plan.squares is not None or plan.variance_bound < 0.25
+    return bound and not plan.drift and plan.target == "population" and not plan.abstains
 
 
 def _answering(release: Any) -> float:
@@ -417,7 +457,7 @@ def _answering(release: Any) -> float:
 def _square_and_bias(release: Any) -> tuple[float, float]:
     """Return the worst mean squared error of a group's number, and its largest bias, on an interval of length 1."""
     plan, statistic = release.plan, release.plan.statistic
-    if isinstance(statistic.geometry, Line):
+    if statistic.one:
         return plan.errors.worst(plan.variance_bound), plan.errors.most_bias + plan.errors.drift * plan.errors.shift
     share = _answering(release)
     error = statistic.error_answered(plan, share) / statistic.interval.width
@@ -434,7 +474,7 @@ def combined(groups: Groups, shares: Mapping[Any, Any]) -> Combined:
     """Return the groups put together; raise unless there is a positive share for every group and for no other."""
     first = next(iter(groups.values())).plan.statistic
     answered = hasattr(first, "error_answered") and first.keeps_missing
-    if not (isinstance(first.geometry, Line) or answered) or first.whole:
+    if not (first.one or answered) or first.whole:
         raise InputError(f"only means and proportions of groups can be combined, not a {first.name}")
     if not isinstance(shares, Mapping) or shares.keys() != groups.keys():
         named = ", ".join(map(repr, groups))

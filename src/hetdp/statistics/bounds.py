@@ -24,7 +24,7 @@ from hetdp.core.domain import Interval
 from hetdp.core.levels import Levels, saturation
 from hetdp.errors import InputError, PrivacyError
 from hetdp.privacy.exact import Choice, NoiseTerm, check_together
-from hetdp.report.about import Figure
+from hetdp.report import Figure
 
 from .statistic import Answer, Counted, Statistic
 
@@ -94,6 +94,11 @@ class Range(Counted):
     can_drop: ClassVar[bool] = True
     name: ClassVar[str] = "bounds"
     title: ClassVar[str] = "Private bounds"
+    geometry: ClassVar[Choice] = Choice(2, 2)
+    variance: ClassVar[float] = 0.32
+    """The variance of one person's being below each quantile, added up."""
+    idle: ClassVar[float] = 1.28
+    """An answer without data can be off by the whole rank."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -117,21 +122,6 @@ class Range(Counted):
     def sorting(self) -> Edges:
         """The cells between neighbouring points; the first and the last take what lies beyond the outer bounds."""
         return Edges((-math.inf, *self.grid[1:-1], math.inf))
-
-    @property
-    def geometry(self) -> Choice:
-        """Two choices."""
-        return Choice(2, 2)
-
-    @property
-    def variance(self) -> float:
-        """The variance of one person's being below each quantile, added up."""
-        return 0.32
-
-    @property
-    def idle(self) -> float:
-        """An answer without data can be off by the whole rank."""
-        return 1.28
 
     @property
     def rare_error(self) -> float:
@@ -348,11 +338,10 @@ class PrivateInterval(Interval):
             return f"in release {self.origin.release_id} of the ledger"
         return f"with a share of {self.origin.plan.share:.4g} of everybody's ε"
 
-    @property
-    def sentence(self) -> str:
-        """What it means for a result."""
+    def sentence(self, ends: Interval) -> str:
+        """Return what it means for a result of values that are clipped to these ends."""
         return (
-            f"Estimate, error and interval are for values clipped to {self}, not for the values themselves: what lies "
+            f"Estimate, error and interval are for values clipped to {ends}, not for the values themselves: what lies "
             f"beyond counts as the nearer bound. These bounds were found privately, {self.found}."
         )
 

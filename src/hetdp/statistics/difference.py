@@ -11,14 +11,12 @@ from typing import TYPE_CHECKING, Any
 from hetdp.core.accuracy import check_level, condition, needs_independence, unit_width
 from hetdp.core.domain import jsonable
 from hetdp.errors import InputError
-from hetdp.privacy.exact import Line
-from hetdp.report.about import Reported
+from hetdp.report import Parts, Reported, between, level_words, number, people
 
 from .answer import not_from_data
 
 if TYPE_CHECKING:
     from hetdp.core.plan import Plan
-    from hetdp.report.about import Parts
 
     from .answer import Combined
     from .statistic import Answer
@@ -51,10 +49,15 @@ class Difference(Reported):
         return float(self.later) - float(self.earlier)
 
     def confidence_interval(self, level: float | None = None) -> tuple[float, float]:
-        """Return an interval for the difference, as sure as `level`.
+        """Return an interval for the difference, as sure as `level`; that of the difference unless said.
 
         Each of the two intervals is left with half of the chance to miss; if both hold, the difference is between the
         differences of their ends, whatever they have in common.
+
+        Returns
+        -------
+        tuple[float, float]
+            (low, high), in units of the values.
         """
         level = self.level if level is None else level
         check_level(level)
@@ -65,8 +68,17 @@ class Difference(Reported):
     @property
     def condition(self) -> str | None:
         """Under which condition the interval holds, in one of the two or in both; None if it needs none."""
-        said = (condition(p) for x in (self.later, self.earlier) for _, p in _plans(x).values())
-        return next((each for each in said if each), None)
+        return next((said for p in self._all_plans if (said := condition(p))), None)
+
+    @property
+    def _all_plans(self) -> list[Plan]:
+        return [p for x in (self.later, self.earlier) for _, p in _plans(x).values()]
+
+    @property
+    def stated_deviation(self) -> float | None:
+        """The standard deviation that the interval takes for granted, if one was stated; of several the smallest."""
+        stated = (p.facts.stated_deviation for p in self._all_plans)
+        return min((float(each) for each in stated if each is not None), default=None)
 
     @property
     def conditional(self) -> bool:
@@ -93,7 +105,7 @@ class Difference(Reported):
         """
         low, high = self.confidence_interval(level)
         parts = [part for x in (self.later, self.earlier) for part in _plans(x).values()]
-        if not self.conditional or not all(isinstance(p.statistic.geometry, Line) for _, p in parts):
+        if not self.conditional or not all(p.statistic.one for _, p in parts):
             return None
         reach = sum(share * p.bias_share * p.span.width for share, p in parts if needs_independence(p))
         return max(low, -high, 0.0) / reach
@@ -172,19 +184,21 @@ class Difference(Reported):
     def __float__(self) -> float:
         return self.estimate
 
-    def __format__(self, spec: str) -> str:
-        return format(self.estimate, spec) if spec else str(self)
-
     def to_dict(self, level: float | None = None) -> dict[str, Any]:
         """Return the difference as plain data."""
+        from hetdp.report.drift import clipped_to
+
         level = self.level if level is None else level
         ends = self.confidence_interval(level)
         parts = {name: _plain(x, level) for name, x in (("later", self.later), ("earlier", self.earlier))}
         found = {"difference": self.estimate, "interval": {"level": level, "guaranteed": list(ends)}}
         found |= {"changed": self.changed(level), "condition": self.condition}
+        found |= {"stated_deviation": self.stated_deviation}
         found |= {"explained_by_drift": self.explained_by(level), "weights_moved": self.moved}
         said = {"warnings": self.warnings, "assumptions": [SAME_PEOPLE]}
-        clipped = [[ends.lo, ends.hi] for _, p in _plans(self.later).values() for ends in p.statistic.private_bounds]
+        asked = [p.statistic for _, p in _plans(self.later).values()]
+        ends_of = (clipped_to(one, found) for one in asked for found in one.private_bounds)
+        clipped = [[ends.lo, ends.hi] for ends in ends_of]
         found |= {"clipped_to": clipped[0] if clipped else None}
         return dict(jsonable({**found, "target": _target(self.later), **parts, **said}))
 
@@ -201,20 +215,17 @@ class Difference(Reported):
 
     def parts(self, level: float) -> Parts:
         """Return the report as its parts."""
-        from hetdp.report.drift import difference_lines
-        from hetdp.report.numbers import number
-        from hetdp.report.text import assumed_lines, clipped
+        from hetdp.report.drift import clipped, difference_lines, holds_for, read_as
+        from hetdp.report.text import assumed_lines
 
         (low, high), error, changed = self.confidence_interval(level), self._error, self.changed(level)
         sign = "it is above 0" if low > 0 else "it is below 0" if high < 0 else "it may be 0"
         sign = sign if changed is not None else "whether the values changed is not known"
-        condition = f" {self.condition}" if self.condition else ""
-        shown = [number(x, error) for x in (self.estimate, low, high)]
-        ends = f"{level:.0%} interval {shown[1]} to {shown[2]}"
+        ends = f"{level_words(level)} interval {between(low, high, error)}"
         first, heads = self.first, [name[0].upper() + name[1:] for name in self.names]
         said = [
             *(clipped(first) if first is not None else ()),
-            ("Difference", f"{shown[0]}   {ends}, for any distribution{condition}: {sign}"),
+            ("Difference", f"{number(self.estimate, error)}   {ends}, {holds_for(*self._all_plans)}: {sign}"),
             *((name, _said(x, level)) for name, x in zip(heads, (self.later, self.earlier), strict=True)),
             *difference_lines(self, level),
             *(("Warning", each) for each in self.warnings),
@@ -222,6 +233,8 @@ class Difference(Reported):
         for name, x in zip(heads, (self.later, self.earlier), strict=True):
             if (about := getattr(getattr(x, "groups", x), "provenance", None)) is not None:
                 said.append((f"{name} about", str(about)))
+        if first is not None:
+            said += read_as(first)
         if first is not None and first.statistic.counted:
             said.append(("Missing", first.statistic.counted))
         return [said, assumed_lines([SAME_PEOPLE])]
@@ -246,6 +259,11 @@ def difference(later: Answer | Combined, earlier: Answer | Combined, *, level: f
     level
         The confidence of the interval.
 
+    Returns
+    -------
+    Difference
+        The `estimate`, its interval, and whether it `changed`.
+
     Notes
     -----
     Where ε may go with the value, a change of who counts how much looks like a change of the values. The interval then
@@ -262,7 +280,7 @@ def difference(later: Answer | Combined, earlier: Answer | Combined, *, level: f
     """
     check_level(level)
     for answer in (later, earlier):
-        if not (hasattr(answer, "confidence_interval") and hasattr(answer, "__float__")):
+        if not (hasattr(answer, "confidence_interval") and hasattr(answer, "__float__")) or hasattr(answer, "ranks"):
             raise InputError("a difference is of two answers that are one number each, such as two means")
     names = [getattr(getattr(getattr(x, "plan", None), "statistic", None), "name", None) for x in (later, earlier)]
     if names[0] != names[1]:
@@ -349,11 +367,9 @@ def _plain(answer: Any, level: float) -> dict[str, Any]:
 
 
 def _said(answer: Any, level: float) -> str:
-    from hetdp.report.numbers import number, people
-
     low, high = answer.confidence_interval(level)
-    shown = [number(x, (high - low) / 4) for x in (float(answer), low, high)]
+    error = (high - low) / 4
     n, share = _people(answer), _answered(answer)
     who = f", {people(n)}" if n else ""
     who += f", of whom {share:.0%} answered" if share is not None else ""
-    return f"{shown[0]}   {level:.0%} interval {shown[1]} to {shown[2]}{who}"
+    return f"{number(float(answer), error)}   {level_words(level)} interval {between(low, high, error)}{who}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -12,16 +12,16 @@ import numpy as np
 
 from hetdp.core.accuracy import IntervalKind, check_level
 from hetdp.core.cells import Categories, Edges, Reading, name_of
-from hetdp.core.domain import GRID, Interval, plural
+from hetdp.core.domain import GRID, Interval, Ints, plural
 from hetdp.core.intervals import share_intervals
 from hetdp.errors import InputError
 from hetdp.privacy.exact import Choice, Mass
-from hetdp.report.about import Figure
+from hetdp.report import Figure
 
 from .answer import Groups
 from .bounds import PrivateInterval
 from .mean import answered_line, ratio, ratio_interval
-from .statistic import Answer, Bounded, Counted, Ints
+from .statistic import CLAMPED, Answer, Bounded, Counted
 
 if TYPE_CHECKING:
     from hetdp.core.plan import Plan
@@ -47,7 +47,10 @@ class Celled(Counted):
         super().__post_init__()
         given = [self.categories is not None, self.edges is not None, self.bins is not None or self.bounds is not None]
         if sum(given) != 1 or (self.bins is None) != (self.bounds is None):
-            raise InputError(f"a {self.name} needs categories=[…], edges=[…], or bins=… with bounds=(lo, hi)")
+            raise InputError(
+                f"a {self.name} needs categories=[…] (--categories A,B,C), edges=[…] (--edges X,Y,Z), "
+                "or bins=… with bounds=(lo, hi) (--bins N --bounds LO HI)"
+            )
         if self.bounds is not None and isinstance(Interval.of(self.bounds), PrivateInterval):
             raise InputError(
                 f"the bins of a {self.name} are public edges, which forget what private bounds spent; give bounds as "
@@ -70,7 +73,8 @@ class Celled(Counted):
     def setting(self) -> str:
         """How many cells there are."""
         what = "category" if isinstance(self.sorting, Categories) else "bin"
-        return f"{plural(self.cells - 1, what)} and '{self.sorting.labels[-1]}'"
+        alike = self.sorting.alike if isinstance(self.sorting, Categories) else ""
+        return f"{plural(self.cells - 1, what)} and '{self.sorting.labels[-1]}'{alike}"
 
 
 @dataclass(frozen=True)
@@ -114,7 +118,15 @@ class Shares(Celled):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Histogram(Answer):
-    """Shares of people by cell, and the same as numbers of people."""
+    """Shares of people by cell, and the same as numbers of people.
+
+    Attributes
+    ----------
+    frequencies, counts
+        {cell: share of the people}, and {cell: number of people}; the last cell has what is in no other.
+    plan, numbers, notes, release_id, ledger, about
+        As for `Answer`.
+    """
 
     heading: ClassVar[str] = "Cell"
 
@@ -131,7 +143,22 @@ class Histogram(Answer):
     def confidence_interval(
         self, level: float = 0.95, kind: IntervalKind = "guaranteed", *, simultaneous: bool = True
     ) -> dict[str, tuple[float, float]]:
-        """Return an interval for the share of each cell; `simultaneous` ones all hold at once with this probability."""
+        """Return an interval for the share of each cell.
+
+        Parameters
+        ----------
+        level
+            The confidence.
+        kind
+            "guaranteed" holds for every distribution and every n; "normal" promises nothing for small n.
+        simultaneous
+            Whether all hold at once with this probability, or each by itself.
+
+        Returns
+        -------
+        dict[str, tuple[float, float]]
+            {cell: (low, high)}, as shares.
+        """
         together, clamp = len(self.numbers) if simultaneous else 1, self.plan.span.clamp
         radius = self.plan.radius(level, kind, together=together)
         ends = tuple((clamp(share - radius), clamp(share + radius)) for share in self.numbers)
@@ -163,6 +190,12 @@ class Histogram(Answer):
         return [
             Figure(name, share, *ends[name], error, {"people": share * n}) for name, share in self.frequencies.items()
         ]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.frequencies)
+
+    def __len__(self) -> int:
+        return len(self.frequencies)
 
     def __getitem__(self, cell: Any) -> float:
         return self.frequencies[cell if isinstance(cell, str) else name_of(cell)]
@@ -197,16 +230,9 @@ class Commonest(Celled):
     name: ClassVar[str] = "mode"
     title: ClassVar[str] = "A private mode"
     missed: ClassVar[str] = "below the largest share"
-
-    @property
-    def geometry(self) -> Choice:
-        """One choice."""
-        return Choice()
-
-    @property
-    def idle(self) -> float:
-        """An answer without data can be a cell with nobody where everybody is in another one."""
-        return 1.0
+    geometry: ClassVar[Choice] = Choice()
+    idle: ClassVar[float] = 1.0
+    """An answer without data can be a cell with nobody where everybody is in another one."""
 
     def scores(self, weights: Sequence[int], pick: int, plan: Plan) -> list[int]:  # noqa: ARG002  there is one choice
         """Return the weight of each cell."""
@@ -232,7 +258,13 @@ class Commonest(Celled):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Mode(Answer):
-    """The cell in which most people are."""
+    """The cell in which most people are.
+
+    Attributes
+    ----------
+    estimate, plan, numbers, notes, release_id, ledger, about
+        The name of the cell; the others as for `Answer`.
+    """
 
     between: ClassVar[str] = "Below the largest share"
     holds: ClassVar[str] = "how far the share of this cell can be below the largest one"
@@ -342,15 +374,15 @@ class MeanByGroup(Bounded):
     @property
     def setting(self) -> str:
         """The interval and the groups."""
-        ends = f"{self.interval.words} {self.interval}"
-        return f"{ends}, {plural(self.sorting.size - 1, 'private group')} and '{self.sorting.labels[-1]}'"
+        ends, sorting = f"{self.interval.words} {self.interval}", self.sorting
+        return f"{ends}, {plural(sorting.size - 1, 'private group')} and '{sorting.labels[-1]}'{sorting.alike}"
 
     @property
     def estimated(self) -> str:
         """What is estimated."""
         return (
             "The means are those of the groups in the distribution from which these people are drawn independently; "
-            "who is in which group stays private. Values are clamped to the bounds. "
+            f"who is in which group stays private. {CLAMPED} "
             f"A group that is missing or unknown is '{self.sorting.labels[-1]}'."
         )
 
@@ -372,7 +404,13 @@ class GroupMean:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class GroupMeans(Answer, Groups):
-    """{group: mean}, all of one release."""
+    """{group: mean}, all of one release. Each has `estimate`, `interval` and `share`, of the people behind it.
+
+    Attributes
+    ----------
+    answered, plan, numbers, notes, release_id, ledger, about
+        The released share of people who answered, None if nobody is kept apart; the others as for `Answer`.
+    """
 
     heading: ClassVar[str] = "Private group"
     holds: ClassVar[str] = "each by itself"
@@ -389,7 +427,13 @@ class GroupMeans(Answer, Groups):
         return self.plan.statistic.sorting.labels  # type: ignore[union-attr]  # it answers no other
 
     def confidence_interval(self, level: float = 0.95) -> dict[str, tuple[float, float]]:
-        """Return an interval for each mean; each holds by itself with this probability."""
+        """Return an interval for each mean; each holds by itself with this probability.
+
+        Returns
+        -------
+        dict[str, tuple[float, float]]
+            {group: (low, high)}, in units of the values.
+        """
         return {f.label: (f.low, f.high) for f in self.figures(level)}
 
     def figures(self, level: float = 0.95) -> list[Figure]:

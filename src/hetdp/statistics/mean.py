@@ -15,15 +15,15 @@ import numpy as np
 
 from hetdp.core.accuracy import check_level
 from hetdp.core.cells import Categories
-from hetdp.core.domain import GRID, UNSAID, WORDS, Interval
+from hetdp.core.domain import GRID, UNSAID, WORDS, Interval, Ints
 from hetdp.core.intervals import answered_interval, share_intervals
 from hetdp.core.levels import Levels, capped, saturation
 from hetdp.errors import InputError
 from hetdp.estimators import METHODS, Shape
 from hetdp.privacy.exact import Geometry, Line, Mass, left_over
-from hetdp.report.about import Figure
+from hetdp.report import Figure, number
 
-from .statistic import UNIT, Answer, Bounded, Ints, Release, Statistic, one_hot
+from .statistic import CLAMPED, UNIT, Answer, Bounded, Release, Statistic, one_hot
 
 if TYPE_CHECKING:
     from hetdp.core.plan import Plan
@@ -64,7 +64,7 @@ class Ratio(Statistic):
         """The midpoint, or even shares."""
         return (1 / 3,) * 3 if self.keeps_missing else super().nothing
 
-    def answer(self, plan: Plan, numbers: Sequence[float], notes: Sequence[str] = ()) -> Answer:
+    def answer(self, plan: Plan, numbers: Sequence[float], notes: Sequence[str] = ()) -> Release | AnsweredMean:
         """Return the number; of those who answered, with their share."""
         kind = AnsweredMean if self.keeps_missing else Release
         return kind(plan, tuple(numbers), tuple(notes))
@@ -121,7 +121,7 @@ class Mean(Ratio, Bounded):
         who = " of those who answered," if self.keeps_missing or self.missing == "drop" else ""
         return (
             f"The estimate is of the mean μ{who} of the distribution from which these people are drawn independently, "
-            "not of the average of these particular rows. Values are clamped to the bounds."
+            f"not of the average of these particular rows. {CLAMPED}"
         )
 
 
@@ -138,17 +138,13 @@ class Sum(Bounded):
     whole: ClassVar[bool] = True
     takes_variance: ClassVar[bool] = True
     takes_drift: ClassVar[bool] = True
+    keeps_missing: ClassVar[bool] = False  # who did not answer adds 0
 
     @property
     def interval(self) -> Interval:
         """The public interval of what a person adds."""
         ends: Interval = self.bounds
         return Interval(min(ends.lo, 0.0), max(ends.hi, 0.0)) if self.missing == "estimate" else ends
-
-    @property
-    def keeps_missing(self) -> bool:
-        """No: who did not answer adds 0."""
-        return False
 
     def fill(self, interval: Interval) -> int:
         """Return the code of what a missing value adds."""
@@ -171,7 +167,15 @@ class Sum(Bounded):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class AnsweredMean(Answer):
-    """The mean of those who answered, or a proportion among them, and their share of all people."""
+    """The mean of those who answered, or a proportion among them, and their share of all people.
+
+    Attributes
+    ----------
+    estimate, share
+        The number to publish; the share of people who answered. `share_condition` is what its interval needs.
+    plan, numbers, notes, release_id, ledger, about
+        As for `Answer`.
+    """
 
     heading: ClassVar[str] = "Of those who answered"
     apart: ClassVar[bool] = True
@@ -198,7 +202,13 @@ class AnsweredMean(Answer):
         return ratio(self.numbers[0], self.numbers[1], self.plan.statistic.interval)
 
     def confidence_interval(self, level: float = 0.95) -> tuple[float, float]:
-        """Return a guaranteed interval for the mean of those who answered; see `core.intervals.answered_interval`."""
+        """Return a guaranteed interval for the mean of those who answered; see `core.intervals.answered_interval`.
+
+        Returns
+        -------
+        tuple[float, float]
+            (low, high), in units of the values.
+        """
         return ratio_interval(self.plan, self.numbers[0], self.numbers[1], level)
 
     def figures(self, level: float = 0.95) -> list[Figure]:
@@ -207,7 +217,10 @@ class AnsweredMean(Answer):
         least, most = share_intervals(self.plan, self.numbers, level)[2]
         share = Figure("answered", self.share, 1 - most, 1 - least, self.plan.error_each)
         error, room = (high - low) / 4, self.plan.statistic.interval.width
-        return [Figure(self.plan.statistic.name, self.estimate, low, high, error, room=room), share]
+        edge = not self.plan.abstains and min(self.numbers[:2]) < 0 < sum(
+            self.numbers[:2]
+        )  # half of the shares is noise
+        return [Figure(self.plan.statistic.name, self.estimate, low, high, error, room=room, edge=edge), share]
 
     def facts(self, level: float) -> dict[str, Any]:
         """Return what the JSON says first."""
@@ -229,8 +242,6 @@ class AnsweredMean(Answer):
 
 def answered_line(share: float | None, plan: Plan) -> list[tuple[str, str]]:
     """Return the line of a report on the released share of people who answered; none where nobody is kept apart."""
-    from hetdp.report.numbers import number
-
     if share is None or plan.abstains:
         return []
     return [("Answered", f"{number(100 * share, 100 * plan.error_each)}% of all people")]
@@ -289,6 +300,7 @@ class Proportion(Ratio):
         """Whether nobody is said to be missing: then "none" and the like are answers, as any other text."""
         return self.missing in (None, "none")
 
+    unanswered: ClassVar[None] = None  # what is missing has a cell in any case
     without: ClassVar[str] = "people without an answer"
     halfway: ClassVar[str] = "half a person who has it"
     unsaid: ClassVar[str] = (
@@ -310,11 +322,6 @@ class Proportion(Ratio):
         words = " ".join(word for word in WORDS if word not in self.sorting.names)
         return f"No answer is a cell that is empty, neither text nor number, or one of these in any case: {words}"
 
-    @property
-    def unanswered(self) -> None:
-        """What is missing has a cell in any case."""
-        return
-
     def totals(self, cell: Ints, people: Ints, sums: Ints) -> Ints:  # noqa: ARG002  nothing is added up
         """Return Q for everybody in the category, or for everybody in the column of their cell."""
         if self.keeps_missing:
@@ -324,7 +331,7 @@ class Proportion(Ratio):
     @property
     def setting(self) -> str:
         """What is counted."""
-        return f"those whose value is {self.sorting.names[0]!r}"
+        return f"those whose value is {self.sorting.names[0]!r}{self.sorting.alike}"
 
     @property
     def estimated(self) -> str:
@@ -336,7 +343,7 @@ class Proportion(Ratio):
         )
 
 
-_ODD = "A value that is written in another way does not count as equal."
+_ODD = "A value that is written in another way does not count as equal, unless it is the same number."
 
 
 @dataclass(frozen=True)
@@ -346,11 +353,7 @@ class Count(Proportion):
     name: ClassVar[str] = "count"
     title: ClassVar[str] = "A private count"
     whole: ClassVar[bool] = True
-
-    @property
-    def keeps_missing(self) -> bool:
-        """No: who did not answer is not counted."""
-        return False
+    keeps_missing: ClassVar[bool] = False  # who did not answer is not counted
 
     @property
     def counted(self) -> str:
@@ -384,11 +387,7 @@ class LearnedMean(Mean):
     """
 
     square: ClassVar[bool] = True
-
-    @property
-    def width(self) -> int:
-        """The value and its square."""
-        return 2
+    width: ClassVar[int] = 2  # the value and its square
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 import numpy as np
 
 from hetdp.core.cells import Reading
-from hetdp.core.domain import GRID, UNSAID, Interval
+from hetdp.core.domain import GRID, UNSAID, Interval, Ints
 from hetdp.errors import InputError
 from hetdp.privacy.exact import Box
-from hetdp.report.about import Figure
+from hetdp.report import Figure
 
 from .mean import answered_line, ratio
-from .statistic import Answer, Bounded, Ints, Statistic
+from .statistic import CLAMPED, Answer, Bounded, Statistic
 
 if TYPE_CHECKING:
     from hetdp.core.plan import Plan
@@ -86,13 +86,21 @@ class Spread(Bounded):
         who = ", among those who answered" if self.missing in ("estimate", "drop") else ""
         return (
             "Mean, variance and standard deviation are those of the distribution from which these people are drawn "
-            f"independently{who}. Values are clamped to the bounds."
+            f"independently{who}. {CLAMPED}"
         )
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Moments(Answer):
-    """The mean, the variance and the standard deviation of one column."""
+    """The mean, the variance and the standard deviation of one column.
+
+    Attributes
+    ----------
+    mean, variance, std, share
+        The numbers to publish; the released share of people who answered, None if nobody is kept apart.
+    plan, numbers, notes, release_id, ledger, about
+        As for `Answer`.
+    """
 
     heading: ClassVar[str] = "Of the values"
     apart: ClassVar[bool] = True
@@ -149,12 +157,17 @@ class Moments(Answer):
         return math.sqrt(self.variance)
 
     def confidence_interval(self, level: float = 0.95, of: Of = "mean") -> tuple[float, float]:
-        """Return an interval: of the mean, unless `of` says "variance" or "std". The three hold at once.
+        """Return an interval at this `level`: of the mean, unless `of` says "variance" or "std". All hold at once.
 
         All numbers lie within a radius r of the truth with this probability, and so does everything computed from
         them: ratios to the share who answered lie between the least over the most and the most over the least. The
         square of 2x − 1 is largest at an end and least at an end, or 0 in between. That of a code which is off by a
         grid step is off by up to four, and is cut to a whole one: four more than r allows for.
+
+        Returns
+        -------
+        tuple[float, float]
+            (low, high), in units of the values; of the variance in squared units.
         """
         if of not in ("mean", "variance", "std"):
             raise InputError(f"intervals are of 'mean', 'variance' and 'std' (got {of!r})")
@@ -192,6 +205,9 @@ class Columns(Statistic):
 
     name: ClassVar[str] = "means"
     title: ClassVar[str] = "Private means"
+    halfway: ClassVar[str] = "the midpoint of the bounds of a column"
+    cells: ClassVar[int] = 1  # nobody is sorted: whether a value is there is one of the numbers
+    unanswered: ClassVar[None] = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -209,11 +225,6 @@ class Columns(Statistic):
         return "people who lack a value in any column" if self.missing == "drop" else "people without a value"
 
     @property
-    def halfway(self) -> str:
-        """The midpoint of each."""
-        return "the midpoint of the bounds of a column"
-
-    @property
     def intervals(self) -> dict[str, Interval]:
         """The columns and their intervals, in the order in which they were given: the numbers are in it too."""
         return dict(self.bounds)
@@ -227,16 +238,6 @@ class Columns(Statistic):
     def reads(self) -> tuple[Reading, ...]:
         """Numbers, all read in one way."""
         return (self.values,) * len(self.bounds)
-
-    @property
-    def cells(self) -> int:
-        """Nobody is sorted: whether a value is there is one of the numbers."""
-        return 1
-
-    @property
-    def unanswered(self) -> None:
-        """There is no such cell."""
-        return
 
     @property
     def marks(self) -> bool:  # type: ignore[override]  # it depends on what was asked
@@ -271,7 +272,8 @@ class Columns(Statistic):
     @property
     def setting(self) -> str:
         """The columns."""
-        return f"the means of {', '.join(self.intervals)}"
+        ends = (f"{name} ({interval.words} {interval})" for name, interval in self.intervals.items())
+        return f"the means of {', '.join(ends)}"
 
     @property
     def estimated(self) -> str:
@@ -279,13 +281,19 @@ class Columns(Statistic):
         whose = {"estimate": ", each of those who answered", "drop": ", of those who answered all"}
         return (
             "The means are those of the distribution from which these people are drawn independently"
-            f"{whose.get(str(self.missing), '')}. Values are clamped to the bounds."
+            f"{whose.get(str(self.missing), '')}. {CLAMPED}"
         )
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Means(Answer):
-    """The means of several columns."""
+    """The means of several columns.
+
+    Attributes
+    ----------
+    means, plan, numbers, notes, release_id, ledger, about
+        {column: mean}, of which `found["age"]` is one; the others as for `Answer`.
+    """
 
     heading: ClassVar[str] = "Column"
     apart: ClassVar[bool] = True
@@ -309,6 +317,11 @@ class Means(Answer):
         """Return an interval for each mean; all hold at once with this probability.
 
         Of those who answered a mean is a ratio of two numbers, each within r of the truth.
+
+        Returns
+        -------
+        dict[str, tuple[float, float]]
+            {column: (low, high)}, in units of its values.
         """
         r, found = self.plan.radius(level, together=len(self.numbers)), {}
         for name, ends, number, share in self._columns():
@@ -328,6 +341,9 @@ class Means(Answer):
             size = error * interval.width / max(about.get("answered", 1.0), 0.05)  # of a ratio
             found.append(Figure(name, means[name], *ends[name], size, about, room=interval.width))
         return found
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.means)
 
     def __getitem__(self, column: str) -> float:
         return self.means[column]

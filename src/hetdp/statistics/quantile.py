@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import numbers
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import accumulate
@@ -15,15 +15,15 @@ from hetdp.core.cells import Bins
 from hetdp.core.domain import Interval, plural
 from hetdp.errors import InputError
 from hetdp.privacy.exact import Choice
-from hetdp.report.about import Figure
+from hetdp.report import Figure
 
-from .statistic import Answer, Counted
+from .statistic import CLAMPED, Answer, Counted
 
 if TYPE_CHECKING:
     from hetdp.core.plan import Plan
 
 _MOST = 64
-CLAMPED = "The public interval of the values; others are clamped."
+_BOUNDS = "The public interval of the values; others are clamped."
 WITHIN = "Also give intervals in units of the values at this level; they are two more quantiles each and share the ε."
 
 
@@ -41,7 +41,7 @@ class Ranks(Counted):
     """
 
     q: Any = field(default=0.5, metadata={"help": "Which quantiles, as 0.1,0.5,0.9.", "metavar": "Q"})
-    bounds: Any = field(default=None, metadata={"help": CLAMPED, "needed": True})
+    bounds: Any = field(default=None, metadata={"help": _BOUNDS, "needed": True})
     bins: int = field(default=4096, metadata={"help": "How many bins of one width.", "metavar": "N"})
     within: float | None = field(default=None, metadata={"help": WITHIN, "metavar": "LEVEL"})
 
@@ -137,13 +137,21 @@ class Ranks(Counted):
         who = ", among those who answered" if self.missing in ("estimate", "drop") else ""
         return (
             f"The quantiles are those of the distribution from which these people are drawn independently{who}, to "
-            "within one bin. Values are clamped to the bounds."
+            f"within one bin. {CLAMPED}"
         )
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Quantiles(Answer):
-    """Quantiles by their share. Of a single one `float()` and `estimate` give the value."""
+    """Quantiles by their share. Of a single one `float()` and `estimate` give the value.
+
+    Attributes
+    ----------
+    values, estimate
+        {q: value}, of which `found[0.5]` is one; the value, where one quantile was asked for.
+    plan, numbers, notes, release_id, ledger, about
+        As for `Answer`.
+    """
 
     heading: ClassVar[str] = "Quantile"
 
@@ -160,7 +168,7 @@ class Quantiles(Answer):
             ranks = "in rank if everybody answered, and 1/r times as wide among a share r who did"
         if self.statistic.within is None:
             return f"all hold at once, {ranks}; in units of the values only if asked for (within=0.95)"
-        return f"the ranks, {ranks}, hold all at once, and so do the intervals"
+        return f"the ranks, {ranks}, hold all at once, and so do the {self.between}s"
 
     @property
     def statistic(self) -> Ranks:
@@ -184,6 +192,11 @@ class Quantiles(Answer):
         """Return between which ranks each value lies, with this probability for all of them at once.
 
         Where only some answered, distances are shares of all people: of a share r who did, they are 1/r times as wide.
+
+        Returns
+        -------
+        dict[float, tuple[float, float]]
+            {q: (lowest rank, highest rank)}.
         """
         check_level(level)
         away = rank_radius(self.plan, level)
@@ -194,6 +207,11 @@ class Quantiles(Answer):
 
         It is there only if it was asked for, with `within=0.95`: it is made of two more private quantiles, and so it
         has that level and no other. `ranks` costs nothing more.
+
+        Returns
+        -------
+        dict[float, tuple[float, float]]
+            {q: (low, high)}.
         """
         asked, m = self.statistic, len(self.statistic.q)
         if asked.within is not None and level not in (None, asked.within):
@@ -233,6 +251,9 @@ class Quantiles(Answer):
 
     def __float__(self) -> float:
         return self.estimate
+
+    def __iter__(self) -> Iterator[float]:
+        return iter(self.values)
 
     def __getitem__(self, q: float) -> float:
         return self.values[q]

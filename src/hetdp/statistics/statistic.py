@@ -15,22 +15,21 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
 from hetdp.core.cells import Bins, Categories, Reading, Sorting, Words
-from hetdp.core.domain import CHOICES, GRID, UNSAID, Interval, missing_of, plain_of
+from hetdp.core.domain import CHOICES, GRID, UNSAID, Interval, Ints, missing_of, plain_of
 from hetdp.core.intervals import mean_interval
 from hetdp.errors import InputError
 from hetdp.privacy.exact import Geometry, Line, Mass
-from hetdp.report.about import Figure, Provenance, Reported
+from hetdp.report import Figure, Parts, Provenance, Reported
 
 if TYPE_CHECKING:
     from hetdp.core.accuracy import IntervalKind
     from hetdp.core.plan import Plan
-    from hetdp.report.about import Parts
-
-Ints = NDArray[np.int64]
 UNIT = Interval(0, 1)
+CLAMPED = (
+    "Values are clamped to the bounds; a code for no answer, such as 99, is a value too unless values= leaves it out."
+)
 _MISSING = {"help": "What a missing value counts as: estimate, drop, midpoint, none or a number.", "metavar": "CHOICE"}
 _VALUES = {"help": "What a cell stands for, as yes=1; repeat. All other cells are missing.", "metavar": "CELL=NUMBER"}
 
@@ -49,26 +48,18 @@ class Statistic:
         belongs to the tally: a plan is the same for all choices but "estimate".
     values
         {cell: number}, if cells are words that stand for numbers.
-    asks_missing
-        Whether it has to be told about missing values; those that sort people into cells have one for them.
-    can_drop
-        Of the latter: whether people without a value can leave all the same.
-    name
-        How commands, plans, tallies and reports call it.
-    title
-        What a report is headed with.
-    whole
-        Whether it is a total over all people instead of an average.
-    square
-        Whether (2x − 1)² is added up beside the first x.
-    marks
-        Whether for every column Q is added up where there is a value, after the codes.
-    takes_variance
-        Whether a bound on the variance of a value can be stated.
-    takes_drift
-        Whether the bias that comes from ε going with the value is known, and a target can be stated: one mean or share.
-    missed
-        Of a choice: what it misses by.
+    asks_missing, can_drop
+        Whether it has to be told about missing values; those that sort people into cells have one for them. Of the
+        latter: whether people without a value can leave all the same.
+    name, title
+        How commands, plans, tallies and reports call it, and what a report is headed with.
+    whole, missed
+        Whether it is a total over all people instead of an average; of a choice, what it misses by.
+    square, marks
+        Whether (2x − 1)² is added up beside the first x, and after the codes Q for every column that has a value.
+    takes_variance, takes_drift
+        Whether a bound on the variance of a value can be stated; whether the bias that comes from ε going with the
+        value is known, and a target can be stated: one mean or share.
     """
 
     value: str | None = field(default=None, kw_only=True, compare=False, repr=False)
@@ -198,6 +189,11 @@ class Statistic:
     def geometry(self) -> Geometry:
         """The shape of what one person can move, and of the noise."""
         return Line()
+
+    @property
+    def one(self) -> bool:
+        """Whether it is one number: a mean, a share or a total."""
+        return isinstance(self.geometry, Line)
 
     @property
     def variance(self) -> float:
@@ -363,20 +359,17 @@ class Answer(Reported):
 
     Attributes
     ----------
-    plan
-        The plan that was carried out.
-    numbers
-        What was drawn: the noisy numbers from which everything else is computed.
+    plan, numbers
+        The plan that was carried out; what was drawn: the noisy numbers from which everything else is computed.
     notes
         What is assumed about the people behind it, in sentences.
     release_id, ledger
         If a ledger has charged it: the id under which it is stored, and what it cost, as plain data.
     about
         Where it comes from, and when it was released.
-    heading, between, holds
-        How a table of the numbers is headed, what its intervals are, and whether they hold together.
-    apart
-        Whether its numbers have units of their own, so that a picture cannot put them on one axis.
+    heading, between, holds, apart
+        How a table of the numbers is headed, what its intervals are, whether they hold together, and whether the
+        numbers have units of their own, so that a picture cannot put them on one axis.
     """
 
     plan: Plan
@@ -428,16 +421,12 @@ class Answer(Reported):
         return release_parts(self, level)
 
     def plot(self, path: Any, level: float = 0.95) -> None:
-        """Write a picture of the numbers and their intervals; .png, .svg or .pdf."""
+        """Write a picture of the numbers and their intervals at this `level` to `path`; .png, .svg or .pdf."""
         from pathlib import Path
 
         from hetdp.report import plots
 
         plots.save(plots.answer(self, level), Path(path))
-
-    def __format__(self, spec: str) -> str:
-        """Return the one number in this format, as in f"{release:.2f}"; without one, the report."""
-        return format(float(self), spec) if spec else str(self)  # type: ignore[arg-type]  # several are no float
 
     def __repr__(self) -> str:
         shown = ", ".join(f"{f.label if self.heading else 'estimate'}={f.estimate:.6g}" for f in self.figures()[:6])
@@ -447,7 +436,13 @@ class Answer(Reported):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Release(Answer):
-    """One number: a mean, a proportion, a sum, a count."""
+    """One number: a mean, a proportion, a sum, a count.
+
+    Attributes
+    ----------
+    estimate, unclamped
+        The number to publish, clamped to the interval, and as it was drawn. `Answer` has the other attributes.
+    """
 
     @property
     def unclamped(self) -> float:
@@ -460,11 +455,16 @@ class Release(Answer):
         return self.plan.span.clamp(self.unclamped)
 
     def confidence_interval(self, level: float = 0.95, kind: IntervalKind = "guaranteed") -> tuple[float, float]:
-        """Return an interval for what is estimated (of a mean: μ of the distribution), within the range.
+        """Return an interval at a `level` for what is estimated (of a mean: μ of the distribution), within the range.
 
-        "guaranteed" holds for every distribution on the interval, or every one whose variance is within the stated
-        bound, and every n: it is the means that are not too unlikely given the estimate (`core.intervals`). "normal" is
-        the estimate ± `Plan.radius`, and promises nothing for small n.
+        The `kind` "guaranteed" holds for every distribution on the interval, or every one whose variance is within the
+        stated bound, and every n: it is the means that are not too unlikely given the estimate (`core.intervals`).
+        "normal" is the estimate ± `Plan.radius`, and promises nothing for small n.
+
+        Returns
+        -------
+        tuple[float, float]
+            (low, high), in units of the values.
         """
         span, estimate, radius = self.plan.span, self.estimate, self.plan.radius(level, kind)
         low, high = self.unclamped - radius, self.unclamped + radius
@@ -485,9 +485,9 @@ class Release(Answer):
 
     def figures(self, level: float = 0.95) -> list[Figure]:
         """Return the one number."""
-        low, high = self.confidence_interval(level)
-        error, room = self.plan.worst_case_error, self.plan.span.width
-        return [Figure(self.plan.statistic.name, self.estimate, low, high, error, room=room)]
+        p, edge = self.plan, bool(self.plan.noise) and self.estimate != self.unclamped
+        ends, error = self.confidence_interval(level), p.worst_case_error
+        return [Figure(p.statistic.name, self.estimate, *ends, error, room=p.span.width, edge=edge)]
 
     def facts(self, level: float) -> dict[str, Any]:
         """Return what the JSON says first."""

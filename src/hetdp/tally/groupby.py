@@ -24,12 +24,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hetdp.core import levels as core
-from hetdp.core.domain import GRID, Interval
-from hetdp.core.levels import BITS, Floats, Ints, refuse_bad_epsilon
+from hetdp.core.domain import GRID, Floats, Interval, Ints
+from hetdp.core.levels import BITS, refuse_bad_epsilon
 from hetdp.statistics import Statistic
 from hetdp.statistics.mean import Mean
 
-from .tally import Table, coded, merge, settled
+from . import Table, coded, merge, settled
 
 if TYPE_CHECKING:
     from .kernels import HashTable

@@ -22,10 +22,10 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from hetdp.core.domain import GRID, Interval
-from hetdp.core.levels import BITS, LIMIT, TINY, Floats, Ints
+from hetdp.core.domain import GRID, Floats, Interval, Ints
+from hetdp.core.levels import BITS, LIMIT, TINY
 
-from .tally import Table
+from . import Table
 
 Kernel = TypeVar("Kernel", bound=Callable[..., Any])
 

@@ -17,15 +17,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hetdp.core.domain import Interval
+from hetdp.core.domain import Floats, Interval
 from hetdp.core.levels import BITS, WIDE_BITS, Levels, root
 from hetdp.core.plan import plan
 from hetdp.core.types import BoundsLike, LevelsOfPeople
 from hetdp.errors import InputError
 
 from .path import EFFORTS, Effort, path
-
-Floats = NDArray[np.float64]
 
 _MARGIN = 1 - 1e-6  # what a computed bound is multiplied by: rounding and quadrature err by far less
 _DOWN = 1 - 2.0**-48  # the same for a formula of a few operations
@@ -98,6 +96,11 @@ def certificate(levels: Levels | LevelsOfPeople, *, bounds: BoundsLike, effort: 
     effort
         `"report"` takes a fraction of a second. `"full"` searches longer for the largest bound: seconds, with 20,000
         people about a minute. Both are true bounds.
+
+    Returns
+    -------
+    Certificate
+        `upper`, `lower` and their `ratio`, and which of the bounds it is.
 
     Examples
     --------

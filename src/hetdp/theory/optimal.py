@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hetdp.core.domain import Interval
+from hetdp.core.domain import Floats, Interval, Ints
 from hetdp.core.levels import Levels
 from hetdp.core.types import BoundsLike, LevelsOfPeople
 from hetdp.errors import HetdpError, InputError
@@ -33,9 +33,6 @@ MEANS = 2**40  # the means p
 _TIGHT = {"primal_feasibility_tolerance": 1e-10, "dual_feasibility_tolerance": 1e-10}
 # ways to solve, as options of the solver
 _ATTEMPTS: tuple[dict[str, Any], ...] = ({"method": "highs-ds"}, {"method": "highs-ipm", "options": _TIGHT})
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,6 +81,11 @@ class Optimum:
 
     def risk(self, p: Any) -> Floats:
         """Return the mean squared error when each person has the value hi with probability p and lo otherwise.
+
+        Returns
+        -------
+        NDArray[np.float64]
+            One error for each p, in squared units of the values.
 
         >>> optimal({0: 5}).risk([0, 0.5, 1])
         array([0.25, 0.  , 0.25])

@@ -14,10 +14,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
+from hetdp.core.domain import Floats, Ints
+
 Effort = Literal["report", "full"]
 
 LARGEST = 30.0

@@ -20,6 +20,7 @@ function chosen() {
 }
 const chooser = () => stop ?? form.querySelector('input[name="choice"]');
 const choiceError = (text) => complain(stop ?? field("choices"), field("choice-error"), text);
+const moreError = (text) => complain(field("allow-more"), field("more-error"), text);
 
 // A slider shows one card at a time. To allow more than before has to be confirmed, each time anew.
 function show() {
@@ -27,6 +28,7 @@ function show() {
   field("more").hidden = card?.dataset.more === undefined;
   field("allow-more").checked = false;
   if (card) choiceError("");
+  moreError("");
   if (!stop || !card) return;
   cards.forEach((other) => { other.hidden = other !== card; });
   field("stop-name").textContent = card.dataset.shown;
@@ -48,7 +50,8 @@ if (form) {
 }
 function choiceWrong() {
   const card = chosen(), unsure = card?.dataset.more !== undefined && !field("allow-more").checked;
-  choiceError(!card ? word("script.answer.choose") : unsure ? word("script.answer.confirm") : "");
+  choiceError(card ? "" : word("script.answer.choose"));
+  moreError(unsure ? word("script.answer.confirm") : "");
   return !card ? chooser() : unsure ? field("allow-more") : null;
 }
 
@@ -93,7 +96,7 @@ questions.forEach((question) => question.box.addEventListener("input", () => {
   complain(question.kind === "number" ? field(question.id) : question.box, field(`${question.id}-error`), "");
 }));
 field("consent")?.addEventListener("change", (event) => complain(event.target, field("consent-error"), ""));
-field("allow-more")?.addEventListener("change", () => choiceError(""));
+field("allow-more")?.addEventListener("change", () => moreError(""));
 // Who says that they prefer not to say has said nothing, and the other way round.
 questions.filter((question) => question.kind === "number" && question.optional).forEach((question) => {
   const input = field(question.id), none = field(`${question.id}-none`);
@@ -155,7 +158,7 @@ async function send() {
     if (!["choice", "more"].includes(error.code)) throw error;
     reveal("privacy");
     field("more").hidden = error.code !== "more";
-    choiceError(error.message);
+    (error.code === "more" ? moreError : choiceError)(error.message);
     (error.code === "more" ? field("allow-more") : chooser()).focus();
   }
 }
@@ -166,6 +169,7 @@ async function receipt(said, card) {
   form.querySelectorAll("#sent dd").forEach((shown) => { shown.textContent = ""; });
   field("joined")?.remove();
   field("results")?.remove(); // the receipt has it
+  if (Number(card.dataset.epsilon) === 0) field("receipt-title").textContent = field("receipt-title").dataset.unused;
   field("receipt-choice").textContent = card.dataset.shown;
   field("receipt-limit").textContent = card.querySelector(".choice-limit").textContent;
   field("receipt-time").innerHTML = `<time datetime="${new Date().toISOString()}"></time>`;

@@ -95,7 +95,7 @@ export function draw(where, about) {
     pointer.setAttribute("x1", across(at));
     pointer.setAttribute("x2", across(at));
     place.textContent = `${x.short} ${x.show(at)}:`;
-    lines.forEach((line, i) => { shown[i].textContent = `${short(valueAt(line, at))}${y.unit}`; });
+    lines.forEach((line, i) => { shown[i].textContent = `${y.value(valueAt(line, at))}${y.unit}`; });
   }
   const within = (at) => Math.min(x1, Math.max(x0, at));
   point(within(mark));

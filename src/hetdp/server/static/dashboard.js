@@ -1,4 +1,4 @@
-import { at, busy, call, counted, once, renew, short, twice, word } from "./api.js";
+import { at, busy, call, counted, language, once, renew, twice, whole, word } from "./api.js";
 import { localTimes } from "./page.js";
 
 const live = document.getElementById("live");
@@ -43,9 +43,14 @@ on("what-if", async () => {
   const query = new URLSearchParams({ people: document.getElementById("more").value, [choice.dataset.key]: choice.value });
   const { now, then } = await call("GET", `/api/studies/${study}/what-if?${query}`);
   const questions = JSON.parse(document.getElementById("questions").textContent);
+  // Rounded up to two digits, as the table above does.
+  const up = (x) => {
+    const places = x > 0 ? 1 - Math.floor(Math.log10(x)) : 0, decimals = Math.max(0, places);
+    return (Math.ceil(x * 10 ** places - 1e-6) / 10 ** places).toLocaleString(language, { minimumFractionDigits: decimals, maximumFractionDigits: decimals });
+  };
   const width = (question, one) => {
     if (!one || one.width === null || one.abstains) return word("script.dashboard.unusable");
-    const size = question.kind === "number" ? `± ${short(one.width)} ${question.unit}`.trim() : word("script.dashboard.points", { n: short(100 * one.width) });
+    const size = question.kind === "number" ? `± ${up(one.width)} ${question.unit}`.trim() : word("script.dashboard.points", { n: up(100 * one.width) });
     return one.uncertain ? word("script.dashboard.uncertain", { size }) : size;
   };
   document.getElementById("what-if-said").replaceChildren(...questions.map((question) => {
@@ -65,7 +70,7 @@ on("invite", async (say) => {
   document.getElementById("links").hidden = false;
   say(counted("script.dashboard.links", links.length));
   const counts = await call("GET", `/api/studies/${study}/invitations`);
-  for (const name of ["made", "used", "open", "revoked"]) document.getElementById(`invited-${name}`).textContent = short(counts[name]);
+  for (const name of ["made", "used", "open", "revoked", "deleted"]) document.getElementById(`invited-${name}`).textContent = whole(counts[name]);
 });
 
 on("revoke", async () => {

@@ -107,9 +107,9 @@ function charts(data, open) {
   const { epsilon, spent, methods } = data.over_epsilon;
   const allowed = { at: epsilon, label: word("script.explore.allows"), short: "ε =", show: short };
   const people = { at: data.over_n.n, label: word("script.explore.people"), short: word("script.explore.people-short"), show: (n) => brief(Math.round(n)) };
-  const error = { label: word("script.explore.error"), unit: " %", show: brief };
+  const error = { label: word("script.explore.error"), unit: " %", show: brief, value: figure };
   draw(field("over-epsilon"), {
-    title: word("script.explore.over-epsilon"), x: allowed, y: { label: word("script.explore.one-person"), unit: "", show: short }, mark: open.epsilon, area: true,
+    title: word("script.explore.over-epsilon"), x: allowed, y: { label: word("script.explore.one-person"), unit: "", show: short, value: short }, mark: open.epsilon, area: true,
     lines: [{ name: word("script.explore.spent"), values: spent, look: "adpm" }, { name: word("script.explore.allowed"), values: epsilon, look: "allowed" }],
   });
   draw(field("methods"), { title: word("script.explore.methods"), x: allowed, y: error, mark: open.epsilon, lines: lines(methods) });

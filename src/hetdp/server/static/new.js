@@ -1,5 +1,5 @@
 // The form for a new study. Numbers may have a decimal comma; what is wrong is said beside the field that it concerns.
-import { at, busy, call, short, word } from "./api.js";
+import { at, busy, call, word } from "./api.js";
 import { parse, written } from "./numbers.js";
 
 const form = document.getElementById("new-study");
@@ -34,19 +34,22 @@ class Rows {
     this.all.forEach((row, i) => {
       const legend = row.querySelector("legend");
       if (legend) legend.textContent = word(`script.new.${this.kind}`, { n: i + 1 });
-      if (this.sum && this.equal) part(row, "share").value = written(Math.floor(1e4 / this.all.length) / 100, word("script.new.decimal"));
+      if (this.sum && this.equal) part(row, "share").value = written(Math.floor(1e5 / this.all.length) / 1000, word("script.new.decimal"));
       row.querySelector(".remove").hidden = this.all.length <= this.least;
     });
     field(`add-${this.kind}`).hidden = this.all.length >= this.most;
     if (!this.sum) return;
     const total = this.all.reduce((sum, row) => sum + (parse(part(row, "share").value).number ?? 0), 0);
-    const left = Math.round(100 * (100 - total)) / 100;
-    this.sum.textContent = this.equal ? word(`script.new.${this.kind}-equal`) : word(left < 0 ? "script.new.too-much" : "script.new.left", { total: short(total), left: short(Math.abs(left)) });
-    this.sum.classList.toggle("bad", !this.equal && left < 0);
+    const over = total > 100.0005, rounded = (x) => written(Math.round(1000 * x) / 1000, word("script.new.decimal"));
+    this.sum.textContent = this.equal ? word(`script.new.${this.kind}-equal`) : word(over ? "script.new.too-much" : "script.new.left", { total: rounded(total), left: rounded(Math.abs(100 - total)) });
+    this.sum.classList.toggle("bad", !this.equal && over);
   }
   // A share as a part of one, written so that no digit is added by the division; none if all are equal.
   share(row) {
-    return this.equal ? undefined : Number((number(part(row, "share")) / 100).toPrecision(12));
+    if (this.equal) return undefined;
+    const percent = number(part(row, "share"));
+    if (!(percent >= 0.1 && percent <= 100)) throw new WrongField(part(row, "share"), word("script.new.percent"));
+    return Number((percent / 100).toPrecision(12));
   }
 }
 const part = (row, name) => row.querySelector(`[data-part="${name}"]`);
@@ -152,7 +155,7 @@ function study() {
     tiers: free ? [] : tiers.all.map((row) => ({ name: part(row, "name").value.trim(), epsilon: level(part(row, "epsilon")), sentence: part(row, "sentence").value.trim() })),
     free: free ? { least: number(field("least")), most: number(field("most")) } : null,
     opens: seconds(field("opens")),
-    waves: waves.all.map((row, i) => ({ closes: closes[i], share: waves.share(row) ?? Math.floor(1e6 / count) / 1e6 })),
+    waves: waves.all.map((row, i) => ({ closes: closes[i], share: waves.share(row) ?? Math.floor(1e5 / count) / 1e5 })),
     fewest: Number(field("fewest").value),
     changeable: field("changeable").checked,
     until: closes.at(-1) + Number(field("kept").value) * DAY,

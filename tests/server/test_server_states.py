@@ -1,0 +1,315 @@
+"""What a page or the API says in a state that is not the usual one: no date, result or release that will not come."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import sqlite3
+import time
+
+import pytest
+import sqlalchemy as sa
+from test_server_sentences import HOUR, LANGUAGES, TIERS, pages, said, waves_of
+
+from serving import DAY, later, saying, served, settings_for
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    with served(settings_for(tmp_path_factory.mktemp("states"))) as running:
+        yield running
+
+
+def refused(client, method, path, **body):
+    """The sentence of a refusal by language, and as programs get it."""
+    found = {}
+    for language in (None, *LANGUAGES):
+        headers = {"Accept-Language": language} if language else {}
+        answer = client.request(method, path, headers=headers, **body)
+        assert answer.status_code >= 400, answer.text
+        found[language] = answer.json()["error"]["message"]
+    return found
+
+
+def lost(folder, *kept):
+    """Lose everything in a folder but some of it."""
+    for path in folder.iterdir():
+        if path.name not in kept:
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+
+
+# ---------------------------------------------------------------------------------------------------------
+# A publication that does not take place
+
+
+@pytest.fixture(params=["ask", "carry"])
+def too_late(request, site):
+    """A study whose second publication would close at or after the deletion, because the first one was late."""
+    now = int(time.time())
+    waves = [{"closes": now + HOUR, "share": 0.5}, {"closes": now + 9 * DAY, "share": 0.5}]
+    study = site.study(waves=waves, tiers=TIERS, until=now + 10 * DAY, each_wave=request.param)
+    invited = site.invite(study, 1)[0]
+    people = site.join(study, [(3, "open"), (3, "public"), (3, "never")])
+    before = pages(people[0])
+    with later(5 * DAY):
+        assert site.publish_now(study).status_code == 200
+        yield study, people, site.enter(invited), before, now + 10 * DAY, request.param
+
+
+def test_nobody_is_asked_for_or_promised_a_publication_that_does_not_take_place(site, too_late):
+    _, (one, public, never), new, before, until, each = too_late
+    assert not said(before, "answer.no-more")
+    assert not said(before, "limit.never")
+    assert said(before, "about.early")
+    assert said(before, "about.more-publications", n="2")
+    assert not said(page := pages(one), "about.more-publications")
+    assert said(page, "about.planned-publications", n="2")
+    assert said(page, "answer.no-more") is (each == "ask")  # who is carried along was not asked again
+    assert not said(page, "answer.again")
+    for person in (one, public, never, new):
+        page = pages(person)
+        assert said(page, "limit.never")
+        for key in ("limit.none", "limit.rest", "limit.spent", "limit.last", "limit.one", "receipt.results"):
+            assert not said(page, key), key
+        for language, words in LANGUAGES.items():
+            assert words("about.changeable", date=words.date(until)) in page[language]
+            assert words("answer.change-until", date=words.date(until)) in page[language]
+    limits = {offer["limit"]["code"] for offer in new.get("/api/answer").json()["choices"]}
+    assert limits == {"limit.never"}
+    # Nothing is used of who comes now, and what was used of the others is all there will be.
+    assert {offer["meaning"]["code"] for offer in new.get("/api/answer").json()["choices"]} == {"meaning.unused"}
+    assert [one.get("/api/answer").json()["balance"][name] for name in ("spent", "left")] == [1.0, 0.0]
+
+
+def test_the_curator_is_not_told_that_it_can_be_published_or_closed_early(site, too_late):
+    study, *_, until, _ = too_late
+    page = pages(site.curator, f"/curator/studies/{study}")
+    assert said(page, "publish.never")
+    assert not said(page, "publish.binding")
+    assert not said(page, "publish.early-sure")
+    found = refused(site.curator, "POST", f"/api/studies/{study}/publish", json={"wave": 1})
+    for language, words in LANGUAGES.items():
+        assert words.date(until) in page[language]
+        assert found[language] == words.catalogue["error.never"].format(until=words.date(until))
+    assert "This publication does not take place." in found[None]
+
+
+def test_what_was_said_not_to_take_place_cannot_be_closed_early_so_that_it_does(site, too_late):
+    """Else somebody who was told that no publication is left could be in one."""
+    study, *_ = too_late
+    found = refused(site.curator, "POST", f"/api/studies/{study}/close", json={"wave": 1})
+    assert found["de"] == LANGUAGES["de"].catalogue["error.wave"]
+    control = site.study(waves=[{"closes": int(time.time()) + 60 * DAY, "share": 1.0}])
+    assert site.curator.post(f"/api/studies/{control}/close", json={"wave": 0}).status_code == 200
+
+
+# ---------------------------------------------------------------------------------------------------------
+# Records that were changed, and a restore
+
+
+def test_where_the_database_was_changed_no_date_and_no_result_is_promised(tmp_path):
+    with served(settings_for(tmp_path)) as site:
+        now = int(time.time())
+        study = site.study(waves=[{"closes": now + 60 * DAY, "share": 1.0}])
+        (person,) = site.join(study, [(3, "open")])
+        assert site.curator.post(f"/api/studies/{study}/close", json={"wave": 0}).status_code == 200
+        page = pages(person)
+        assert said(page, "answer.sooner")
+        assert said(page, "receipt.results")
+        with later(30 * DAY):
+            closed = pages(person)
+            assert said(closed, "answer.closed-sooner")
+            assert not said(closed, "answer.sooner")
+        with sqlite3.connect(tmp_path / "server.db") as file:
+            file.execute("UPDATE server_studies SET fewest = 77 WHERE id = ?", (study,))
+        page = pages(person)
+        assert said(page, "answer.tampered")
+        assert "it may be that nothing is deleted at its date" in page["en"]
+        assert not said(page, "answer.sooner")
+        assert not said(page, "receipt.results")
+
+
+def test_a_result_that_was_lost_is_not_said_to_have_been_published(tmp_path):
+    from hetdp.server import restore
+    from hetdp.server.backup import back_up
+
+    settings = settings_for(tmp_path)
+    with served(settings) as site:
+        one, two = site.study(tiers=TIERS), site.study(waves=waves_of(0.5, 0.5), tiers=TIERS)
+        (token,), *fresh = site.invite(one, 1), *site.invite(two, 2)
+        back_up(settings, tmp_path / "backup")
+    lost(tmp_path, "backup", "server.key")
+    with later(2 * HOUR):
+        told = restore.restore(settings, tmp_path / "backup")
+        assert all("drawn or published after the backup" in line for line in told.waves)
+        with served(settings) as site:
+            for language, words in LANGUAGES.items():
+                page = site.client(Accept_Language=language).get(f"/api/results/{one}?wave=0")
+                assert page.json()["error"]["message"] == words.catalogue["error.lost"]
+            assert "if something was published" in site.client().get(f"/api/results/{one}").json()["error"]["message"]
+            page = pages(site.enter(token))
+            assert said(page, "about.stays-text")
+            assert "or was counted as begun after a restore" in page["en"]
+            # They chose no level, so the ledger has none of theirs.
+            assert said(page, "leave.stay-out-before")
+            assert "the level if you had chosen one" in page["en"]
+            for person in map(site.enter, fresh):
+                assert person.put("/api/answer", json=saying(3, tier="public")).status_code == 200
+            site.curator.headers["Authorization"] = f"Bearer {told.key}"
+            with later(40 * DAY):
+                assert site.publish_now(two, 1).status_code == 200
+                page = pages(site.client(), f"/results/{two}")
+            assert said(page, "result.lost", n="1")
+            assert "if something of it was published" in page["en"]
+
+
+# ---------------------------------------------------------------------------------------------------------
+# Before, now and after
+
+
+def test_what_is_not_possible_before_the_opening_is_not_said_to_be_over(site):
+    now = int(time.time())
+    study = site.study(opens=now + DAY, waves=[{"closes": now + 2 * DAY, "share": 1.0}])
+    person = site.enter(site.invite(study, 1)[0])
+    found = refused(person, "PUT", "/api/answer", json=saying(3, tier="open"))
+    assert {found[language] for language in LANGUAGES} == {
+        words.catalogue["error.closed"] for words in LANGUAGES.values()
+    }
+    assert "not open yet" in found["en"]
+    found = refused(site.curator, "POST", f"/api/studies/{study}/publish", json={"wave": 0})
+    assert found["en"] == LANGUAGES["en"].catalogue["error.wave"]
+
+
+def test_a_file_can_be_chosen_while_it_would_be_taken(site):
+    now = int(time.time())
+    study = site.study(opens=now + HOUR, waves=[{"closes": now + 2 * HOUR, "share": 1.0}])
+    path = f"/curator/studies/{study}"
+    for seconds, taken in ((0, False), (HOUR + 60, True), (3 * HOUR, False)):
+        with later(seconds):
+            assert (site.rows(study, "hours,tier\n3,open\n").status_code == 201) is taken
+            assert said(pages(site.curator, path), "import.import") is taken
+    with later(3 * HOUR):
+        assert said(pages(site.curator, path), "import.people.one", n="1"), "the files that are there stay in the list"
+
+
+def test_who_has_left_is_not_said_to_have_never_come(site):
+    study = site.study(tiers=TIERS)
+    (one,) = site.join(study, [(3, "open")])
+    path = f"/curator/studies/{study}"
+    assert not said(pages(site.curator, path), "live.nobody")
+    assert one.delete("/api/answer").status_code == 200
+    page = pages(site.curator, path)
+    assert said(page, "live.nobody")
+    assert re.search(r"\byet\b|\bnoch niemand", page["en"] + page["de"]) is None
+
+
+def test_one_person_is_counted_as_one_and_files_apart(site):
+    study = site.study(tiers=TIERS, fewest=3, imports_count=False)
+    site.join(study, [(3, "open")])
+    site.rows(study, "hours,tier\n3,open\n3,open\n")
+    page = pages(site.curator, f"/curator/studies/{study}")
+    assert said(page, "live.too-few", n="1", fewest="3")
+    assert said(page, "live.choices-text")
+    with later(2 * HOUR):
+        found = refused(site.curator, "POST", f"/api/studies/{study}/publish", json={"wave": 0})
+    assert found[None] == "People who count: 1, besides 2 from files; this study publishes from 3 on."
+    for language, words in LANGUAGES.items():
+        assert found[language] == words.catalogue["error.too-few"].format(n=1, fewest=3)
+
+
+def test_a_server_without_results_does_not_say_that_there_never_were_any(tmp_path):
+    with served(settings_for(tmp_path)) as site:
+        page = pages(site.client(), "/")
+        assert said(page, "home.nothing")
+        assert re.search(r"\byet\b|\bnoch keine\b", page["en"] + page["de"]) is None
+
+
+def test_what_is_checked_is_sent_by_the_button_whatever_was_sent_before(site):
+    study = site.study(tiers=TIERS)
+    (one,) = site.join(study, [(3, "open")])
+    page = pages(one)
+    assert said(page, "check.lead")
+    assert "Nothing has been sent yet" not in page["en"]
+
+
+def test_what_was_used_is_called_a_limit_where_it_is_one(site):
+    study = site.study(waves=waves_of(0.5, 0.5), tiers=TIERS)
+    one, *_ = site.join(study, [(3, "open")] * 10)
+    with later(2 * HOUR):
+        assert site.publish_now(study).status_code == 200
+        page = pages(one)
+        assert said(page, "limit.rest")
+        limits = {offer["name"]: offer["limit"]["sentence"] for offer in one.get("/api/answer").json()["choices"]}
+        assert "up to ε = 1 counts as used, so at most 1 can still be used." in limits["open"]
+        assert "ε = 1 was used, so" not in page["en"]
+
+
+def test_leaving_says_what_holds_for_everybody_who_may_leave(site):
+    """Somebody who sent nothing has no answers that could have been deleted."""
+    person = site.enter(site.invite(site.study(), 1)[0])
+    for language, words in LANGUAGES.items():
+        person.cookies.set("hetdp_language", language)
+        given = json.loads(re.search(r'id="words">(.*?)</script>', person.get("/answer").text, re.DOTALL)[1])
+        for key in ("script.answer.erased", "script.answer.withdrawn"):
+            assert given[key] == words.catalogue[key]
+            assert "Your answers were deleted" not in given[key]
+
+
+def test_the_page_to_sign_in_names_both_places_of_the_first_key(site):
+    page = pages(site.client(), "/sign-in")
+    assert said(page, "sign-in.hint")
+    assert "named a file that holds it" in page["en"]
+
+
+# ---------------------------------------------------------------------------------------------------------
+# What goes wrong
+
+
+def test_while_the_register_fails_who_reads_is_told_to_come_back_and_who_writes_that_it_is_not_known(tmp_path):
+    with served(settings_for(tmp_path)) as site:
+        (person,) = site.join(site.study(), [(3, "open")])
+        register = site.app.state.store.register
+        working, register._file = register._file, sa.create_engine("sqlite:////nowhere/register")
+        try:
+            reads = refused(person, "GET", "/api/answer")
+            writes = refused(person, "DELETE", "/api/answer")
+            page = person.get("/answer")
+        finally:
+            register._file = working
+        for language, words in LANGUAGES.items():
+            assert reads[language] == words.catalogue["error.register-read"]
+            assert writes[language] == words.catalogue["error.register"]
+        assert "not known whether this was done" in writes[None]
+        assert "Try again later." in reads[None]
+        assert (page.status_code, LANGUAGES["en"].catalogue["error.register-read"] in page.text) == (503, True)
+        assert person.delete("/api/answer").status_code == 200
+
+
+def test_every_refusal_is_worded_by_the_catalogue_in_every_language(site):
+    """Else English and German could come to say different things."""
+    (person,) = site.join(site.study(changeable=False), [(3, "open")])
+    found = refused(person, "PUT", "/api/answer", json=saying(3, tier="open"))
+    for language, words in LANGUAGES.items():
+        assert found[language] == words.catalogue["error.final"]
+    page = pages(person)
+    assert said(page, "answer.final")
+    assert said(page, "answer.no-change")
+    # What it says of answering anew is so.
+    assert person.delete("/api/answer").status_code == 200
+    assert person.put("/api/answer", json=saying(3, tier="open")).status_code == 200
+
+
+def test_who_has_no_session_any_more_is_told_to_open_their_link_and_of_links_that_were_deleted(site):
+    person = site.enter(token := site.invite(site.study(), 1)[0])
+    assert person.delete("/api/answer?everything=true").status_code == 200
+    found = refused(person, "PUT", "/api/answer", json=saying(3, tier="open"))
+    entered = refused(site.client(), "POST", "/api/session/participant", json={"token": token})
+    signed_out = refused(site.client(), "GET", "/api/studies")
+    for language, words in LANGUAGES.items():
+        assert found[language] == words.catalogue["error.reopen"]
+        assert entered[language] == words.catalogue["error.invitation"]
+        assert signed_out[language] == words.catalogue["error.sign-in"]
+    assert "was deleted" in entered[None]
