@@ -810,3 +810,52 @@ def test_the_rank_of_a_quantile_is_headed_by_its_condition():
     how = {"value": "x", "epsilon": "e", "bounds": (0, 10)}
     assert "Rank if all answered" in hetdp.median(column, **how, missing="estimate").report()
     assert "Rank between" in hetdp.median(column, **how, missing="midpoint").report()
+
+
+@pytest.mark.parametrize("missing", ["none", "drop", "estimate"])
+def test_whether_a_combined_number_is_too_uncertain_does_not_depend_on_the_unit(missing):
+    """Of those who answered, the width was compared with half of 1 instead of half of the range."""
+    frame = pd.DataFrame({"x": np.tile([0.2, 0.8], 3000), "e": np.full(6000, 2.0), "g": np.repeat(["a", "b"], 3000)})
+    how = {"value": "x", "epsilon": "e", "missing": missing, "by": "g", "public_columns": ["g"]}
+    for unit in (1, 1000):
+        groups = hetdp.mean(frame.assign(x=unit * frame.x), bounds=(0, unit), **how)
+        assert not groups.combine({"a": 1, "b": 1}).figure().uncertain
+    few = frame.iloc[::150].reset_index(drop=True).assign(e=0.1)
+    for unit in (1, 1000):  # the control: with few people it is
+        groups = hetdp.mean(few.assign(x=unit * few.x), bounds=(0, unit), **how)
+        assert groups.combine({"a": 1, "b": 1}).figure().uncertain
+
+
+def test_combined_means_of_those_who_answered_have_an_interval_and_no_radius():
+    frame = pd.DataFrame({"x": np.tile([2.0, 8.0], 3000), "e": np.full(6000, 2.0), "g": np.repeat(["a", "b"], 3000)})
+    how = {"value": "x", "epsilon": "e", "by": "g", "public_columns": ["g"], "bounds": (0, 10)}
+    shares = {"a": 1, "b": 1}
+    with pytest.raises(hetdp.InputError, match="no radius; use confidence_interval"):
+        hetdp.mean(frame, **how, missing="estimate").combine(shares).radius()
+    assert 0 < hetdp.mean(frame, **how, missing="none").combine(shares).radius() < 5
+
+
+def test_words_that_are_no_numbers_are_hinted_at_if_hardly_anybody_answered():
+    """It follows from the released share alone; a column of numbers has no such note."""
+    words = pd.DataFrame({"x": ["yes", "no"] * 1000, "e": [1.0] * 2000})
+    how = {"value": "x", "epsilon": "e", "bounds": (0, 1), "missing": "estimate"}
+    assert "words count as missing unless values=" in " ".join(hetdp.mean(words, **how).report().split())
+    said = hetdp.mean(words, **how, values={"yes": 1, "no": 0})
+    assert "words count as missing" not in " ".join(said.report().split())
+
+
+def test_a_report_through_a_ledger_says_at_its_top_in_which_cell_several_rows_count(tmp_path):
+    people = [f"p{i}" for i in range(300)]
+    rows = pd.DataFrame({"id": people * 2, "x": ["no"] * 300 + ["yes"] * 300})
+    with hetdp.Ledger.create(tmp_path / "b.db") as ledger:
+        ledger.enroll(people, budget=float("inf"))
+        how = {"person": "id", "spend": 1}
+        found = {}
+        for i, order in enumerate((["yes", "no"], ["no", "yes"])):
+            shares = hetdp.ask.histogram(value="x", categories=order)
+            release = ledger.ask(rows, shares, release_id=str(i), **how)
+            assert "in the first of their cells as the cells are listed" in " ".join(release.report().split()[:60])
+            found[order[0]] = release.frequencies
+        assert found["yes"]["yes"] == found["no"]["no"] == 1
+        any_yes = ledger.ask(rows, hetdp.ask.proportion(value="x", equals="yes", missing="none"), release_id="p", **how)
+        assert any_yes.estimate == 1

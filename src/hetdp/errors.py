@@ -58,8 +58,8 @@ def unknown_option(function: str, given: Iterable[str], known: Collection[str]) 
         return InputError(f"{function} takes a seed as rng=…, a number or a generator of NumPy (got {name}=)")
     if name in _SEEDS:
         return InputError(
-            f"a release takes no {name}: whoever knows it could take the noise away; to try things out on invented "
-            "people, with numbers that repeat, use hetdp.simulate(rng=…)"
+            f"a release takes no {name}: whoever knows it could take the noise away; to see the error of a method "
+            "on invented people, with numbers that repeat, use hetdp.simulate(rng=…)"
         )
     if name == "delta":
         return InputError(f"{function} takes no delta: pure ε only; see 'hetdp or OpenDP' in the documentation")

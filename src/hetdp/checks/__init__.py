@@ -42,7 +42,7 @@ class Check:
     Attributes
     ----------
     n
-        The number of people.
+        The number of rows.
     counts
         How many values are missing, unreadable, below and above the bounds, or on a line that is not plain; with
         categories how many are missing or in none of them.
@@ -83,17 +83,18 @@ class Check:
         if not missing:
             none = "Nothing is missing here: missing='none' fits as long as that stays so, 'estimate' always does."
             return none + codes
+        words = " Words such as yes and no need values= (--map yes=1)." if self.counts["unreadable"] else ""
         whose = f"{missing:,} of {self.n:,} values are missing ({missing / self.n:.1%})"
         return (
             f"{whose}: missing='estimate' gives the mean of those who answered, and who did stays private; 'drop' is a "
             "little more accurate and makes public who answered; a number fits where a missing value has a meaning, as "
-            f"0 visits. 'none' and 'midpoint' would count all of them as the midpoint.{codes}"
+            f"0 visits. 'none' and 'midpoint' would count all of them as the midpoint.{words}{codes}"
         )
 
     def report(self) -> str:
         """Return the check as text, marked PRIVATE."""
         lines = ["PRIVATE: for the owner of the data only. Nothing below is protected; do not publish it.", ""]
-        lines.append(plural(self.n, "person"))
+        lines.append(plural(self.n, "row"))
         lines += [f"{count:>10,} {name}" for name, count in self.listed.items()]
         for kind, count in self.counts.items():
             meaning, places = KINDS[kind], self.places[kind]
@@ -162,7 +163,7 @@ def check(  # noqa: PLR0913  mirrors the columns of a table
     >>> print(check([1, None, "x", 7], epsilon=[1, 1, 1, 0.5], bounds=(0, 4)).report())
     PRIVATE: for the owner of the data only. Nothing below is protected; do not publish it.
     <BLANKLINE>
-    4 people
+    4 rows
              1 missing   (index 1)
              1 not a number, so missing as well   (index 2)
              0 below the lower bound: counted as the bound
@@ -172,8 +173,8 @@ def check(  # noqa: PLR0913  mirrors the columns of a table
     2 of 4 values are missing (50.0%): missing='estimate' gives the mean of those who answered, and who
     did stays private; 'drop' is a little more accurate and makes public who answered; a number fits
     where a missing value has a meaning, as 0 visits. 'none' and 'midpoint' would count all of them as
-    the midpoint. Outside the bounds: 1; if such values are codes for missing answers, list all others
-    (values=).
+    the midpoint. Words such as yes and no need values= (--map yes=1). Outside the bounds: 1; if such
+    values are codes for missing answers, list all others (values=).
     <BLANKLINE>
     mean by ε of the values that can be read, without noise, and the share of people who have one
     (if these differ much, ε depends on the value or on who answers, which it must not; choosing a

@@ -84,7 +84,9 @@ def main() -> None:
     except WrongUse as error:
         wanted = getattr(getattr(error, "param", None), "help", None)  # what the option means, if it is about one
         meaning = f" ({wanted.rstrip('.')})" if wanted else ""
-        meaning += "; several numbers are written with a blank between them" if "valid number" in str(error) else ""
+        meaning += (
+            "; write 0.1 for 10%, and several numbers with a blank between them" if "valid number" in str(error) else ""
+        )
         _fail(f"{error.format_message().rstrip('.')}{meaning}; see --help", 2)
     except (typer.Abort, KeyboardInterrupt):
         _fail("interrupted; nothing was written", INTERRUPTED)

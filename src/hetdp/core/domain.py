@@ -188,7 +188,8 @@ def _epsilon_text(cell: str, where: str) -> float:
     if text.lower() in _PUBLIC:
         return math.inf
     if len(text) > LONGEST or not _EPSILON.fullmatch(text):
-        remedy = "; everybody needs one, 0 leaves a person out" if not text else ""
+        remedy = "; for names of tiers say what they mean: tiers={name: ε}, --tier NAME=ε" if text[:1].isalpha() else ""
+        remedy = remedy if text else "; everybody needs one, 0 leaves a person out"
         raise InputError(f"epsilon must be a decimal number, inf or public (got {shown}{where}){remedy}")
     value = float(text)
     if math.isinf(value):

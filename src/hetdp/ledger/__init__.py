@@ -30,7 +30,6 @@ import numpy as np
 
 from hetdp.core import types
 from hetdp.core.accuracy import aimed_at
-from hetdp.core.cells import Categories, Edges
 from hetdp.core.domain import Interval, clean_ids, jsonable, plural
 from hetdp.core.levels import Levels
 from hetdp.core.plan import plan
@@ -465,13 +464,6 @@ class Ledger:
 
 # --- What is handed out
 
-_COUNTED = "A person counts once, with the average of their rows that have a value; without one they are missing."
-_ADDED = (
-    "A person counts once, with the total of their rows that have a value, clipped to the bounds; without one they are "
-    "missing."
-)
-_SORTED = "A person counts once, by the first of the cells that their rows are in; without a row they are missing."
-
 
 def _published(name: str, charged: Event, stored: Event) -> Answer:
     """Return a stored release as it was, with what a reader should know about its people. All of it is public."""
@@ -479,11 +471,10 @@ def _published(name: str, charged: Event, stored: Event) -> Answer:
     people, most = facts["people"], in_epsilon(int(books.costs(facts)[1].max(initial=0)))
     ((kind, amount),) = facts["request"]["rule"].items()
     cost = "of public people without limit" if most == math.inf else f"of anybody at most ε = {most:.9g}"
-    sorts = isinstance(made.statistic.sorting, (Categories, Edges))
     notes = [
         f"Ledger {name}, release {release_id}, event {charged.seq}: it could use {Rule(kind, Fraction(amount))} "
         f"and was charged {cost}.",
-        _SORTED if sorts else _ADDED if made.statistic.name == "sum" else _COUNTED,
+        *([] if who.is_sorted(made.statistic) else [who.ADDED if made.statistic.name == "sum" else who.COUNTED]),
     ]
     left_out = {
         "used_up": "had nothing left of their budget and got weight 0",
@@ -493,6 +484,7 @@ def _published(name: str, charged: Event, stored: Event) -> Answer:
     notes += [f"{plural(people[why], 'person')} {what}." for why, what in left_out.items() if people[why]]
     shown = {"name": name, "event": charged.seq, "at": charged.at, "rule": {kind: amount}, "people": people["people"]}
     shown |= {**{why: people[why] for why in left_out}, "most_charged": jsonable(most)}
+    shown |= {"rows": who.SORTED} if who.is_sorted(made.statistic) else {}
     rows = tier_rows(facts.get("tiers", {}))
     shown |= {"tiers": jsonable(rows), "warnings": warnings_of(rows)}
     kept = stored.facts["numbers"] if "numbers" in stored.facts else [stored.facts["unclamped"]]

@@ -25,6 +25,7 @@ import numpy as np
 from sqlalchemy import Connection
 
 from hetdp.core.accuracy import unit_variance
+from hetdp.core.cells import Categories, Edges
 from hetdp.core.domain import Floats, Ints, clean_ids, plural
 from hetdp.core.levels import joined_names
 from hetdp.errors import InputError, LedgerError
@@ -377,6 +378,21 @@ def grouped(people: Any, read: Source, by: Any, named: Any) -> tuple[tuple[str, 
 
 
 # --- What is asked, and what is handed out
+
+COUNTED = "A person counts once, with the average of their rows that have a value; without one they are missing."
+ADDED = (
+    "A person counts once, with the total of their rows that have a value, clipped to the bounds; without one they are "
+    "missing."
+)
+SORTED = (
+    "a person with several rows counts once, in the first of their cells as the cells are listed; in a proportion or "
+    "count they are counted if any of their rows is"
+)
+
+
+def is_sorted(statistic: Statistic) -> bool:
+    """Say whether people are sorted into cells by what they say, so that a person has one cell."""
+    return isinstance(statistic.sorting, (Categories, Edges))
 
 
 def as_asked(answer: Answer, drawn: Any, statistic: Any, about: Provenance, people: Any) -> Answer:

@@ -100,7 +100,7 @@ class Store:
             self.head_file = self.head_file or Path(f"{path.resolve()}.head")
             check_file_system(path)
             if new and path.exists():
-                raise InputError(f"{path} exists already; open it, or choose another name for a new ledger")
+                raise InputError(f"{path} exists already; open it, as hetdp.Ledger(…) does, or choose another name")
         if new and self.head_file is not None and self.head_file.exists():
             raise LedgerError(
                 f"{self.head_file} says that a ledger was here; starting a new one would forget what it has charged: "

@@ -196,7 +196,8 @@ _WHO = {
 
 def _who(ledger: Mapping[str, Any]) -> list[tuple[str, str]]:
     """Return who takes part in a release through a ledger: shares and counts are of these people."""
-    return [("Taking part", _WHO[ledger["who"]])] if ledger.get("who") in _WHO else []
+    said = [("Taking part", _WHO[ledger["who"]])] if ledger.get("who") in _WHO else []
+    return [*said, *([("Rows", ledger["rows"])] if "rows" in ledger else [])]
 
 
 def _stored(ledger: Mapping[str, Any]) -> list[tuple[str, str]]:

@@ -110,7 +110,8 @@ class Source:
             if value is not None or isinstance(epsilon, str) or named or isinstance(person, str):
                 raise InputError(
                     "columns are named for files, frames and databases only; with values in memory give the columns "
-                    "themselves: mean(incomes, epsilon=privacy, bounds=…), and groups as by={'region': regions}"
+                    "themselves: mean(incomes, epsilon=privacy, bounds=…), one ε for all as a number (float('inf') if "
+                    "all values are public), and groups as by={'region': regions}"
                 )
             if len(reads) > 1:
                 raise InputError("several columns are read from a table: a file, a frame or a database")
@@ -151,7 +152,7 @@ class Source:
         if self.asked.several and any(asked is not None and isinstance(asked.sorting, sorts) for asked, _ in questions):
             raise InputError(
                 "rows='average' averages numbers, and here people are sorted into cells; keep one row of each person, "
-                "or ask for a mean"
+                "or ask for a mean, of yes and no with values={'yes': 1, 'no': 0} (--map yes=1 --map no=0)"
             )
         kind: Any = self.kind
         if self.asked.several and any(asked is not None and asked.name == "sum" for asked, _ in questions):

@@ -324,7 +324,7 @@ _FAULTS = {
     Fault.NO_GROUP: "the group is missing in at least one row; every row needs one",
     Fault.EPSILONS: "{people} {have} more than one epsilon{such}; a person has one, written in one way",
     Fault.GROUPS: "{people} {have} rows in more than one group{such}; a person has one",
-    Fault.ROWS: "{ids} {are} on more than one row{such}; say rows='average' (--rows average) to average them",
+    Fault.ROWS: "{ids} {are} on more than one row{such}; for a mean say rows='average' (--rows average), else keep one",
     Fault.TOO_MANY_ROWS: "{people} {have} too many rows{such}; average them first",
 }
 

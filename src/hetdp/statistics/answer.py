@@ -362,6 +362,8 @@ class Combined(Reported):
             r, in units of the values.
         """
         check_level(level, kind)
+        if self._of_answers:  # their intervals are not symmetric
+            raise InputError("the mean of those who answered has no radius; use confidence_interval")
         ranges = variance = fixed = 0.0
         scales: list[float] = []
         clamped: list[float] = []
@@ -408,7 +410,7 @@ class Combined(Reported):
     def figure(self, level: float = 0.95) -> Figure:
         """Return the number with its guaranteed interval; `Figure.uncertain` says whether it is of any use."""
         low, high = self.confidence_interval(level)
-        room = self._parts[0][1].plan.span.width
+        room = self._parts[0][1].plan.interval.width  # not `span`, which of those who answered is [0, 1]
         return Figure("", self.estimate, low, high, self.worst_case_error, room=room)
 
     def to_dict(self, level: float = 0.95) -> dict[str, Any]:
