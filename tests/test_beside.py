@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import decimal
 import json
 import math
 
@@ -11,9 +12,9 @@ import polars as pl
 import pytest
 
 import hetdp
-from hetdp.core.cells import Categories, Words
+from hetdp.core.cells import Categories, Edges, Words
 from hetdp.ledger import Ledger
-from hetdp.report import spent_epsilon
+from hetdp.report import percent, spent_epsilon
 from hetdp.report.compare import needed
 
 ask = hetdp.ask
@@ -332,7 +333,7 @@ def test_errors_have_the_same_unit_whatever_is_done_about_missing_values():
     [
         (ask.sum((0, 9)), "values"),
         (ask.means({"x": (0, 9), "y": (0, 5)}), "range"),
-        (ask.std((0, 9)), "range"),
+        (ask.std((0, 9)), "moments"),
         (ask.histogram(categories=["a", "b"]), "people"),
         (ask.mode(["a", "b"]), "people"),
         (ask.quantile(0.5, (0, 9)), "rank"),
@@ -859,3 +860,65 @@ def test_a_report_through_a_ledger_says_at_its_top_in_which_cell_several_rows_co
         assert found["yes"]["yes"] == found["no"]["no"] == 1
         any_yes = ledger.ask(rows, hetdp.ask.proportion(value="x", equals="yes", missing="none"), release_id="p", **how)
         assert any_yes.estimate == 1
+
+
+# Bins, units and what a stated drift covers -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("bounds", "bins", "decimals"),
+    [((0, 1), 10, 1), ((0, 4), 20, 1), ((0, 1), 20, 2), ((0, 10), 100, 1), ((-1, 2), 30, 1)],
+)
+def test_a_number_is_in_the_bin_whose_label_begins_with_it(bounds, bins, decimals):
+    """0 + 3 · 0.1 is above 0.3: the edges must be the numbers that the labels name. The oracle is decimal."""
+    low, high = (decimal.Decimal(end) for end in bounds)
+    step = decimal.Decimal(1).scaleb(-decimals)
+    values = [low + step * i for i in range(int((high - low) / step) + 1)]
+    counts = [0] * bins
+    for value in values:
+        counts[min(int((value - low) * bins // (high - low)), bins - 1)] += 1
+    found = hetdp.histogram([*map(float, values)], epsilon=[math.inf] * len(values), bins=bins, bounds=bounds)
+    assert [round(count) for count in found.counts.values()][:-1] == counts
+
+
+def test_control_edges_that_are_added_up_put_numbers_into_the_wrong_bin():
+    assert 3 * 0.1 > 0.3
+    assert Edges.even((0, 1), 10).edges[3] == 0.3
+
+
+def test_the_error_of_a_variance_and_a_deviation_is_not_above_what_is_said():
+    """Simulated with the plan's own noise. A deviation errs by more than the share of the range that a mean does."""
+    rng, n, width = np.random.default_rng(5), 2000, 250.0
+    errors = {"mean": [], "variance": [], "std": []}
+    for _ in range(200):
+        found = hetdp.std(rng.normal(172, 25, n), epsilon=rng.choice([0.1, 1.0], n), bounds=(0, width), missing="none")
+        for name, truth in (("mean", 172), ("variance", 625), ("std", 25)):
+            errors[name].append(getattr(found, name) - truth)
+    size = {name: math.sqrt(np.mean(np.square(some))) for name, some in errors.items()}
+    each = found.plan.error_each
+    assert size["mean"] < each * width
+    assert size["variance"] < 1.25 * each * width**2
+    assert size["std"] < 1.25 * each / 0.2 * width  # its deviation is a tenth of the range
+    said = " ".join(found.report().split())
+    assert f"± {percent(1.25 * each)} of its square for the variance" in said
+    assert "at most for one number" not in said
+
+
+def test_a_stated_drift_of_a_sum_of_those_who_answered_says_that_gaps_count():
+    how = {"epsilon": [0.1, 1.0] * 1000, "bounds": (0, 10), "missing": "estimate"}
+    values = [1.0, 2.0, None, 4.0] * 500
+    said = "if the drift holds with missing values as they count here"
+    release = hetdp.sum(values, **how, drift=0.02)
+    assert said in " ".join(release.report().split())
+    assert release.to_dict()["condition"] == said
+    assert said not in " ".join(hetdp.mean(values, **how, drift=0.02).report().split())
+    assert hetdp.difference(release, release).to_dict()["condition"] == said
+    assert "such as 99, is a value too" in " ".join(release.report().split())
+
+
+def test_a_comparison_has_a_unit_and_no_column_of_dashes():
+    levels, question = {0.1: 500, 1.0: 500}, hetdp.ask.std((0, 9))
+    said = " ".join(str(hetdp.compare(levels, statistic=question)).split())
+    assert "of the mean and the mean squared distance from the midpoint together" in said
+    assert "Data ±" not in said
+    assert "Data ±" in str(hetdp.compare(levels, bounds=(0, 1)))

@@ -174,7 +174,7 @@ def test_singular_and_plural_agree(count, tmp_path, hetdp_command):
     said = hetdp_command("tally", table, *words, "-o", tmp_path / "a.tally")[1]
     assert f": {'1 person' if one else '2 people'} at 1 level of ε." in said
     checked = hetdp_command("check", table, *(word for word in words if word not in ("--missing", "midpoint")))[1]
-    assert ("1 person\n" in checked) == one
+    assert ("1 row\n" in checked) == one
     asked = hetdp.ask.histogram(categories=["a", "b"][:count])
     assert asked.setting == ("1 category and 'other'" if one else "2 categories and 'other'")
     with hetdp.Ledger.create(tmp_path / "b.db") as ledger:

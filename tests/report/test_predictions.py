@@ -185,8 +185,7 @@ def test_the_worst_case_is_not_given_for_the_error_of_values_that_are_spread_eve
     compared = hetdp.compare(LEVELS, statistic=asked)
     facts = json.loads(json.dumps(compared.to_dict()))
     assert {entry["error_at_variance"] for entry in facts["methods"]} == {facts["data"]} == {None}
-    row = next(each for each in compared.report().splitlines() if each.startswith("adpm"))
-    assert row.split()[3] == "–"
+    assert "Data ±" not in compared.report()
     assert "\nData" not in compared.report()
     compared.plot(tmp_path / "compared.svg")
     assert "open, " not in (tmp_path / "compared.svg").read_text(encoding="utf-8")

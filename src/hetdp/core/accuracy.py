@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 IntervalKind = Literal["guaranteed", "normal"]
 Target = Literal["population", "people"]
-Unit = Literal["values", "range", "people", "rank"]
+Unit = Literal["values", "range", "moments", "people", "rank"]
 
 
 @dataclass(frozen=True)
@@ -409,7 +409,7 @@ def error_unit(statistic: Statistic) -> Unit:
     if isinstance(shape, Line) or _is_ratio(statistic):
         return "values"
     if isinstance(shape, Box):
-        return "range"
+        return "moments" if statistic.square else "range"
     return "rank" if isinstance(shape, Choice) and statistic.missed == "in rank" else "people"
 
 
@@ -454,11 +454,15 @@ def unit_cost(statistic: Statistic) -> int:
 CONDITION = "if ε tells nothing about the value"
 
 
+FILLED = "if the drift holds with missing values as they count here"
+
+
 def condition(p: Plan) -> str | None:
     """Return under which condition an interval holds; None if it holds for any ε."""
+    filled = counts_missing(p.statistic)
     if not needs_independence(p):
-        return None
-    missing = p.statistic.keeps_missing or counts_missing(p.statistic)
+        return FILLED if filled and p.drift and p.bias_share > 1e-9 else None
+    missing = p.statistic.keeps_missing or filled
     return CONDITION + (" or about who answers" if missing else "")
 
 

@@ -14,6 +14,7 @@ import numbers
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from functools import cached_property
 from itertools import pairwise
 from typing import Any
@@ -328,8 +329,10 @@ class Edges:
         interval = Interval.of(bounds)
         if not isinstance(bins, int) or isinstance(bins, bool) or not 1 <= bins < MOST_CELLS:
             raise InputError(f"the number of bins is a whole number from 1 to {MOST_CELLS - 1:,} (got {bins!r})")
-        step = interval.width / bins
-        return cls.of([interval.lo, *(interval.lo + i * step for i in range(1, bins)), interval.hi])
+        # The bounds are the decimal numbers that were written, and each edge is the double nearest to its own: 0.3, not
+        # 0 + 3 · 0.1 = 0.30000000000000004, below which the value 0.3 would lie in the bin that ends at "0.3".
+        lo, hi = (Fraction(repr(end)) for end in (interval.lo, interval.hi))
+        return cls.of([float(lo + (hi - lo) * i / bins) for i in range(bins + 1)])
 
     @property
     def size(self) -> int:

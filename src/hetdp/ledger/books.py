@@ -198,7 +198,10 @@ class Rule:
 
     def __str__(self) -> str:
         words = {"spend": "ε a person", "share": "of each budget", "share_left": "of what is left"}
-        return f"{float(self.amount):g} {words[self.kind]}"
+        amount = f"{float(self.amount):g}"
+        if Fraction(amount) != self.amount and self.amount.denominator < 1000:
+            amount = str(self.amount)  # 1/12, not 0.0833333
+        return f"{amount} {words[self.kind]}"
 
 
 # --- Events

@@ -19,15 +19,20 @@ from hetdp.core.types import BoundsLike, LevelsOfPeople
 from hetdp.errors import InputError
 from hetdp.estimators import METHODS
 from hetdp.privacy.exact import Box, Choice
-from hetdp.report import Provenance
 from hetdp.statistics import Statistic
 from hetdp.statistics.mean import ANSWERED, Mean, Ratio, ratio_interval
 from hetdp.theory.certificate import Certificate, certificate
 
-from . import Grid, Lines, Parts, Shown, epsilon, level_words, number, people, spent_epsilon
+from . import Grid, Lines, Parts, Provenance, Shown, epsilon, level_words, number, people, spent_epsilon
 from .text import about_line, assumed_lines, pulled
 
 _ERRORS = ("Worst ±", "× best", "Data ±", "Half ±", "Bias", "Drift 0.1 ±", "Drift 0.2 ±")
+_UNITS = {  # that of one number is in units of the values
+    "range": ", of all numbers together, as a share of the range",
+    "moments": ", of the mean and the mean squared distance from the midpoint together, as shares of their ranges",
+    "people": ", of all numbers together, as a share of all people",
+    "rank": ", in rank, as a share of all people",
+}
 _HEADINGS = ("Method", *_ERRORS, "ε least", "ε most", "ε mean")
 DRIFTS = (0.0, 0.1, 0.2)
 """How far the means of two levels of ε differ, as shares of the range, where methods are compared."""
@@ -149,7 +154,8 @@ class Comparison(Shown):
         rows = [entry.row(self.entries[0].worst_case_error) for entry in self.entries]
         stated = f", with a drift of {self.drift:g}" if self.drift else ""
         stated += "" if self.condition is None else f", {self.condition}"
-        lines = [("Worst", f"the error in the worst case, for any distribution{stated}")]
+        unit = next((_UNITS.get(entry.plan.error_unit, "") for entry in self.entries if entry.plan), "")
+        lines = [("Worst", f"the error in the worst case, for any distribution{stated}{unit}")]
         lines += [] if self.data is None else [("Data", f"the error for {self.data}{stated}")]
         if self.informed is not None:
             told = number(self.informed, self.entries[0].worst_case_error, "up")
@@ -162,11 +168,12 @@ class Comparison(Shown):
         if (self.drift or self.repaired) and self.entries[0].half_error is not None:
             none = "how far this is from the best possible is certified for the population without drift alone"
         last: Lines = [("Best", none)]
-        if self.certificate is not None:
-            last = [("ADPM", self.certificate.sentence())]
-            if self.certificate.best < self.certificate.upper:
-                last.append(("minimax", self.certificate.sentence(self.certificate.best)))
-        return [Grid(_HEADINGS, rows), [*lines, *last, *assumed_lines(notes), about_line(self.about)]]
+        if (found := self.certificate) is not None:
+            better = [("minimax", found.sentence(found.best))] if found.best < found.upper else []
+            last = [("ADPM", found.sentence()), *better]
+        columns = [column for column in zip(_HEADINGS, *rows, strict=True) if {*column[1:]} != {"–"}]
+        headings, *rows = zip(*columns, strict=True)
+        return [Grid(headings, rows), [*lines, *last, *assumed_lines(notes), about_line(self.about)]]
 
     def _bias_lines(self) -> Lines:
         """Return what the columns about the place of the mean say, and which methods depend on it."""

@@ -144,6 +144,9 @@ def _noise(p: Plan) -> str:
         deviation = f"with a standard deviation of {percent(each)} of {_whole(p)}"
         if isinstance(shape, Mass):
             return f"each share gets Laplace noise {deviation}; the noise of all shares adds up to 0"
+        if p.statistic.square:
+            deviation = f"{deviation}, and as much of its own range the mean squared distance from the midpoint"
+            return f"the mean gets noise {deviation}; one draw for both"
         return f"each number gets noise {deviation}; one draw for all of them"
     return f"Laplace, scale {size(p.noise_scale)} ({share} of {_whole(p)})"
 
@@ -164,7 +167,8 @@ def _error(p: Plan) -> str:
         return f"root mean square about {', '.join(parts)}, at worst"
     if not p.statistic.one:
         each = f"root mean square ± {percent(p.error_each)} of {_whole(p)} at most for one number"
-        return f"{each}, ± {percent(worst)} for all together in the worst case{divided_by(p.statistic)}"
+        each = f"{each}, ± {percent(worst)} for all together in the worst case{divided_by(p.statistic)}"
+        return _error_of_moments(p) if p.statistic.square else each
     most = f"root mean square ± {size(worst)} ({percent(worst / width)} of {_whole(p)}) in the worst case"
     if not p.statistic.sums:
         return f"{most}, whatever the share is"
@@ -173,6 +177,20 @@ def _error(p: Plan) -> str:
     spread = p.facts.even_spread_error or 0.0
     even = f"± {number(spread, worst, 'up')} ({percent(spread / width)}) if values are spread evenly"
     return f"{most}, for any distribution; {even}"
+
+
+def _error_of_moments(p: Plan) -> str:
+    """Return the errors of a mean, a variance and a deviation from that of the two moments m and s that were released.
+
+    On an interval of length 1 the variance is (s − (2m − 1)²)/4: it errs by a quarter of the error of s and at most
+    once that of m, but for the square of the latter. A deviation σ errs by about that divided by 2σ.
+    """
+    variance, divided = 1.25 * p.error_each, divided_by(p.statistic)
+    return (
+        f"root mean square ± {percent(p.error_each)} of the range at most for the mean{divided}, about ± "
+        f"{percent(variance)} of its square for the variance; for the standard deviation ± {percent(variance / 0.2)} "
+        "of the range if it is a tenth of it, and more the smaller it is"
+    )
 
 
 def _bias(p: Plan) -> Lines:

@@ -82,8 +82,8 @@ class Difference(Reported):
 
     @property
     def conditional(self) -> bool:
-        """Whether the interval holds only under a condition."""
-        return self.condition is not None
+        """Whether the interval holds only if ε tells nothing."""
+        return any(map(needs_independence, self._all_plans))
 
     @cached_property
     def moved(self) -> float:

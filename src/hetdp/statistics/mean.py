@@ -161,7 +161,7 @@ class Sum(Bounded):
         who = "those of these people who answered" if self.missing in ("estimate", "drop") else "exactly these people"
         return (
             f"The estimate is of the sum over {who}, who are taken to be drawn independently from one distribution. "
-            f"Values are clamped to {self.interval}."
+            f"{CLAMPED}"
         )
 
 
