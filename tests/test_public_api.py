@@ -312,3 +312,12 @@ def test_shared_parameters_are_described_at_every_function_that_takes_them():
         assert "the name of a file (CSV" in words
     assert "outer\n" not in inspect.getdoc(hetdp.histogram)  # it has none
     assert "outer\n" in inspect.getdoc(hetdp.sum)
+
+
+@pytest.mark.parametrize(
+    ("name", "needs"),
+    [("proportion", "equals"), ("count", "equals"), ("sum", "bounds"), ("std", "bounds"), ("variance", "bounds")],
+)
+def test_a_question_without_what_it_needs_is_answered_by_naming_it(name, needs):
+    with pytest.raises(InputError, match=rf"^a {name} needs {needs}=… \("):
+        getattr(hetdp, name)([1.0, 2.0], epsilon=[1.0, 1.0])

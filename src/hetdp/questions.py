@@ -8,7 +8,7 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import MISSING, fields, replace
 from typing import Any, Literal, Never
 
 from hetdp.core.domain import Interval
@@ -149,8 +149,10 @@ def verb(name: str) -> Callable[..., Any]:
             try:
                 return kind(*given, **named | ({} if bounds is None else {"bounds": bounds}), value=value)
             except TypeError:
-                wanted = ", ".join(p.name for p in own)
-                raise InputError(f"a {name} is asked for with {wanted}, besides what `mean` takes") from None
+                there = {*named, *([] if bounds is None else ["bounds"])}
+                needed = [f for f in fields(kind) if f.default is MISSING and f.name not in there]
+                said = [f"{f.name}=… ({f.metadata.get('help', '').rstrip('.')})" for f in needed]
+                raise InputError(f"a {name} needs {', '.join(said)}") from None
 
         where = {"value": value, "epsilon": epsilon, **options}
         where |= {name: named[name] for name in ("missing", "values") if name in named}
