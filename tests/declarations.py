@@ -1,7 +1,8 @@
 """Writes what type checkers see of `hetdp`: src/hetdp/__init__.pyi, from the signatures of the functions themselves.
 
 The functions of the statistics are made by a registry, which a checker cannot run, and what they return depends on what
-is asked.
+is asked. What `release` returns belongs to the statistic of its plan, which a checker does not know, so it is declared
+as Any: `.estimate` of a mean is allowed, as is any other attribute.
 
 python tests/declarations.py     writes the file again
 """
@@ -51,6 +52,10 @@ Form = tuple[Mapping[str, str], str]
 
 def forms(name: str) -> list[Form]:
     """Return in which forms a function can be called, each with its answer."""
+    if name == "bounds_for":
+        return [({}, "Bounds")]
+    if name == "release":
+        return [({}, "Any")]
     if name == "simulate":
         return [({"method": "str"}, "Simulation"), ({"method": "list[str] | tuple[str, ...]"}, "dict[str, Simulation]")]
     if name == "ask":
@@ -63,6 +68,13 @@ def forms(name: str) -> list[Form]:
     answers = described(name).answers
     one = [(ALL, answers[0])] if len(answers) == 1 else [(ALL | said, kind) for said, kind in ONE_NUMBER]
     return [*one, (GROUPED, "Groups")]
+
+
+def overloads(name: str, function: Callable[..., Any], *, method: bool = False) -> list[str]:
+    """Return the declarations of a function in all its forms."""
+    shown = forms("ask" if method else name)
+    over = "@overload\n" if len(shown) > 1 else ""
+    return [over + declared(name, function, form, method=method) for form in shown]
 
 
 def declared(name: str, function: Callable[..., Any], asked: Form | None = None, *, method: bool = False) -> str:
@@ -79,24 +91,22 @@ def declared(name: str, function: Callable[..., Any], asked: Form | None = None,
         shown.append(f"{p.name}: {changed.get(p.name, p.annotation + default)}")
     kept = (part.replace(" ", "\0") for part in shown)  # a parameter stands on one line
     lines = [line.replace("\0", " ") for line in textwrap.wrap(", ".join(kept), 112, break_long_words=False)]
-    over = "@overload\n" if asked else ""
-    return f"{over}def {name}(\n" + textwrap.indent("\n".join(lines), "    ") + f"\n) -> {returns}: ..."
+    return f"def {name}(\n" + textwrap.indent("\n".join(lines), "    ") + f"\n) -> {returns}: ..."
 
 
 def listed() -> Iterator[str]:
     """Yield the parts of the file."""
     yield HEAD
-    made = {"ask", "bounds_for", "mean", "simulate", *VERBS}
+    made = {"ask", "bounds_for", "mean", "release", "simulate", *VERBS}
     for name in sorted({*hetdp.__all__} - made):
         found = getattr(hetdp, name)
         where = "" if inspect.ismodule(found) else found.__module__.removeprefix("hetdp")
         yield f"from {where or '.'} import {name} as {name}"
     yield "\n__version__: str\n"
     for name in sorted(made - {"ask"}):
-        shown = [None] if name == "bounds_for" else forms(name)
-        yield "\n".join(declared(name, getattr(hetdp, name), form) for form in shown) + "\n"
+        yield "\n".join(overloads(name, getattr(hetdp, name))) + "\n"
     yield "class _Ask:"
-    called = [declared("__call__", hetdp.ask, form, method=True) for form in forms("ask")]
+    called = overloads("__call__", hetdp.ask, method=True)
     asked = [declared(name, getattr(hetdp.ask, name), method=True) for name in (*STATISTICS, *ALSO)]
     yield textwrap.indent("\n".join([*called, *asked]), "    ")
     yield "\n\nask: _Ask"

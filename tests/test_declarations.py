@@ -19,7 +19,7 @@ from hetdp.ledger import Ledger
 
 RIGHT = """
 import math
-from typing import assert_type
+from typing import Any, assert_type
 
 import numpy as np
 import polars
@@ -52,6 +52,11 @@ assert_type(hetdp.simulate(people, method="adpm", distribution=("beta", 1, 2), b
 several = hetdp.simulate(people, method=["adpm", "fme"], distribution="uniform", bounds=(0, 1))
 assert_type(several, dict[str, hetdp.Simulation])
 plan = hetdp.plan(people, bounds=(0, 1))
+tally = hetdp.read(values, epsilon=eps, bounds=(0, 1))
+assert_type(hetdp.release(tally, hetdp.plan(tally.levels, bounds=(0, 1))), Any)
+estimate: float = hetdp.release(tally, hetdp.plan(tally.levels, bounds=(0, 1))).estimate
+assert_type(hetdp.Ledger("budgets.db"), Ledger)
+assert issubclass(hetdp.ledger.ExhaustedError, hetdp.InputError)
 assert plan.threshold is not None
 math.isclose(plan.threshold, 1.0)
 with Ledger("budgets.db") as ledger:
@@ -77,6 +82,8 @@ WRONG = {
     "groups taken for a number": 'hetdp.median([1.0], epsilon=1.0, bounds=(0, 1), by={"g": ["a"]}).estimate',
     "an option that this statistic does not take": "hetdp.histogram([1], epsilon=1.0, categories=[1], drift=0.1)",
     "no such option of a ledger": 'LEDGER.mean([1], person="p", release_id="1", bounds=(0, 1), missing=0, spnd=1)',
+    "a release without its plan": "hetdp.release(hetdp.read([1.0], epsilon=1.0, bounds=(0, 1)))",
+    "a name that a ledger does not have": "hetdp.ledger.Balanse",
     "a seed": "hetdp.bounds_for([1.0], epsilon=1.0, outer=(0, 9), seed=1)",
 }  # fmt: skip
 

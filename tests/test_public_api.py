@@ -5,6 +5,8 @@ from __future__ import annotations
 import doctest
 import inspect
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -162,10 +164,19 @@ def test_answers_describe_their_attributes():
 
 
 def test_the_page_lists_what_is_public_and_the_ledger_names_the_rest():
-    assert {*listed("hetdp")} >= {*hetdp.__all__} - {"Ledger", "paper"}
+    assert {*listed("hetdp")} >= {*hetdp.__all__} - {"ledger", "paper"}
     assert {*listed("hetdp.ask")} == {*STATISTICS, *ALSO}
     server = re.search(r"server and may change: ([\w,\s]+)\. The other names are public", ledger.__doc__)[1]
-    assert {*re.split(r",\s+", server)} == {*ledger.__all__} - {*listed("hetdp.ledger")}
+    assert {*re.split(r",\s+", server)} == {*ledger.__all__} - {*listed("hetdp.ledger"), "Ledger"}
+
+
+def test_every_name_that_the_page_lists_is_there_after_import_hetdp_alone():
+    page = (Path(__file__).parents[1] / "docs" / "api.md").read_text(encoding="utf-8")
+    names = re.findall(r"^   (hetdp[.\w]+)$", page, re.MULTILINE)
+    assert len(names) > 70
+    for first in ("hetdp.ledger.ExhaustedError", "hetdp.Ledger", "hetdp.paper"):  # each in a process of its own
+        code = f"import hetdp; {first}; " + "; ".join(names)
+        assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0, first
 
 
 @pytest.mark.parametrize("name", PUBLIC)
@@ -217,6 +228,7 @@ CALLS = {
     **SEEDED,
     "quantile": lambda **more: hetdp.quantile([1.0], 0.5, epsilon=1, bounds=(0, 1), **more),
     "ask.mean": lambda **more: hetdp.ask.mean(bounds=(0, 1), **more),
+    "plan": lambda **more: hetdp.plan(LEVELS, bounds=(0, 1), **more),
     "simulate": lambda **more: hetdp.simulate(LEVELS, method="adpm", distribution="uniform", bounds=(0, 1), **more),
 }
 
@@ -236,6 +248,7 @@ def test_a_word_that_is_no_option_is_answered_in_the_name_of_the_function_that_w
         ("quantile", "boundz", "bounds"),
         ("ask", "public_column", "public_columns"),
         ("ask.mean", "mising", "missing"),
+        ("plan", "metod", "method"),
         ("bounds_for", "persons", "person"),
         ("simulate", "run", "runs"),
     ],
@@ -283,6 +296,18 @@ def test_a_ledger_names_its_options_as_they_are_written_in_python(tmp_path):
             ledger.mean(VALUES, **how, spnd=1)
         with pytest.raises(InputError, match="takes no delta: pure ε only"):
             ledger.mean(VALUES, **how, spend=1, delta=1e-6)
+        assert not ledger.charged("may")
+
+
+def test_a_charge_answers_an_option_that_it_does_not_take_and_charges_nobody(tmp_path):
+    with made(str(tmp_path / "b.db")) as ledger:
+        how = {"release_id": "may", "mechanism": "a sum", "epsilon": 0.1}
+        with pytest.raises(InputError, match=r"Ledger\.charge takes no delta: pure ε only"):
+            ledger.charge(PEOPLE, **how, delta=1e-6)
+        with pytest.raises(InputError, match="a release takes no seed"):
+            ledger.charge(PEOPLE, **how, seed=1)
+        with pytest.raises(TypeError, match=r"Ledger\.charge has no option 'laking'; did you mean 'lacking'\?"):
+            ledger.charge(PEOPLE, **how, laking="drop")
         assert not ledger.charged("may")
 
 

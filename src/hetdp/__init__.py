@@ -75,6 +75,7 @@ __all__ = [
     "compare",
     "difference",
     "explain",
+    "ledger",
     "mean",
     "methods",
     "optimal",
@@ -102,7 +103,7 @@ _LATER = {
 
 
 def __getattr__(name: str) -> Any:
-    if name == "paper":
+    if name in ("ledger", "paper"):
         return import_module(f"{__name__}.{name}")
     for module, names in _LATER.items():
         if name in names:

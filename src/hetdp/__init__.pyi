@@ -52,13 +52,13 @@ from .checks import check as check
 from .report.compare import compare as compare
 from .statistics.difference import difference as difference
 from .report.explain import explain as explain
+from . import ledger as ledger
 from .estimators import methods as methods
 from .theory.optimal import optimal as optimal
 from . import paper as paper
 from .report.compare import people_needed as people_needed
 from .core.plan import plan as plan
 from .sources import read as read
-from .privacy.release import release as release
 
 __version__: str
 
@@ -250,6 +250,10 @@ def quantile(
     public_rows: SourceLike | None = None, tiers: TiersLike | None = None, query: str | None = None,
     delimiter: str | None = None, decimal: str = '.', thousands: str | None = None
 ) -> Groups: ...
+
+def release(
+    tally: Tally, plan: Plan
+) -> Any: ...
 
 @overload
 def simulate(

@@ -228,14 +228,39 @@ def test_the_divergence_of_the_pair_is_at_most_three_delta_squared():
     assert bounds.lemma_4_pair(1) == (1, INF)
 
 
-def test_the_convex_combination_of_appendix_c_is_not_enough_where_the_maximum_is():
-    """Erratum: min(·, 1/4) is concave, so the printed combination of (A) and (B) can be below (lb-sat)."""
+def combined(eps1, n, f):
+    """The convex combination of (A) and (B) in Appendix C."""
+    return (6 * bounds.lemma_4_sampling(n) + 256 * f * bounds.equation_b(eps1, n, f)) / (6 + 256 * f)
+
+
+def displayed(eps1, n, f):
+    """What Appendix C displays below it, before (lb-sat)."""
+    y = n * f * eps1**2
+    return min((y + 8) / (262 * n * (y + 8 * (1 - f))), 0.25) / 16
+
+
+def drawn_groups(count=20_000):
+    """Random (ε₁, n, f): n from 1 to 10⁶, ε₁ from 10⁻⁶ to 100, half of the f near 1, where (B) is capped."""
+    rng = np.random.default_rng(9)
+    n, eps1 = 10 ** rng.uniform(0, 6, count), 10 ** rng.uniform(-6, 2, count)
+    f = np.where(rng.random(count) < 0.5, rng.random(count), 1 - 10 ** rng.uniform(-9, 0, count))
+    return zip(eps1.tolist(), n.tolist(), f.tolist(), strict=True)
+
+
+def test_the_displayed_step_of_appendix_c_fails_and_its_last_line_follows():
+    """Erratum: min(·, 1/4) is concave, so the combination can be below the displayed line, but never below (lb-sat)."""
     eps1, n, f = 0.001, 1, 1
-    a, b = bounds.lemma_4_sampling(n), bounds.equation_b(eps1, n, f)
-    printed = (6 * a + 256 * f * b) / (6 + 256 * f)
-    claimed = min((n * f * eps1**2 + 8) / (262 * n * (n * f * eps1**2 + 8 * (1 - f))), 0.25) / 16
-    assert b == 1 / 64
-    assert printed < claimed <= max(a, b)
+    assert bounds.equation_b(eps1, n, f) == 1 / 64
+    assert combined(eps1, n, f) / displayed(eps1, n, f) == pytest.approx(0.9924, abs=1e-4)
+    groups = [(eps1, n, f), *drawn_groups()]
+    assert min(combined(*g) / bounds.theorem_2_b(*g) for g in groups) > 1 - 1e-12
+    capped = [g for g in groups if bounds.equation_b(*g) == 1 / 64]
+    assert len(capped) > 100
+    assert min(f for _, _, f in capped) >= 63 / 64
+
+
+def test_control_the_combination_is_below_a_bound_that_is_two_per_cent_larger():
+    assert min(combined(*g) / (1.02 * bounds.theorem_2_b(*g)) for g in drawn_groups()) < 1
 
 
 # --- Lemmas 2 and 5 on mechanisms that can be enumerated -------------------------------------------------------------

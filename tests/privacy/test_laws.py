@@ -1,6 +1,6 @@
 """The laws of the noise: every sampler against its exact law, and the moment generating functions that intervals use.
 
-Draws come from the operating system and cannot be seeded, so a right sampler must practically never fail: it is judged
+Draws cannot be seeded, so a right sampler must practically never fail: it is judged
 wrong at p < 1e-6. Each sampler has controls, made of the same pieces with one of them left out, that must be found out.
 """
 

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import asdict, fields, replace
 from pathlib import Path
-from typing import Annotated, Any, Unpack
+from typing import Annotated, Any, Literal, Unpack
 
 import typer
 
@@ -270,8 +270,8 @@ def charge(
         raise InputError("name who takes part by --id ID or by --ids FILE, not both")
     who = ids if ids_file is None else ids_file.read().splitlines()
     with hetdp.Ledger(where, head_file=head_file) as found:
-        ask = {"release_id": release_id, "mechanism": mechanism, "epsilon": epsilon}
-        done = found.charge(who or [], **ask, lacking="drop" if drop else "refuse")
+        lacking: Literal["drop", "refuse"] = "drop" if drop else "refuse"
+        done = found.charge(who or [], release_id=release_id, mechanism=mechanism, epsilon=epsilon, lacking=lacking)
         lines = [str(done), *(f"  {name}" for name in done.people), f"head {found.head}"]
         show({**asdict(done), "dropped": list(done.dropped), "head": found.head} if as_json else "\n".join(lines))
 

@@ -7,13 +7,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Never
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hetdp.core.domain import to_json
-from hetdp.errors import InputError, PrivacyError
+from hetdp.errors import InputError, PrivacyError, unknown_option
 from hetdp.estimators import METHODS, Shape
 from hetdp.privacy.exact import (
     LARGEST_SCALE,
@@ -396,6 +396,7 @@ def plan(
     drift: float = 0.0,
     target: str | None = None,
     share: float = 1.0,
+    **unknown: Never,
 ) -> Plan:
     """Return what a release would do and cost, from the public levels alone.
 
@@ -413,8 +414,7 @@ def plan(
     variance
         A publicly known bound on the variance of one value, in squared units of the values, never from the data; the
         largest possible variance (hi − lo)²/4 without it. For one number only. "learn": people above the cap spend some
-        of what is left of their ε on a second release, from which the interval of a mean learns the variance. The
-        estimate is the same as without.
+        of what is left of their ε on a second release, from which the interval learns it; the estimate stays the same.
     drift
         How far the expected means of two levels of ε may differ, as a share of the range, from 0 to 1: say it if people
         who choose a small ε may answer differently. It is never taken from the data. The worst case then includes the
@@ -431,13 +431,14 @@ def plan(
 
     Examples
     --------
-    The paper's case (B): 700 people at ε = 0.1 and 300 public ones, on an interval of length 1. Theorem 1 gives
-    R/(4n[f + (1−f)R]) with R = 1 + 8/(0.1²·700).
+    The paper's case (B): 700 people at ε = 0.1, 300 public ones. Theorem 1 is R/(4n[f + (1−f)R]), R = 1 + 8/(0.1²·700):
 
     >>> p = plan({0.1: 700, float("inf"): 300}, bounds=(0, 1))
     >>> round(p.threshold, 6), round(p.worst_case_mse * 1e4, 6)
     (0.214286, 3.989362)
     """
+    if unknown:
+        raise unknown_option("hetdp.plan", unknown, plan.__kwdefaults__ or ())
     levels = Levels.given(levels)
     if (bounds is None) == (statistic is None):
         raise InputError("a plan needs the public bounds of the values, (lo, hi), or a statistic that has its own")
@@ -464,8 +465,7 @@ def plan(
     drawn = drawn_plan(rule.name, levels, statistic, shape, how)
     if drawn is not None and not (rule.abstains and statistic.useless(drawn)):
         return drawn
-    nothing = np.zeros(len(levels), np.int64)
-    return Plan(rule.name, levels, statistic, nothing, (), shape.threshold, abstains=True, **how)
+    return Plan(rule.name, levels, statistic, np.zeros_like(levels.count), (), shape.threshold, abstains=True, **how)
 
 
 def drawn_plan(

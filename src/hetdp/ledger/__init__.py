@@ -367,6 +367,7 @@ class Ledger:
         mechanism: str,
         epsilon: Amount | None = None,
         lacking: Lacking = "refuse",
+        **unknown: Never,
     ) -> Charged:
         """Charge people for a mechanism that is not hetdp's, and return whose data it may use.
 
@@ -395,6 +396,8 @@ class Ledger:
         Charged
             Its `people` is {id: ε} of those who were charged; docs/budgets-for-any-pipeline.md has an example.
         """
+        if unknown:
+            raise unknown_option("Ledger.charge", unknown, inspect.signature(self.charge).parameters)
         (name,) = clean_ids([release_id], "release id")
         (called,) = clean_ids([mechanism], "mechanism")
         return external.charged(self._store, name, called, external.spends_of(people, epsilon), lacking)

@@ -1,9 +1,10 @@
 """Release: the only place where noise is drawn and privacy is spent.
 
-The second half is the one door for randomness: exact noise on the integers, and coins; from the operating system. There
-is no seed. Nothing else in the package that releases draws random numbers. One number gets OpenDP's discrete Laplace
-noise; several numbers get noise shaped like what one person can move (docs/proofs/family.md), drawn here on Python's
-integers, which have no largest one; a choice among cells is OpenDP's.
+The second half is the one door for randomness: exact noise on the integers, and coins. No function takes a seed, and
+nothing else in the package that releases draws random numbers. One number gets OpenDP's discrete Laplace noise; several
+numbers get noise shaped like what one person can move (docs/proofs/family.md), drawn here on Python's integers, which
+have no largest one; a choice among cells is OpenDP's. OpenDP draws from a cryptographic generator in this process that
+the operating system seeds; the rest is drawn by `secrets` from the operating system itself (docs/threat-model.md).
 """
 
 from __future__ import annotations
