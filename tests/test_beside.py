@@ -922,3 +922,18 @@ def test_a_comparison_has_a_unit_and_no_column_of_dashes():
     assert "of the mean and the mean squared distance from the midpoint together" in said
     assert "Data ±" not in said
     assert "Data ±" in str(hetdp.compare(levels, bounds=(0, 1)))
+
+
+def test_a_quantile_with_an_interval_in_units_is_judged_by_it_and_one_without_by_its_rank():
+    """Half of the people at each end: the median can be anywhere, though its rank is known well."""
+    ends = [0.0, 1000.0] * 2000
+    how = {"epsilon": 1.0, "bounds": (0, 1000), "missing": "none"}
+    wide = hetdp.median(ends, **how, within=0.9)
+    low, high = wide.confidence_interval()[0.5]
+    assert (wide.figures()[0].uncertain, high - low > 500) == (True, True)
+    assert not hetdp.median(ends, **how).figures()[0].uncertain
+    few = hetdp.quantile([5.0] * 40, [0.5], **how, within=0.9)  # everybody has one value: its rank says nothing
+    (low, high), rank = few.confidence_interval()[0.5], few.ranks(0.9)[0.5]
+    assert few.figures()[0].uncertain == (high - low > 500)
+    assert rank[1] - rank[0] > 0.5
+    assert "1,700,129,600" in hetdp.ask.mean(bounds=(1_700_000_000, 1_700_259_200), missing="midpoint").counted

@@ -117,7 +117,8 @@ class Figure:
     @property
     def uncertain(self) -> bool:
         """Whether its interval covers more than half of the range: then it says next to nothing."""
-        low, high = self.about.get("rank", (self.low, self.high))
+        in_units = "rank" not in self.about or self.about.get("within") is not None
+        low, high = (self.low, self.high) if in_units else self.about["rank"]
         return bool(high - low > self.room / 2)
 
     @property

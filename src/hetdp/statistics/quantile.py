@@ -237,7 +237,8 @@ class Quantiles(Answer):
             bin_ends = asked.sorting.ends(int(at))
             ends = bin_ends if between is None else between[q]
             about = {"q": q, "rank": list(rank), "within": asked.within}
-            found.append(Figure(f"{q:g}", self.values[q], *ends, bin_ends[1] - bin_ends[0], about))
+            room = 1.0 if between is None else asked.interval.width
+            found.append(Figure(f"{q:g}", self.values[q], *ends, bin_ends[1] - bin_ends[0], about, room=room))
         return found
 
     def facts(self, level: float) -> dict[str, Any]:

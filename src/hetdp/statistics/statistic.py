@@ -280,7 +280,7 @@ class Statistic:
     @property
     def halfway(self) -> str:
         """What a missing value counts as where nothing else is said, in words."""
-        return f"the midpoint of the bounds, {self.interval.mid:,.6g}"
+        return f"the midpoint of the bounds, {self.interval.mid:,.12g}"
 
     @property
     def plain(self) -> dict[str, Any]:
