@@ -397,8 +397,8 @@ def import_rows(
     """Import people from CSV: a column for each question, and `tier` or `epsilon`. The same file twice imports once."""
     database = _store(request)
     found = people.taking(database.read(studies.get, study))
-    mark, rows = people.read_rows(body, found, request.app.state.vault, by)
-    return importing.add(partial(database.write_as, by), people.add_rows, study, mark, rows)
+    file, rows = people.read_rows(body, found, request.app.state.vault, by)
+    return importing.add(partial(database.write_as, by), people.add_rows, study, file, rows)
 
 
 @api.get("/api/studies/{study}/rows", tags=["curator"], dependencies=[CURATOR])

@@ -261,6 +261,7 @@ def study_page(request: Request, study: str) -> Response:
         "notice_days": days,
         "may_close": access.now() + days * DAY < about["closes"] < about["until"],
         "imports": app.imported(request, study),
+        "marked": request.app.state.store.read(people.marked, study),
         "invitations": app.invitations(request, study),
         "columns": [question["name"] for question in about["questions"]] + ["epsilon" if about["free"] else "tier"],
         "events": [_event(t, event) for event in app.events(request, study)],

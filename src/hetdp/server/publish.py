@@ -136,7 +136,7 @@ class Publisher:
             key = (study_id, self.ledger.head)
             known = self._looked_up.get(key)
             if known is None:
-                ids = self.database.read(_ids, study_id)
+                ids = [*self.database.register.people(study_id)]
                 known = {str(one.person): (one.budget, one.spent, one.left) for one in self.ledger.balances(ids)}
                 self._looked_up = {key: known}
         except HetdpError:
@@ -342,10 +342,6 @@ def _unfinished(transaction: Transaction) -> list[Any]:
     return list(transaction.execute(sa.select(about.id, about.wave).where(about.status == "publishing")))
 
 
-def _ids(transaction: Transaction, study: str) -> list[str]:
-    return list(transaction.execute(sa.select(tables.people.c.id).where(tables.people.c.study == study)).scalars())
-
-
 def _closed(
     transaction: Transaction, study_id: str, wave: int, *, charged: bool
 ) -> tuple[Study, list[Any], dict[str, bytes]] | dict[str, Any]:
@@ -408,6 +404,7 @@ def used_up(transaction: Transaction, study: str, answered: Iterable[Mapping[str
     transaction.execute(sa.update(people).where(people.c.study == study, people.c.answer.is_not(None)).values(gone))
     for row in answered:
         transaction.wrote("person", {**row, **gone})
+    _forget_files(transaction, study, used=True)
 
 
 def _following(study: Study, notice: int) -> str:
@@ -428,23 +425,41 @@ def _following(study: Study, notice: int) -> str:
 # What is erased (`people` says what stays), and what is shown
 
 
-def emptied(transaction: Transaction, study: str, mark: str = "") -> None:
-    """Delete what the people of a study sent and the links by which they come; of one file, if its mark is given.
+def emptied(transaction: Transaction, study: str, begins: str = "") -> None:
+    """Delete what the people of a study sent and the links by which they come; of one file, if its ids begin like this.
 
     It does not matter what their rows say: they are written anew, and of those alone that the register knows.
     """
     people, transaction.scrub = tables.people, True
     gone = {**dict.fromkeys(("invitation", "again", "epsilon", "answer", "number")), "gone": "erased"}
     gone["version"] = new_version()
-    mine = (people.c.study == study) & people.c.id.startswith(mark)
+    mine = (people.c.study == study) & people.c.id.startswith(begins)
     transaction.execute(sa.update(people).where(mine).values(gone))
     for person in transaction.register.people(study):
-        if person.startswith(mark):
+        if person.startswith(begins):
             transaction.wrote("person", {"id": person, "study": study, **gone})
-    files = tables.imports.c
-    query = sa.select(files.id).where((files.study == study) & files.id.startswith(mark))
-    for file in transaction.execute(query).scalars().all():
-        transaction.change("import", {"id": file, "study": study, "people": 0})
+    _forget_files(transaction, study, begins)
+
+
+def salt_of(study: str, file: str) -> str:
+    """Return the name of the fact that holds the salt of a file (`people.File`)."""
+    return f"file {study} {file[:16]}"
+
+
+def _forget_files(transaction: Transaction, study: str, begins: str = "", *, used: bool = False) -> None:
+    """Write down that the answers of files were used up, or that they are deleted; of those the register knows."""
+    for file in transaction.register.people(study, "import"):
+        if file.startswith(begins):
+            row = transaction.row("import", file)
+            there = row["people"] if used and row is not None and transaction.vouches("import", row) else 0
+            transaction.change("import", {"id": file, "study": study, "people": -abs(there)})
+    forget_salts(transaction, study, begins)
+
+
+def forget_salts(transaction: Transaction, study: str, begins: str = "") -> None:
+    """Delete the salts of files whose answers are gone, so that nobody can try out what they said."""
+    name = tables.facts.c.name
+    transaction.execute(sa.delete(tables.facts).where(name.startswith(salt_of(study, begins), autoescape=True)))
 
 
 def expire(transaction: Transaction) -> None:

@@ -428,8 +428,9 @@ class _Work:
         lost = {row["id"] for row in people} - newest
         for row in files:
             mine = row["study"] == study["id"]
-            if mine and any(person.startswith(row["id"][:MARK]) for person in lost):
-                self.transaction.change("import", {**row, "people": 0})  # so that it can be imported again
+            if mine and any(person.startswith(row["id"][:MARK]) for person in lost):  # so that it can come again
+                self.transaction.change("import", {**row, "people": 0})
+                publish.forget_salts(self.transaction, study["id"], row["id"])
 
     def _vouch(self, changed: set[tuple[str, str]]) -> None:
         """Let the register vouch for the rows as they are now, and for no others; not for those that were changed."""

@@ -200,7 +200,7 @@ def scrub(database: str) -> None:
                 raw.cursor().execute("PRAGMA wal_checkpoint(TRUNCATE)")
             return
         with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
-            connection.exec_driver_sql("VACUUM (FULL) server_people")
+            connection.exec_driver_sql("VACUUM (FULL) server_people, server_facts")
             for statement in ("SELECT pg_switch_wal()", "CHECKPOINT"):
                 with suppress(sa.exc.DBAPIError):  # this user may not
                     connection.exec_driver_sql(statement)

@@ -126,10 +126,10 @@ class Register:
         query = "SELECT study, mac FROM vouched WHERE kind = ? AND id = ? AND mac IS NOT NULL"
         return next(((study, mac) for study, mac in self._rows(query, kind, row)), None)
 
-    def people(self, study: str) -> dict[str, bytes]:
-        """Return the MAC of every person of a study."""
-        query = "SELECT id, mac FROM vouched WHERE kind = 'person' AND study = ? AND mac IS NOT NULL"
-        return dict(self._rows(query, study))
+    def people(self, study: str, kind: str = "person") -> dict[str, bytes]:
+        """Return the MAC of every person of a study; or of every import, if that is the kind."""
+        query = "SELECT id, mac FROM vouched WHERE kind = ? AND study = ? AND mac IS NOT NULL"
+        return dict(self._rows(query, kind, study))
 
     # --- What is written; by the one server of the database alone
 
