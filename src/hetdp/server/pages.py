@@ -187,7 +187,7 @@ def _balance(t: Texts, balance: dict[str, Any], phase: str = "open") -> str:
     spent, left = balance["spent"], balance["left"]
     if spent is None:
         return t("balance.unknown")
-    nothing = t("balance.nothing-at-all" if phase == "published" else "balance.nothing")
+    nothing = t("balance.nothing-at-all" if phase in {"published", "ended"} else "balance.nothing")
     used = t("balance.spent", spent=t.spent(spent)) if spent else nothing
     if left is None:
         return used

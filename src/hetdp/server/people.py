@@ -44,6 +44,7 @@ _YES_NO = Words.of({"yes": 1, "no": 0, "1": 1, "0": 0})
 _NOT_SOONER = (
     "This wave closes on {} anyway. Closing early leaves people time to withdraw, until {}, so it is no sooner."
 )
+_KEY_MADE = "curator key made"
 STAYS = "What was published stays; so does what you allowed and what it cost, once one that counts you was begun."
 _LINK = "This link is not valid, was used already, or was deleted. If you have answered, use the one from your receipt."
 
@@ -59,7 +60,7 @@ def new_key(transaction: Transaction, name: str = tables.FIRST) -> str:
     row = {"name": name, "key": access.digest("curator", key), "created": int(access.now())}
     transaction.execute(sa.insert(table).values(row))
     transaction.register.end_sessions(f"curator:{name}")
-    transaction.note("curator key made", name=name)
+    transaction.note(_KEY_MADE, name=name)
     return key
 
 
@@ -70,7 +71,8 @@ def curators(transaction: Transaction) -> list[str]:
 
 def add_curator(transaction: Transaction, name: str) -> str:
     """Make a further curator and return the key."""
-    was = transaction.register.kept(f"curator:{name}") is not None  # sessions of this name have ended
+    made = [event.get("name") for event in events(transaction, None, None) if event["event"] == _KEY_MADE]
+    was = transaction.register.kept(f"curator:{name}") is not None or name in made  # either may have been lost
     if was or name == SERVER or name in curators(transaction):
         why = "There is or was a curator of this name. A name is used once, so that the log means one person by it."
         raise RefusedError(409, "curator-exists", why, "name")
@@ -110,7 +112,7 @@ def levels(transaction: Transaction, study: Study) -> dict[tuple[bool, float | N
     return found
 
 
-def events(transaction: Transaction, study: str | None, most: int = 200) -> list[dict[str, Any]]:
+def events(transaction: Transaction, study: str | None, most: int | None = 200) -> list[dict[str, Any]]:
     """Return the public events of a study, or of none, the newest first; old ones, without names, are by nobody."""
     table = tables.audit
     query = sa.select(table).where(table.c.study == study).order_by(table.c.number.desc()).limit(most)
@@ -124,7 +126,9 @@ def events(transaction: Transaction, study: str | None, most: int = 200) -> list
 
 def invite(transaction: Transaction, study: str, count: int) -> dict[str, Any]:
     """Make invitations and return their tokens, which are stored nowhere, and the number of the first."""
-    if studies.get(transaction, study).status in {"published", "deleted"}:
+    found = studies.get(transaction, study)
+    studies.not_ended(found)
+    if found.status in {"published", "deleted"}:
         raise RefusedError(409, "closed", "This study is closed.")
     about, tokens = tables.people.c, [access.new_token() for _ in range(count)]
     last = transaction.execute(sa.select(sa.func.max(about.number)).where(about.study == study)).scalar() or 0
@@ -484,11 +488,11 @@ def delete_study(transaction: Transaction, study_id: str) -> dict[str, bool]:
     row = transaction.row("study", study_id)
     if row is None:
         raise RefusedError(404)
-    known = transaction.vouches("study", row)
-    reading = known and row["status"] == "publishing" and study_id in transaction.register.at_work
-    if reading or transaction.register.opened(study_id, row["wave"] if known else 0):
+    publishing = row["status"] == "publishing" or not transaction.vouches("study", row)
+    if publishing and study_id in transaction.register.at_work:
         raise RefusedError(409, "publishing", "This study is being published now; delete it when that is done.")
     transaction.change("study", {**row, "status": "deleted", "version": new_version()})
     publish.emptied(transaction, study_id)
+    transaction.register.finish(study_id, studies.MOST_WAVES)  # numbers that could not be stored are given up
     transaction.note("study deleted", study_id)
     return {"deleted": True}
