@@ -364,6 +364,35 @@ def test_without_witnesses_the_shorter_notice_decides_which_waves_may_have_been_
 
 
 # ---------------------------------------------------------------------------------------------------------
+# Names of curators
+
+
+@pytest.mark.parametrize("lost", ["the log", "the register's epochs"])
+@pytest.mark.parametrize("how", ["a new key", "a restore", "the same server"])
+def test_the_name_of_a_curator_who_was_removed_is_not_given_again(settings, tmp_path, how, lost):
+    """The log would mean two people by it, and the second could try out what the files of the first said."""
+    with served(settings) as site:
+        store = site.app.state.store
+        store.write(people.add_curator, "alice")
+        store.write_as(tables.FIRST, people.remove_curator, "alice")
+        back_up(settings, tmp_path / "b")
+    key = {"a new key": lambda: rotate.rotate_key(settings) and None, "the same server": lambda: None}
+    told = key[how]() if how in key else restore.restore(settings, tmp_path / "b")
+    if lost == "the log":
+        changed(settings, "DELETE FROM server_audit")
+    else:
+        with closing(sqlite3.connect(settings.register_file)) as file:
+            file.execute("DELETE FROM epochs WHERE person != ''")
+            file.commit()
+    with served(settings) as site:
+        if told is not None:
+            signed_in(site, told.key)
+        with pytest.raises(RefusedError, match="A name is used once"):
+            site.app.state.store.write(people.add_curator, "alice")
+        assert site.app.state.store.write(people.add_curator, "bob")
+
+
+# ---------------------------------------------------------------------------------------------------------
 # A large file
 
 

@@ -295,8 +295,7 @@ class _Work:
             self._move_on(study, row, sorted(lost))
         self._vouch(changed)
         with self.transaction.register.connected(writes=True) as file:  # sessions may have been ended since
-            file.exec_driver_sql("DELETE FROM epochs")
-        self.transaction.register.end_sessions("")
+            rotate.end_all(file)
         self.transaction.execute(sa.delete(tables.curators))  # keys of then may have been replaced or taken away since
         self.told.key = new_key(self.transaction)
         self.transaction.note("restored from a backup", made=self.backup.made, emptied=self.told.emptied)
