@@ -420,6 +420,35 @@ def test_where_the_database_was_changed_nothing_is_said_that_its_rows_say(tmp_pa
                 assert not said(page, key), key
 
 
+def test_whose_row_was_changed_is_told_how_they_can_still_withdraw_and_that_is_how(tmp_path):
+    """By their link they were told that they can withdraw, and could not come in to do it."""
+    with served(settings_for(tmp_path)) as site:
+        study = site.study()
+        tokens = site.invite(study, 2)
+        persons = [site.enter(token) for token in tokens]
+        receipts = [one.put("/api/answer", json=saying(3, tier="open")).json()["come_back"] for one in persons]
+        with sqlite3.connect(tmp_path / "server.db") as file:
+            file.execute("UPDATE server_people SET epsilon = 0.1 WHERE study = ?", (study,))
+        for language, words in {"en": "page open can withdraw", "de": "Seite noch offen hat"}.items():
+            link = {"token": receipts[0].partition("#")[2]}
+            refused = site.client(Accept_Language=language).post("/api/session/participant", json=link)
+            assert refused.json()["error"]["code"] == "changed"
+            assert words in refused.json()["error"]["message"]
+        assert said(pages(persons[0]), "answer.tampered")
+        assert "on this page" in pages(persons[0])["en"]
+        assert persons[0].delete("/api/answer").status_code == 200
+        assert site.curator.delete(f"/api/studies/{study}").status_code == 200
+        with sqlite3.connect(tmp_path / "server.db") as file:
+            assert file.execute("SELECT count(*) FROM server_people WHERE answer IS NOT NULL").fetchall() == [(0,)]
+
+
+@pytest.mark.parametrize("key", ["leave.everything-text", "leave.stay-out-text", "invite.revoke-text", "study.deleted"])
+def test_what_is_said_to_end_for_good_has_the_one_exception_beside_it(key):
+    found = {language: LANGUAGES[language].catalogue[key] for language in LANGUAGES}
+    assert "loses its own records and is put back from an older backup" in found["en"]
+    assert "eigenen Aufzeichnungen verliert und aus einer älteren Sicherung" in found["de"]
+
+
 # ---------------------------------------------------------------------------------------------------------
 # One person
 

@@ -35,8 +35,7 @@ from .studies import UNSAID, Question, Study, new_id
 
 # How compressed and binary files begin: they could expand beyond the limit on a body.
 _COMPRESSED = (b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"PAR1", b"ARROW1", b"\xff\xff\xff\xff")
-# How many digits of the id of a file begin the ids of its people.
-MARK = 16
+MARK = 16  # how many digits of the id of a file begin the ids of its people
 _OLD_ID = 64  # the length of the id of a file that an older hetdp imported, which is the mark of its content
 _PIECE = 1000  # people of a file who are written as text at a time
 # How yes and no are written in a file; true is 1 and false is 0.
@@ -46,7 +45,10 @@ _NOT_SOONER = (
 )
 _KEY_MADE = "curator key made"
 STAYS = "What was published stays; so does what you allowed and what it cost, once one that counts you was begun."
-_LINK = "This link is not valid, was used already, or was deleted. If you have answered, use the one from your receipt."
+_LINK = (
+    "This link is not valid, was used already, or was deleted. If you have answered, use the one from your receipt; if "
+    "this server was put back from a backup, your invitation may work again."
+)
 
 
 # ---------------------------------------------------------------------------------------------------------

@@ -77,6 +77,7 @@ class Restored:
     written_off: int = 0
     deleted: int = 0
     changed: int = 0
+    unknown: bool = False  # there was no register that knows what was ended since
     key: str = ""
     aside: str = ""
 
@@ -90,6 +91,11 @@ class Restored:
         if self.came_later:
             said.append(
                 f"lost: {plural(self.came_later, 'row')} of people, studies or files that came after the backup"
+            )
+        if self.unknown:
+            said.append(
+                "back, because no register survived that knows what was ended since: links that were deleted or "
+                "revoked, and studies that were deleted, after the backup; delete or revoke them again"
             )
         if self.deleted:
             said.append(f"deleted, as they were before: {plural(self.deleted, 'study')}")
@@ -123,7 +129,7 @@ def restore(settings: Settings, folder: Path, *, trusted: bool = False) -> Resto
         if backup.schema == "1":
             bind_answers(settings)
         all_known = newest or _complete(settings, backup)
-        told = Restored(backup.made)
+        told = Restored(backup.made, unknown=before is None)
         register, engine = Register(staged, vault.register_key), tables.connect(settings.database)
         try:
             with closing(_ledger(settings, backup, newest=newest)) as ledger, engine.begin() as connection:

@@ -62,8 +62,8 @@ SERVER = "server"  # who acts, in the audit log, if no curator does
 Key = tuple[str, str]  # the kind of a row (study, person, import) and its id
 _CHANGED = (
     "The records of this study are not as this server left them: its database was changed from outside, or an older "
-    "copy was put back. Nothing was released, and people can still withdraw. The operator can bring the newest copy "
-    "back; otherwise this study cannot go on, and a new one can be made."
+    "copy was put back. Nothing was released; who still has their page open can withdraw. The operator can bring the "
+    "newest copy back; otherwise this study cannot go on: it can be deleted, and a new one made."
 )
 _UNKNOWN = "The register cannot be used now. It is not known whether this was done: look again before you repeat it."
 
