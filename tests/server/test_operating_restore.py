@@ -363,6 +363,68 @@ def test_without_witnesses_the_shorter_notice_decides_which_waves_may_have_been_
     assert len(told.waves) == lost
 
 
+@pytest.mark.parametrize("lost", [True, False], ids=["without a register", "with the register"])
+def test_a_restore_says_that_what_was_ended_since_is_back_if_no_register_survived(settings, tmp_path, lost):
+    with served(settings) as site:
+        study = site.study()
+        (token,) = site.invite(study, 1)
+        back_up(settings, tmp_path / "b")
+        site.app.state.store.write(people.revoke, study)
+    if lost:
+        for end in ("", "-wal", "-shm"):
+            Path(f"{settings.register_file}{end}").unlink(missing_ok=True)
+    told = str(restore.restore(settings, tmp_path / "b"))
+    with served(settings) as site:
+        assert refused(site, token) == (200 if lost else 403)
+    assert ("no register survived" in told and "revoke them again" in told) is lost
+
+
+def test_who_comes_with_a_receipt_that_the_backup_does_not_know_is_told_that_the_invitation_works(settings, tmp_path):
+    """They were told to use the link from their receipt, which is the one that is refused."""
+    with served(settings) as site:
+        study = site.study()
+        (token,) = site.invite(study, 1)
+        back_up(settings, tmp_path / "b")
+        said = site.enter(token).put("/api/answer", json=saying(3, tier="open")).json()
+    restore.restore(settings, tmp_path / "b")
+    with served(settings) as site:
+        link = {"token": said["come_back"].partition("#")[2]}
+        for language, words in {"en": "your invitation may", "de": "kann Ihre Einladung wieder gelten"}.items():
+            found = site.client(Accept_Language=language).post("/api/session/participant", json=link)
+            assert found.status_code == 403
+            assert words in found.json()["error"]["message"]
+        assert refused(site, token) == 200
+
+
+# ---------------------------------------------------------------------------------------------------------
+# Names of curators
+
+
+@pytest.mark.parametrize("lost", ["the log", "the register's epochs"])
+@pytest.mark.parametrize("how", ["a new key", "a restore", "the same server"])
+def test_the_name_of_a_curator_who_was_removed_is_not_given_again(settings, tmp_path, how, lost):
+    """The log would mean two people by it, and the second could try out what the files of the first said."""
+    with served(settings) as site:
+        store = site.app.state.store
+        store.write(people.add_curator, "alice")
+        store.write_as(tables.FIRST, people.remove_curator, "alice")
+        back_up(settings, tmp_path / "b")
+    key = {"a new key": lambda: rotate.rotate_key(settings) and None, "the same server": lambda: None}
+    told = key[how]() if how in key else restore.restore(settings, tmp_path / "b")
+    if lost == "the log":
+        changed(settings, "DELETE FROM server_audit")
+    else:
+        with closing(sqlite3.connect(settings.register_file)) as file:
+            file.execute("DELETE FROM epochs WHERE person != ''")
+            file.commit()
+    with served(settings) as site:
+        if told is not None:
+            signed_in(site, told.key)
+        with pytest.raises(RefusedError, match="A name is used once"):
+            site.app.state.store.write(people.add_curator, "alice")
+        assert site.app.state.store.write(people.add_curator, "bob")
+
+
 # ---------------------------------------------------------------------------------------------------------
 # A large file
 

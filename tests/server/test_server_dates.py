@@ -264,6 +264,71 @@ def test_row_117_an_import_can_be_deleted_until_closing_and_comes_again(site):
     assert site.publish(study).json()["results"][0]["n"] == 5, "the register vouches for all of it"
 
 
+def everywhere(site):
+    """All cells of the database and of the register, as texts."""
+    store = site.app.state.store
+    query = [sa.select(table) for table in tables.schema.sorted_tables]
+    rows = store.read(lambda transaction: [row for one in query for row in transaction.execute(one)])
+    with store.register.connected(writes=False) as file:
+        rows += file.exec_driver_sql("SELECT * FROM vouched").all()
+    return {str(cell) for row in rows for cell in row}
+
+
+def can_be_tried_out(site, study, mark):
+    """Whether somebody with the key and all files can see that a file said what they guess, by its mark."""
+    cells = everywhere(site)
+    salts = [access.digest("file", f"{cell} {mark}") for cell in cells]
+    return any(mark[: people.MARK] in cell or any(one in cell for one in salts) for cell in cells)
+
+
+GONE = {
+    "the file": lambda site, study, file: site.curator.delete(f"/api/studies/{study}/rows/{file}"),
+    "the study": lambda site, study, _: site.curator.delete(f"/api/studies/{study}"),
+    "published": lambda site, study, _: site.publish(study),
+}
+
+
+@pytest.mark.parametrize("how", GONE)
+@pytest.mark.parametrize("each", ["carry", "ask"])
+def test_row_117_what_a_file_said_cannot_be_tried_out_once_its_answers_are_deleted(site, how, each, monkeypatch):
+    """Its keyed hash was in the import, and half of it in the ids of its people and in the log, for good."""
+    marks, made = [], people._mark
+    monkeypatch.setattr(people, "_mark", lambda *args: marks.append(made(*args)) or marks[-1])
+    now = int(time.time())
+    waves = [{"closes": now + 3600, "share": 0.5}, {"closes": now + 90 * DAY, "share": 0.5}]
+    study = site.study(each_wave=each, waves=waves if each == "ask" else [{"closes": now + 3600, "share": 1.0}])
+    assert site.rows(study, "value,tier\n7,public\n").json() == {"people": 1}
+    assert can_be_tried_out(site, study, marks[0]), "a control: while the answers are there"
+    (file,) = site.curator.get(f"/api/studies/{study}/rows").json()
+    assert GONE[how](site, study, file["file"]).status_code == 200
+    assert not can_be_tried_out(site, study, marks[0])
+
+
+@pytest.mark.parametrize("change", [sa.delete(tables.facts), sa.update(tables.facts).values(text="x")])
+def test_row_117_a_salt_that_was_changed_in_the_database_lets_no_file_come_twice(site, change):
+    study = site.study()
+    site.rows(study, ROWS)
+    salts = change.where(tables.facts.c.name.startswith("file "))
+    site.app.state.store.write(lambda transaction: transaction.execute(salts))
+    assert error(site.rows(study, ROWS))["code"] == "changed"
+    assert site.live(study)["n"] == 3
+
+
+def test_row_117_a_file_that_an_older_server_imported_is_known_again_and_its_mark_is_said_to_stay(site, monkeypatch):
+    """Its id was the mark itself."""
+    study = site.study()
+    with monkeypatch.context() as patch:
+        patch.setattr(people.File, "id", property(lambda self: self.mark))
+        site.rows(study, ROWS)
+    assert site.rows(study, ROWS).json() == {"people": 3}
+    assert site.live(study)["n"] == 3
+    said = "can try out what it said"
+    assert said in site.curator.get(f"/curator/studies/{study}").text
+    assert said not in site.curator.get(f"/curator/studies/{site.study()}").text, "a control"
+    site.curator.delete(f"/api/studies/{study}")
+    assert said in site.curator.get(f"/curator/studies/{study}").text
+
+
 def test_row_117_a_study_that_is_deleted_leaves_nothing_that_people_sent(site):
     study, other = site.study(), site.study()
     (person, _), (stays,) = site.join(study, [(3, "open")] * 2), site.join(other, [(3, "public")])

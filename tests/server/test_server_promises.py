@@ -11,6 +11,8 @@ import sqlalchemy as sa
 from hetdp.ledger import Ledger, LedgerError
 from hetdp.server import access, people, publish, tables
 from hetdp.server.access import RefusedError
+from hetdp.server.app import look
+from hetdp.server.store import Register
 from serving import DAY, NUMBER, THREE, TIERS, later, saying, served, settings_for
 
 FILE = "hours,tired,way,tier\n7,yes,by bus,strict\n"
@@ -210,6 +212,63 @@ def test_a_study_that_hangs_in_its_publication_is_emptied_at_its_date(site):
     with later(800 * DAY):
         site.app.state.store.write(publish.expire)
     assert [row.answer for row in rows_of(site, study)] == [None, None]
+
+
+def drawn_and_not_stored(site, study, monkeypatch):
+    """Let the ledger fail just after the numbers were drawn."""
+    keep = Register.keep
+
+    def failing(*args):
+        keep(*args)
+        refuses()
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Register, "keep", failing)
+        assert code_of(site.publish_now(study)) == "ledger"
+    assert site.app.state.store.register.opened(study)
+
+
+def test_numbers_that_could_not_be_stored_are_published_at_the_next_hourly_look(site, monkeypatch):
+    """They waited for a restart, and until then nobody could withdraw and nothing could be deleted."""
+    study = site.study()
+    (one,) = site.join(study, [(3, "public")])
+    with later(2 * DAY):
+        drawn_and_not_stored(site, study, monkeypatch)
+        assert one.delete("/api/answer").status_code == 409
+        monkeypatch.setattr(access.Vault, "open", refuses)  # no answer is opened a second time
+        look(site.app)
+        assert site.client().get(f"/api/results/{study}").status_code == 200
+        assert [row.answer for row in rows_of(site, study)] == [None]
+        assert one.delete("/api/answer?everything=true").status_code == 200
+
+
+@pytest.mark.parametrize("looked", [True, False], ids=["at the hourly look", "at a restart"])
+def test_numbers_that_could_not_be_stored_until_the_date_are_given_up_with_the_answers(tmp_path, monkeypatch, looked):
+    with served(settings_for(tmp_path)) as site:
+        study = site.study(until=int(time.time()) + 5 * DAY)
+        site.join(study, [(3, "public")])
+        with later(2 * DAY):
+            drawn_and_not_stored(site, study, monkeypatch)
+        with later(6 * DAY):
+            if looked:
+                look(site.app)
+                assert [row.answer for row in rows_of(site, study)] == [None]
+    with later(6 * DAY), served(settings_for(tmp_path)) as site:
+        assert site.client().get(f"/api/results/{study}").status_code == 404
+        assert [row[2:6] for row in rows_of(site, study)] == [(None,) * 4]
+        assert not site.app.state.store.register.opened(study)
+
+
+def test_a_study_whose_numbers_could_not_be_stored_can_be_deleted(site, monkeypatch):
+    study = site.study()
+    (one,) = site.join(study, [(3, "public")])
+    with later(2 * DAY):
+        drawn_and_not_stored(site, study, monkeypatch)
+        assert site.curator.delete(f"/api/studies/{study}").status_code == 200
+        assert [row[2:6] for row in rows_of(site, study)] == [(None,) * 4]
+        look(site.app)
+        assert site.client().get(f"/api/results/{study}").status_code == 404
+        assert one.delete("/api/answer?everything=true").status_code == 200
 
 
 def test_nobody_withdraws_from_under_the_charge_of_a_publication_that_is_under_way(site, monkeypatch):

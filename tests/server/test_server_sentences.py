@@ -353,11 +353,52 @@ def test_a_publication_that_would_lie_after_the_deletion_does_not_take_place_and
         assert said(pages(one), "about.publication-never")
         assert said(pages(site.curator, f"/curator/studies/{study}"), "study.never")
     with later(11 * DAY):
-        assert one.get("/api/answer").json()["study"]["phase"] == "closed"
+        assert one.get("/api/answer").json()["study"]["phase"] == "ended"
         assert one.put("/api/answer", json=saying(3, tier="open")).status_code == 409
         said_then = site.publish_now(study, 1)
-        assert (said_then.status_code, said_then.json()["error"]["code"]) == (409, "too-few")
+        assert (said_then.status_code, said_then.json()["error"]["code"]) == (409, "ended")
         assert said(pages(one), "answer.deleted")
+
+
+@pytest.mark.parametrize("planned", [1, 2])
+def test_from_the_date_of_the_deletion_on_nothing_is_promised_published_or_offered(site, planned):
+    """Before the hourly look the page said that there is a publication; after it the dashboard offered to publish."""
+    now = int(time.time())
+    waves = [{"closes": now + HOUR * (i + 1), "share": 1 / planned} for i in range(planned)]
+    study = site.study(waves=waves, tiers=TIERS, until=now + 3 * HOUR)
+    one, _ = site.join(study, [(3, "open")] * 2)
+    promised = ("about.one-publication", "about.publication", "receipt.results", "about.fewest", "balance.left")
+    offered = ("publish.publish", "invite.make", "live.enough", "live.predicted")
+    with later(2.5 * HOUR):
+        if planned == 2:
+            assert site.publish_now(study).status_code == 200
+        before, dashboard = pages(one), pages(site.curator, f"/curator/studies/{study}")
+        assert said(before, "about.fewest")
+        assert said(dashboard, "invite.make")
+    with later(4 * HOUR):
+        for looked in (False, True):
+            if looked:
+                site.app.state.store.write(publish.expire)
+            page, dashboard = pages(one), pages(site.curator, f"/curator/studies/{study}")
+            assert said(page, "answer.deleted" if looked else "answer.ended")
+            assert not [key for key in promised if said(page, key)]
+            assert said(dashboard, "study.ended")
+            assert said(dashboard, "phase.ended")
+            assert not [key for key in offered if said(dashboard, key)]
+            assert said(pages(site.curator, "/curator"), "phase.ended")
+            invited = site.curator.post(f"/api/studies/{study}/invitations", json={"count": 1})
+            assert (invited.status_code, invited.json()["error"]["code"]) == (409, "ended")
+            published = site.publish_now(study, planned - 1)
+            assert (published.status_code, published.json()["error"]["code"]) == (409, "ended")
+        assert site.curator.get("/api/status").json()["studies"]["ended"] >= 1
+
+
+def test_people_who_allow_nothing_are_not_counted_among_sealed_answers(site):
+    """Their answers are not kept: what is sealed in their rows says nothing."""
+    study, before = site.study(tiers=TIERS), site.curator.get("/api/status").json()
+    site.join(study, [(3, "open"), (3, "never"), (3, "never")])
+    found = site.curator.get("/api/status").json()
+    assert (found["people"] - before["people"], found["answers_kept"] - before["answers_kept"]) == (3, 1)
 
 
 def test_where_the_database_was_changed_nothing_is_said_that_its_rows_say(tmp_path):
@@ -377,6 +418,35 @@ def test_where_the_database_was_changed_nothing_is_said_that_its_rows_say(tmp_pa
             assert said(page, "leave.withdraw")
             for key in (*about, "leave.again-text", "about.fewest", "answer.deleted"):
                 assert not said(page, key), key
+
+
+def test_whose_row_was_changed_is_told_how_they_can_still_withdraw_and_that_is_how(tmp_path):
+    """By their link they were told that they can withdraw, and could not come in to do it."""
+    with served(settings_for(tmp_path)) as site:
+        study = site.study()
+        tokens = site.invite(study, 2)
+        persons = [site.enter(token) for token in tokens]
+        receipts = [one.put("/api/answer", json=saying(3, tier="open")).json()["come_back"] for one in persons]
+        with sqlite3.connect(tmp_path / "server.db") as file:
+            file.execute("UPDATE server_people SET epsilon = 0.1 WHERE study = ?", (study,))
+        for language, words in {"en": "page open can withdraw", "de": "Seite noch offen hat"}.items():
+            link = {"token": receipts[0].partition("#")[2]}
+            refused = site.client(Accept_Language=language).post("/api/session/participant", json=link)
+            assert refused.json()["error"]["code"] == "changed"
+            assert words in refused.json()["error"]["message"]
+        assert said(pages(persons[0]), "answer.tampered")
+        assert "on this page" in pages(persons[0])["en"]
+        assert persons[0].delete("/api/answer").status_code == 200
+        assert site.curator.delete(f"/api/studies/{study}").status_code == 200
+        with sqlite3.connect(tmp_path / "server.db") as file:
+            assert file.execute("SELECT count(*) FROM server_people WHERE answer IS NOT NULL").fetchall() == [(0,)]
+
+
+@pytest.mark.parametrize("key", ["leave.everything-text", "leave.stay-out-text", "invite.revoke-text", "study.deleted"])
+def test_what_is_said_to_end_for_good_has_the_one_exception_beside_it(key):
+    found = {language: LANGUAGES[language].catalogue[key] for language in LANGUAGES}
+    assert "loses its own records and is put back from an older backup" in found["en"]
+    assert "eigenen Aufzeichnungen verliert und aus einer älteren Sicherung" in found["de"]
 
 
 # ---------------------------------------------------------------------------------------------------------

@@ -330,7 +330,7 @@ def test_row_100_people_can_withdraw_whatever_was_done_to_their_row(server_setti
             world.change(epsilon=None)
         page = world.victim.get("/api/answer").json()
         assert (page["changed"], page["may_send"], page["joined"]) == (True, False, True)
-        assert "If you sent answers, you can withdraw them." in world.victim.get("/answer").text
+        assert "If you sent answers, you can withdraw them on this page." in world.victim.get("/answer").text
         assert world.victim.delete("/api/answer").json()["withdrawn"] is True
         assert (world.row()["answer"], world.row()["study"]) == (None, world.study)
         assert site.publish(world.study).json()["results"][0]["n"] == 30
@@ -1152,7 +1152,7 @@ def test_row_100_a_stopped_wave_is_open_for_withdrawals_and_can_be_published_whe
         for _ in range(2):
             said = site.publish(world.study)
             assert said.status_code == 409
-            assert "people can still withdraw" in said.json()["error"]["message"]
+            assert "who still has their page open can withdraw" in said.json()["error"]["message"]
             assert site.live(world.study)["study"]["phase"] == "open"
         assert [entry.kind for entry in site.app.state.publisher.ledger.history()] == ["open"], "nothing was charged"
         world.put_back(before)

@@ -6,6 +6,7 @@ A handler parses, calls one verb, answers.
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
 import math
 import time
@@ -22,6 +23,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from hetdp import __version__
 from hetdp.core.domain import epsilon_of
+from hetdp.errors import HetdpError, InputError
 
 from . import access, check, dashboard, importing, people, publish, results, rotate, studies, tables
 from .access import DOCUMENTED, SAFE, Guard, Rates, RefusedError, StrictRoute, pace
@@ -97,25 +99,34 @@ class UnderPath:
 async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     await run_in_threadpool(importing.clear, app.state.store)
     await run_in_threadpool(app.state.publisher.resume)
-    expiring = asyncio.create_task(_expire(app))
+    looking = asyncio.create_task(_look_hourly(app))
     log.info("started")
     yield
-    expiring.cancel()
+    looking.cancel()
     await run_in_threadpool(close, app)
     log.info("stopped")
 
 
-async def _expire(app: FastAPI) -> None:
-    """Delete answers whose date has passed, at the start and every hour, so that the promise needs nobody's click."""
-    while True:
-        try:
-            await run_in_threadpool(app.state.store.write, publish.expire)
-            if app.state.store.leftovers:
-                app.state.store.leftovers = False
-                await run_in_threadpool(rotate.scrub, app.state.settings.database)
-        except Exception as error:  # noqa: BLE001  whatever it is, it is tried again
-            log.warning("answers not deleted yet", extra={"facts": {"error": type(error).__name__}})
+async def _look_hourly(app: FastAPI) -> None:
+    for hour in itertools.count():
+        await run_in_threadpool(look, app, resume=hour > 0)  # at the start that was done before
         await asyncio.sleep(3600)  # seconds
+
+
+def look(app: FastAPI, *, resume: bool = True) -> None:
+    """Finish publications that failed after their numbers were drawn, and delete answers whose date has passed.
+
+    Both are done every hour, so that the promises of the pages need nobody's click.
+    """
+    try:
+        if resume:
+            app.state.publisher.resume()
+        app.state.store.write(publish.expire)
+        if app.state.store.leftovers:
+            app.state.store.leftovers = False
+            rotate.scrub(app.state.settings.database)
+    except Exception as error:  # noqa: BLE001  whatever it is, it is tried again
+        log.warning("answers not deleted yet", extra={"facts": {"error": type(error).__name__}})
 
 
 def close(app: FastAPI) -> None:
@@ -204,7 +215,7 @@ def my_study(request: Request, token: Participant) -> dict[str, Any]:
         study, mine = database.read(people.seen, token, changed=True)
     joined = database.read(studies.joined, study)
     own = mine["choice"] and epsilon_of(mine["choice"]["epsilon"])
-    spent = request.app.state.publisher.spent(mine.pop("person"))
+    spent = _spent(request, mine.pop("person"))
     mine["may_send"] &= spent is not None  # without it there is no limit to promise
     return {
         "study": study.to_dict(),
@@ -215,6 +226,16 @@ def my_study(request: Request, token: Participant) -> dict[str, Any]:
         "split": dashboard.split(study),
         "language": study.language,
     }
+
+
+def _spent(request: Request, person: str) -> float | None:
+    """Return what the ledger has charged to a person so far, in ε; None if it cannot be read now."""
+    try:
+        return float(request.app.state.publisher.ledger.balance(person).spent)
+    except InputError:  # not enrolled: no wave with an answer of theirs was charged
+        return 0.0
+    except HetdpError:
+        return None
 
 
 @api.put("/api/answer", tags=["participant"])
@@ -397,8 +418,8 @@ def import_rows(
     """Import people from CSV: a column for each question, and `tier` or `epsilon`. The same file twice imports once."""
     database = _store(request)
     found = people.taking(database.read(studies.get, study))
-    mark, rows = people.read_rows(body, found, request.app.state.vault, by)
-    return importing.add(partial(database.write_as, by), people.add_rows, study, mark, rows)
+    file, rows = people.read_rows(body, found, request.app.state.vault, by)
+    return importing.add(partial(database.write_as, by), people.add_rows, study, file, rows)
 
 
 @api.get("/api/studies/{study}/rows", tags=["curator"], dependencies=[CURATOR])

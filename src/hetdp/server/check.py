@@ -393,7 +393,7 @@ def _counts(transaction: Transaction) -> dict[str, Any]:
     return {
         "studies": Counter(_phase(dict(row._mapping), out) for row in transaction.execute(sa.select(about))),
         "people": count(sa.select(sa.func.count()).where(people.c.epsilon.is_not(None))),
-        "answers_kept": count(sa.select(sa.func.count()).where(people.c.answer.is_not(None))),
+        "answers_kept": count(sa.select(sa.func.count()).where(people.c.answer.is_not(None), people.c.epsilon > 0)),
         "waves_published": count(sa.select(sa.func.count()).select_from(results)),
         "last_published": transaction.execute(sa.select(sa.func.max(results.c.published))).scalar(),
     }

@@ -237,7 +237,8 @@ def _coming(study: Study) -> tuple[Dated, ...]:
 
     That stays so: no wave closes earlier than was said but by `close_early`, which refuses such a one.
     """
-    return tuple(wave for wave in study.waves[study.wave :] if wave.closes < study.until)
+    ended = study.phase() == "ended"
+    return tuple(wave for wave in study.waves[study.wave :] if wave.closes < study.until and not ended)
 
 
 def _most(study: Study, level: float, spent: float) -> float:
@@ -285,7 +286,7 @@ def balance(study: Study, level: float | None, spent: float | None) -> dict[str,
     if spent is None:
         return {"spent": None, "left": None, **said("balance.unknown", "The ledger cannot be read now.")}
     used = f"At most ε = {report.spent_epsilon(spent)} was used" if spent else "Nothing was used"
-    if level is None or study.phase() in {"published", "deleted"}:
+    if level is None or study.phase() in {"published", "ended", "deleted"}:
         return {"spent": jsonable(spent), "left": None, **said("balance.spent", f"{used}.", spent=spent)}
     left = to_come(study, level, spent)
     rest = f"at most {report.spent_epsilon(left)} can still be used" if left else "nothing is left"

@@ -15,7 +15,7 @@ import sqlalchemy as sa
 
 from . import studies, tables
 from .access import RefusedError
-from .people import MARK
+from .people import MARK, File, came_before
 from .store import Store, Transaction, new_version
 
 # Rows in one transaction: so many at first, then as many as take about so many seconds.
@@ -24,18 +24,18 @@ _PAUSE, _LONGEST = 0.005, 0.05  # seconds in which others get the turn to write:
 _UNDER_WAY = "A file is being imported into this study. Wait until that is done."
 
 
-# How people are added in a transaction: study, mark, rows, and how many of the file were written before.
-AddRows = Callable[[Transaction, str, str, list[dict[str, Any]], int], dict[str, int]]
+# How people are added in a transaction: study, file, rows, and how many of the file were written before.
+AddRows = Callable[[Transaction, str, File, list[dict[str, Any]], int], dict[str, int]]
 
 
 def add(
-    write: Callable[..., Any], add_rows: AddRows, study: str, mark: str, people: list[dict[str, Any]]
+    write: Callable[..., Any], add_rows: AddRows, study: str, file: File, people: list[dict[str, Any]]
 ) -> dict[str, int]:
     """Add the people of a file by `add_rows`; of a large one all but the last are written before, in batches."""
     if len(people) <= BATCH:
-        done: dict[str, int] = write(_alone, add_rows, study, mark, people, 0)
+        done: dict[str, int] = write(_alone, add_rows, study, file, people, 0)
         return done
-    there = write(_begin, study, mark)
+    there = write(_begin, study, file)
     if there:
         return {"people": there}
     at, size = 0, BATCH
@@ -47,9 +47,9 @@ def add(
             took = time.perf_counter() - start
             size = max(BATCH, min(_LARGEST, round(size * _SECONDS / took)))
             time.sleep(min(max(_PAUSE, took), _LONGEST))
-        done = write(_last, add_rows, study, mark, people[at:], at)
+        done = write(_last, add_rows, study, file, people[at:], at)
     except BaseException:  # whatever it is, half a file does not stay
-        undo(write, study, mark)
+        undo(write, study, file.id)
         raise
     return done
 
@@ -69,16 +69,13 @@ def _alone(transaction: Transaction, add_rows: AddRows, study: str, *rest: Any) 
     return add_rows(transaction, study, *rest)
 
 
-def _begin(transaction: Transaction, study: str, mark: str) -> int:
-    """Mark the study; if the same file came before, return how many people it has."""
+def _begin(transaction: Transaction, study: str, file: File) -> int:
+    """Mark the study; if the same file came before, return how many people it has, before a row is written."""
     under_way(transaction, study)
-    before = transaction.row("import", mark)
-    # As in `add_rows`, but before a row is written: `undo` would empty the people of the first import too.
-    known = before is not None or transaction.register.known("import", mark) is not None
-    if known and (people := transaction.believed("import", before)["people"]):
-        return int(people)
+    if before := came_before(transaction, study, file):
+        return before
     _open(transaction, study)
-    transaction.set_fact(_name(study), mark)
+    transaction.set_fact(_name(study), file.id)
     return 0
 
 
@@ -105,9 +102,9 @@ def _forget(transaction: Transaction, study: str) -> None:
 # Half a file
 
 
-def undo(write: Callable[..., Any], study: str, mark: str) -> None:
+def undo(write: Callable[..., Any], study: str, file: str) -> None:
     """Empty the rows of a file that was not written to its end, some at a time, then take the mark away."""
-    while write(_emptied, study, mark[:MARK]):
+    while write(_emptied, study, file[:MARK]):
         time.sleep(_PAUSE)
     write(_forget, study)
 
@@ -131,5 +128,5 @@ def clear(store: Store) -> None:
         rows = transaction.execute(sa.select(table).where(table.c.name.startswith(_name(""))))
         return [(row.name.removeprefix(_name("")), row.text) for row in rows]
 
-    for study, mark in store.read(found):
-        undo(store.write, study, mark)
+    for study, file in store.read(found):
+        undo(store.write, study, file)

@@ -187,7 +187,7 @@ def _balance(t: Texts, balance: dict[str, Any], phase: str = "open") -> str:
     spent, left = balance["spent"], balance["left"]
     if spent is None:
         return t("balance.unknown")
-    nothing = t("balance.nothing-at-all" if phase == "published" else "balance.nothing")
+    nothing = t("balance.nothing-at-all" if phase in {"published", "ended"} else "balance.nothing")
     used = t("balance.spent", spent=t.spent(spent)) if spent else nothing
     if left is None:
         return used
@@ -261,6 +261,7 @@ def study_page(request: Request, study: str) -> Response:
         "notice_days": days,
         "may_close": access.now() + days * DAY < about["closes"] < about["until"],
         "imports": app.imported(request, study),
+        "marked": request.app.state.store.read(people.marked, study),
         "invitations": app.invitations(request, study),
         "columns": [question["name"] for question in about["questions"]] + ["epsilon" if about["free"] else "tier"],
         "events": [_event(t, event) for event in app.events(request, study)],

@@ -18,7 +18,7 @@ import re
 import secrets
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import sqlalchemy as sa
@@ -30,21 +30,25 @@ from hetdp.sources import Source
 
 from . import access, publish, studies, tables
 from .access import RefusedError
-from .store import SERVER, Transaction, new_version
+from .store import SERVER, ChangedError, Transaction, new_version
 from .studies import UNSAID, Question, Study, new_id
 
 # How compressed and binary files begin: they could expand beyond the limit on a body.
 _COMPRESSED = (b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"PAR1", b"ARROW1", b"\xff\xff\xff\xff")
-# How many digits of the mark of a file begin the ids of its people.
-MARK = 16
+MARK = 16  # how many digits of the id of a file begin the ids of its people
+_OLD_ID = 64  # the length of the id of a file that an older hetdp imported, which is the mark of its content
 _PIECE = 1000  # people of a file who are written as text at a time
 # How yes and no are written in a file; true is 1 and false is 0.
 _YES_NO = Words.of({"yes": 1, "no": 0, "1": 1, "0": 0})
 _NOT_SOONER = (
     "This wave closes on {} anyway. Closing early leaves people time to withdraw, until {}, so it is no sooner."
 )
+_KEY_MADE = "curator key made"
 STAYS = "What was published stays; so does what you allowed and what it cost, once one that counts you was begun."
-_LINK = "This link is not valid, was used already, or was deleted. If you have answered, use the one from your receipt."
+_LINK = (
+    "This link is not valid, was used already, or was deleted. If you have answered, use the one from your receipt; if "
+    "this server was put back from a backup, your invitation may work again."
+)
 
 
 # ---------------------------------------------------------------------------------------------------------
@@ -58,7 +62,7 @@ def new_key(transaction: Transaction, name: str = tables.FIRST) -> str:
     row = {"name": name, "key": access.digest("curator", key), "created": int(access.now())}
     transaction.execute(sa.insert(table).values(row))
     transaction.register.end_sessions(f"curator:{name}")
-    transaction.note("curator key made", name=name)
+    transaction.note(_KEY_MADE, name=name)
     return key
 
 
@@ -69,7 +73,8 @@ def curators(transaction: Transaction) -> list[str]:
 
 def add_curator(transaction: Transaction, name: str) -> str:
     """Make a further curator and return the key."""
-    was = transaction.register.kept(f"curator:{name}") is not None  # sessions of this name have ended
+    made = [event.get("name") for event in events(transaction, None, None) if event["event"] == _KEY_MADE]
+    was = transaction.register.kept(f"curator:{name}") is not None or name in made  # either may have been lost
     if was or name == SERVER or name in curators(transaction):
         why = "There is or was a curator of this name. A name is used once, so that the log means one person by it."
         raise RefusedError(409, "curator-exists", why, "name")
@@ -109,7 +114,7 @@ def levels(transaction: Transaction, study: Study) -> dict[tuple[bool, float | N
     return found
 
 
-def events(transaction: Transaction, study: str | None, most: int = 200) -> list[dict[str, Any]]:
+def events(transaction: Transaction, study: str | None, most: int | None = 200) -> list[dict[str, Any]]:
     """Return the public events of a study, or of none, the newest first; old ones, without names, are by nobody."""
     table = tables.audit
     query = sa.select(table).where(table.c.study == study).order_by(table.c.number.desc()).limit(most)
@@ -123,7 +128,9 @@ def events(transaction: Transaction, study: str | None, most: int = 200) -> list
 
 def invite(transaction: Transaction, study: str, count: int) -> dict[str, Any]:
     """Make invitations and return their tokens, which are stored nowhere, and the number of the first."""
-    if studies.get(transaction, study).status in {"published", "deleted"}:
+    found = studies.get(transaction, study)
+    studies.not_ended(found)
+    if found.status in {"published", "deleted"}:
         raise RefusedError(409, "closed", "This study is closed.")
     about, tokens = tables.people.c, [access.new_token() for _ in range(count)]
     last = transaction.execute(sa.select(sa.func.max(about.number)).where(about.study == study)).scalar() or 0
@@ -282,12 +289,29 @@ def _being_read(transaction: Transaction, study: str, *, answered: bool, everyth
 # People from a file
 
 
-def read_rows(body: bytes, study: Study, vault: access.Vault, by: str) -> tuple[str, list[dict[str, Any]]]:
-    """Return the mark of a CSV file and its people, their answers sealed as if they had sent them.
+class File(NamedTuple):
+    """A file of people: the mark of its content, and a random salt without which its id tells nothing about that.
 
-    A column is called like its question; the only one of a study may be called `value`. Ids begin with half of the
-    mark; by that the people of a file are found again. They come in the order of their ids: these are random, so that
-    tells nothing of the order in the file, and rows that are written together stand together in every index.
+    The salt is a fact of the database until the answers of the file are deleted. So whoever has the key and the
+    database can try out what a file said while they could open its answers anyway, and not afterwards. The first half
+    of the id is a hash of the salt alone: a salt that somebody changed or took away is noticed.
+    """
+
+    salt: str
+    mark: str
+
+    @property
+    def id(self) -> str:
+        """By what the file is known here; its people and the log have the beginning of it."""
+        return access.digest("salt", self.salt) + access.digest("file", f"{self.salt} {self.mark}")
+
+
+def read_rows(body: bytes, study: Study, vault: access.Vault, by: str) -> tuple[File, list[dict[str, Any]]]:
+    """Return a CSV file as it is known here and its people, their answers sealed as if they had sent them.
+
+    A column is called like its question; the only one of a study may be called `value`. Ids begin like that of the
+    file; by that its people are found again. They come in the order of their ids: these are random, so that tells
+    nothing of the order in the file, and rows that are written together stand together in every index.
 
     Others are served meanwhile, so no single step is long: while Python sorts or writes a large list nobody else runs.
     """
@@ -314,11 +338,12 @@ def read_rows(body: bytes, study: Study, vault: access.Vault, by: str) -> tuple[
     asked = enumerate(study.questions)
     columns = [[code for batch in batches for code in _codes(question, batch.columns[i])] for i, question in asked]
     said = list(zip(*columns, strict=True))
-    mark = _mark(study, by, vault, _content(study, levels, columns))
+    file_here = File(access.new_token(), _mark(study, by, vault, _content(study, levels, columns)))
+    begins = file_here.id[:MARK]
     ids = np.frombuffer(secrets.token_bytes(8 * len(levels)), np.uint64)
     order = np.argsort(ids)
-    people = zip(order.tolist(), (f"{mark[:MARK]}{one:016x}" for one in ids[order].tolist()), strict=True)
-    return mark, [studies.sealed(said[i], person, levels[i], study, vault) for i, person in people]
+    people = zip(order.tolist(), (f"{begins}{one:016x}" for one in ids[order].tolist()), strict=True)
+    return file_here, [studies.sealed(said[i], person, levels[i], study, vault) for i, person in people]
 
 
 def _mark(study: Study, by: str, vault: access.Vault, content: list[Any]) -> str:
@@ -327,7 +352,7 @@ def _mark(study: Study, by: str, vault: access.Vault, content: list[Any]) -> str
     Claim: nobody but its sender learns from the server whether a file that was imported says what they guess.
     Argument: the name of the sender is part of it, a name is used once (`add_curator`), and nobody without the key can
     compute the mark of somebody else. So a guess has another mark than the file and is imported, or refused, like every
-    other guess. Whoever has the database learns that one curator sent the same file twice, and nothing else.
+    other guess. The database has no mark, only the id of a `File`.
 
     Where people are asked again in each wave, the same file is a new one in the next: its answers are not there then.
     Before version 5 there was one curator and one question, and the mark was without a name.
@@ -379,29 +404,48 @@ def taking(study: Study) -> Study:
     return study
 
 
+def came_before(transaction: Transaction, study: str, file: File) -> int:
+    """Return how many people of the same file are in a study; 0 if it did not come, or its answers are gone again.
+
+    The register says which files came: one that was taken out of the database, or whose salt was, would come twice.
+    """
+    for name in transaction.register.people(study, "import"):
+        row = transaction.believed("import", transaction.row("import", name))
+        if row["people"] <= 0:
+            continue
+        known = File(transaction.fact(publish.salt_of(study, name)) or "", file.mark)
+        if len(name) != _OLD_ID and access.digest("salt", known.salt) != name[:_OLD_ID]:
+            raise ChangedError
+        if name in {known.id, file.mark}:
+            return int(row["people"])
+    return 0
+
+
 def add_rows(
-    transaction: Transaction, study: str, mark: str, people: list[dict[str, Any]], written: int = 0
+    transaction: Transaction, study: str, file: File, people: list[dict[str, Any]], written: int = 0
 ) -> dict[str, int]:
     """Add people from a file, of which some may be `written`; if the same came before, they are there already."""
     taking(studies.get(transaction, study))
-    before = transaction.row("import", mark)
-    if before is not None or transaction.register.known("import", mark) is not None:
-        known = transaction.believed("import", before)  # taken out of the database, its people would come a second time
-        if known["people"]:
-            return {"people": known["people"]}
+    if before := came_before(transaction, study, file):
+        return {"people": before}
     transaction.insert("person", people)
     count = len(people) + written
-    row = {"id": mark, "study": study, "people": count}
-    transaction.insert("import", [row]) if before is None else transaction.change("import", row)
-    transaction.note("rows imported", study, count=count, file=mark[:MARK])
+    transaction.insert("import", [{"id": file.id, "study": study, "people": count}])
+    transaction.set_fact(publish.salt_of(study, file.id), file.salt)
+    transaction.note("rows imported", study, count=count, file=file.id[:MARK])
     return {"people": count}
 
 
 def imports(transaction: Transaction, study: str) -> list[dict[str, Any]]:
     """Return the files that were imported into a study and not deleted: how each is named here, and its people."""
     table = tables.imports
-    rows = transaction.execute(sa.select(table).where((table.c.study == study) & (table.c.people > 0)))
-    return [{"file": row.id[:MARK], "people": row.people} for row in rows]
+    rows = transaction.execute(sa.select(table).where((table.c.study == study) & (table.c.people != 0)))
+    return [{"file": row.id[:MARK], "people": abs(row.people)} for row in rows]
+
+
+def marked(transaction: Transaction, study: str) -> bool:
+    """Say whether ids of people, and the log, hold the mark of a file: an older hetdp imported it."""
+    return any(len(name) == _OLD_ID for name in transaction.register.people(study, "import"))
 
 
 def from_files(transaction: Transaction, study: Study) -> int:
@@ -421,7 +465,7 @@ def delete_import(transaction: Transaction, study_id: str, file: str) -> dict[st
     if study.phase() != "open":
         raise RefusedError(409, "closed", "A file can be deleted until the wave closes, not after. The study can be.")
     publish.emptied(transaction, study_id, transaction.believed("import", row)["id"][:MARK])
-    transaction.note("import deleted", study_id, count=row["people"])
+    transaction.note("import deleted", study_id, count=abs(row["people"]))
     return {"deleted": True}
 
 
@@ -446,11 +490,11 @@ def delete_study(transaction: Transaction, study_id: str) -> dict[str, bool]:
     row = transaction.row("study", study_id)
     if row is None:
         raise RefusedError(404)
-    known = transaction.vouches("study", row)
-    reading = known and row["status"] == "publishing" and study_id in transaction.register.at_work
-    if reading or transaction.register.opened(study_id, row["wave"] if known else 0):
+    publishing = row["status"] == "publishing" or not transaction.vouches("study", row)
+    if publishing and study_id in transaction.register.at_work:
         raise RefusedError(409, "publishing", "This study is being published now; delete it when that is done.")
     transaction.change("study", {**row, "status": "deleted", "version": new_version()})
     publish.emptied(transaction, study_id)
+    transaction.register.finish(study_id, studies.MOST_WAVES)  # numbers that could not be stored are given up
     transaction.note("study deleted", study_id)
     return {"deleted": True}

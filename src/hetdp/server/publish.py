@@ -1,9 +1,9 @@
 """Publish: close a wave, charge everybody's budget, release once, store, show.
 
 The order survives a crash at any point. The wave is closed and committed first, so the people and their ε can no longer
-change; the ledger then charges them under the release's own id before a code is opened, and gives the stored
-result again when asked twice; at last the result is stored and, after the last wave, every sealed answer is deleted.
-A wave that was left closed without a result is taken up again at the next start.
+change; the ledger then charges them before a code is opened, and gives the stored result again when asked twice; at
+last the result is stored and, after the last wave, every sealed answer is deleted. A wave that was left closed without
+a result is taken up again at the next start, and every hour.
 
 Claim. Whoever can write to the database, but has neither the vault's key nor the files beside it, cannot have anybody's
 answer used at a larger ε than that person chose last, nor after they withdrew; and all waves of a study together use at
@@ -18,12 +18,12 @@ then on nobody is told that they have withdrawn. All numbers that were drawn are
 sees one of them, and a wave is drawn once. So each wave uses at most its share of ε, and the shares, which the register
 covers, add up to one at most, whatever the ledger in the database says about budgets.
 
-Dates bind the curator too, by the server's own clock; they are cells of the study's row, for which the register
-vouches. Up to the closing date everybody can withdraw. It can be brought forward by `close_early` alone, which
-announces it and leaves the days of the notice. Whoever publishes late must wait for the next wave: see `_following`.
+Dates bind the curator too, by the server's own clock; the register vouches for them. Up to the closing date everybody
+can withdraw. It can be brought forward by `close_early` alone, which announces it and leaves the days of the notice.
+Whoever publishes late must wait for the next wave: see `_following`.
 
-A publication that fails before a number was drawn leaves the wave stopped: people can withdraw, and the curator can try
-again. If nothing has changed, the charge is carried out; else it is given up, and the new request gets a further id.
+One that fails before a number was drawn leaves the wave stopped: people can withdraw, and the curator can try again. A
+charge that no longer fits is given up then.
 """
 
 from __future__ import annotations
@@ -67,10 +67,7 @@ _OLD_COPY = (
     "This wave was released before: the ledger has it and this database does not, so it is an old copy. "
     "Bring the newest one back."
 )
-_EARLY = (
-    "This wave takes answers until {}, and can be published from then on. To publish sooner, close it early: the new "
-    "date then stands on everybody’s page, and leaves some days to withdraw."
-)
+_EARLY = "Answers are taken until {}. To publish sooner, close it early: the new date then stands on everybody’s page."
 _NEVER = "Answers are taken until {}; then everything is deleted. This publication does not take place."
 
 
@@ -118,25 +115,13 @@ class Publisher:
             log.warning("ledger not readable", extra={"facts": {"study": study.id, "error": type(error).__name__}})
             raise RefusedError(503, "ledger", _NO_LEDGER) from None
 
-    def spent(self, person: str) -> float | None:
-        """Return what the ledger has charged to a person so far, in ε; None if it cannot be read now."""
-        try:
-            return self.ledger.balance(person).spent
-        except InputError:  # not enrolled: no wave with an answer of theirs was charged
-            return 0.0
-        except HetdpError:
-            return None
-
     def balances(self, study_id: str) -> dict[str, tuple[float, float, float]] | None:
-        """Return what the ledger says of the people of a study: {person: (budget, spent, left)}, or None.
-
-        Those count who were enrolled for a publication, with the ε of that time. It is looked up once for a head.
-        """
+        """Return {person: (budget, spent, left)} of those of a study who were enrolled, by the ledger; or None."""
         try:
             key = (study_id, self.ledger.head)
             known = self._looked_up.get(key)
             if known is None:
-                ids = self.database.read(_ids, study_id)
+                ids = [*self.database.register.people(study_id)]
                 known = {str(one.person): (one.budget, one.spent, one.left) for one in self.ledger.balances(ids)}
                 self._looked_up = {key: known}
         except HetdpError:
@@ -150,7 +135,7 @@ class Publisher:
             self.ledger.close()
 
     def resume(self) -> None:
-        """Finish what a crash left closed without a result."""
+        """Finish what a crash, or a result that could not be stored, left closed without a result."""
         for study, wave in self.database.read(_unfinished):
             try:
                 self.publish(study, wave)
@@ -192,8 +177,7 @@ class Publisher:
         allowed = [_allowed(pairs, partial(study.allowed, question)) for question in study.questions]
         whole = _allowed(pairs, lambda level, before: studies.most(level, share, before))
         self.ledger.enroll(levels)
-        names = (_wave_id(study.id, wave, attempt) for attempt in range(1000))
-        for name in names if drawn_for is None else [drawn_for]:
+        for name in (_wave_id(study.id, wave, i) for i in range(1000)) if drawn_for is None else [drawn_for]:
             asked = dict(zip(_releases(study, name), zip(study.questions, allowed, strict=True), strict=True))
             requests = [_request(study, release, *one) for release, one in asked.items()]
             reading = Reading(self, study, name, answered, macs, asked, whole, drawn)
@@ -277,12 +261,10 @@ class Reading:
                 raise PrivacyError(_TOO_MUCH)
         self.publisher.database.write(self._opening, {person: min(units, UNLIMITED) for person, units in uses.items()})
         codes = self._codes(uses)
-        where = {question.name: i for i, question in enumerate(self.study.questions)}
+        said = dict(zip((question.name for question in self.study.questions), codes.T, strict=True))
         rows = {person: i for i, person in enumerate(uses)}
         return [
-            _tally(
-                plan, [rows[person] for person in places], [*places.values()], codes[:, where[self.asked[name][0].name]]
-            )
+            _tally(plan, [*map(rows.__getitem__, places)], [*places.values()], said[self.asked[name][0].name])
             for name, places, plan in parts
         ]
 
@@ -300,8 +282,7 @@ class Reading:
     def _opening(self, transaction: Transaction, uses: Mapping[str, int]) -> None:
         """Say that these answers are going to be read, unless anything has changed since the wave was closed.
 
-        The rows were compared then, and these very rows are used. Nobody has changed or withdrawn since if the register
-        has the same MACs of them: whatever the server writes has another one. So they need not be read once more.
+        The rows were compared then. Nobody has changed or withdrawn since if the register has the same MACs.
         """
         now = studies.get(transaction, self.study.id)
         known = transaction.register.people(self.study.id)
@@ -342,22 +323,18 @@ def _unfinished(transaction: Transaction) -> list[Any]:
     return list(transaction.execute(sa.select(about.id, about.wave).where(about.status == "publishing")))
 
 
-def _ids(transaction: Transaction, study: str) -> list[str]:
-    return list(transaction.execute(sa.select(tables.people.c.id).where(tables.people.c.study == study)).scalars())
-
-
 def _closed(
     transaction: Transaction, study_id: str, wave: int, *, charged: bool
 ) -> tuple[Study, list[Any], dict[str, bytes]] | dict[str, Any]:
     """Close a wave; return its study, the rows of those who answered and their MACs, or its result if it has one.
 
-    Nothing is written unless the register vouches for the rows. They are read in the transaction that closes the wave,
-    and these are the rows that are used. A wave is closed before it is charged, so one that is open and charged stands
-    in an old copy of the database.
+    Nothing is written unless the register vouches for the rows, and these are the rows that are used. A wave is closed
+    before it is charged, so one that is open and charged stands in an old copy of the database.
     """
     study = studies.get(transaction, study_id)
     if wave < study.wave:
         return stored(transaction, study_id, wave)
+    studies.not_ended(study)
     if wave > study.wave or wave >= len(study.waves) or study.phase() in {"planned", "deleted"}:
         raise RefusedError(409, "wave", "This wave cannot be published now.")
     if study.phase() == "open":
@@ -408,13 +385,14 @@ def used_up(transaction: Transaction, study: str, answered: Iterable[Mapping[str
     transaction.execute(sa.update(people).where(people.c.study == study, people.c.answer.is_not(None)).values(gone))
     for row in answered:
         transaction.wrote("person", {**row, **gone})
+    _forget_files(transaction, study, used=True)
 
 
 def _following(study: Study, notice: int) -> str:
     """Return the waves as JSON; each after this one is open for as long as it was to be, or at least for the notice.
 
-    Else a year of waves could be published late, all within two minutes, and nobody could withdraw in between. When
-    everything is deleted does not move: people were told. A wave that would close later than that does not take place.
+    Else a year of waves could be published late, within two minutes. When everything is deleted does not move: people
+    were told. A wave that would close later than that does not take place.
     """
     waves, before = list(study.waves), math.ceil(access.now())
     for i in range(study.wave + 1, len(waves)):
@@ -428,27 +406,47 @@ def _following(study: Study, notice: int) -> str:
 # What is erased (`people` says what stays), and what is shown
 
 
-def emptied(transaction: Transaction, study: str, mark: str = "") -> None:
-    """Delete what the people of a study sent and the links by which they come; of one file, if its mark is given.
+def emptied(transaction: Transaction, study: str, begins: str = "") -> None:
+    """Delete what the people of a study sent and the links by which they come; of one file, if its ids begin like this.
 
     It does not matter what their rows say: they are written anew, and of those alone that the register knows.
     """
     people, transaction.scrub = tables.people, True
-    gone = {**dict.fromkeys(("invitation", "again", "epsilon", "answer", "number")), "gone": "erased"}
-    gone["version"] = new_version()
-    mine = (people.c.study == study) & people.c.id.startswith(mark)
+    gone = dict.fromkeys(("invitation", "again", "epsilon", "answer", "number"), None)
+    gone |= {"gone": "erased", "version": new_version()}
+    mine = (people.c.study == study) & people.c.id.startswith(begins)
     transaction.execute(sa.update(people).where(mine).values(gone))
     for person in transaction.register.people(study):
-        if person.startswith(mark):
+        if person.startswith(begins):
             transaction.wrote("person", {"id": person, "study": study, **gone})
-    files = tables.imports.c
-    query = sa.select(files.id).where((files.study == study) & files.id.startswith(mark))
-    for file in transaction.execute(query).scalars().all():
-        transaction.change("import", {"id": file, "study": study, "people": 0})
+    _forget_files(transaction, study, begins)
+
+
+def salt_of(study: str, file: str) -> str:
+    """Return the name of the fact that holds the salt of a file (`people.File`)."""
+    return f"file {study} {file[:16]}"
+
+
+def _forget_files(transaction: Transaction, study: str, begins: str = "", *, used: bool = False) -> None:
+    """Write down that the answers of files were used up, or that they are deleted; of those the register knows."""
+    for file in transaction.register.people(study, "import"):
+        if file.startswith(begins):
+            row = transaction.row("import", file)
+            there = row["people"] if used and row is not None and transaction.vouches("import", row) else 0
+            transaction.change("import", {"id": file, "study": study, "people": -abs(there)})
+    forget_salts(transaction, study, begins)
+
+
+def forget_salts(transaction: Transaction, study: str, begins: str = "") -> None:
+    """Delete the salts of files whose answers are gone, so that nobody can try out what they said."""
+    transaction.execute(sa.delete(tables.facts).where(tables.facts.c.name.startswith(salt_of(study, begins))))
 
 
 def expire(transaction: Transaction) -> None:
-    """Delete what people sent to studies whose date for that has passed, whether they were published or not."""
+    """Delete what people sent to studies whose date for that has passed, whether they were published or not.
+
+    Numbers that were drawn by then, and could not be stored, are given up with it: nothing is published after the date.
+    """
     about = tables.people.c
     something = sa.or_(*(column.is_not(None) for column in (about.epsilon, about.invitation, about.again)))
     for study_id in transaction.execute(sa.select(tables.studies.c.id)).scalars().all():
@@ -456,9 +454,11 @@ def expire(transaction: Transaction) -> None:
             study = studies.get(transaction, study_id)
             there = sa.select(about.id).where((about.study == study_id) & something).limit(1)
             reading = study.status == "publishing" and study_id in transaction.register.at_work
-            reading |= transaction.register.opened(study_id, study.wave)
             if study.until <= access.now() and not reading and transaction.execute(there).first():
                 emptied(transaction, study_id)
+                if study.status == "publishing":
+                    transaction.register.finish(study_id, study.wave + 1)
+                    studies.move(transaction, study_id, status="stopped")
                 transaction.note("answers deleted at their date", study_id)
 
 

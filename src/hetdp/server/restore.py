@@ -77,6 +77,7 @@ class Restored:
     written_off: int = 0
     deleted: int = 0
     changed: int = 0
+    unknown: bool = False  # there was no register that knows what was ended since
     key: str = ""
     aside: str = ""
 
@@ -90,6 +91,11 @@ class Restored:
         if self.came_later:
             said.append(
                 f"lost: {plural(self.came_later, 'row')} of people, studies or files that came after the backup"
+            )
+        if self.unknown:
+            said.append(
+                "back, because no register survived that knows what was ended since: links that were deleted or "
+                "revoked, and studies that were deleted, after the backup; delete or revoke them again"
             )
         if self.deleted:
             said.append(f"deleted, as they were before: {plural(self.deleted, 'study')}")
@@ -123,7 +129,7 @@ def restore(settings: Settings, folder: Path, *, trusted: bool = False) -> Resto
         if backup.schema == "1":
             bind_answers(settings)
         all_known = newest or _complete(settings, backup)
-        told = Restored(backup.made)
+        told = Restored(backup.made, unknown=before is None)
         register, engine = Register(staged, vault.register_key), tables.connect(settings.database)
         try:
             with closing(_ledger(settings, backup, newest=newest)) as ledger, engine.begin() as connection:
@@ -295,8 +301,7 @@ class _Work:
             self._move_on(study, row, sorted(lost))
         self._vouch(changed)
         with self.transaction.register.connected(writes=True) as file:  # sessions may have been ended since
-            file.exec_driver_sql("DELETE FROM epochs")
-        self.transaction.register.end_sessions("")
+            rotate.end_all(file)
         self.transaction.execute(sa.delete(tables.curators))  # keys of then may have been replaced or taken away since
         self.told.key = new_key(self.transaction)
         self.transaction.note("restored from a backup", made=self.backup.made, emptied=self.told.emptied)
@@ -428,8 +433,9 @@ class _Work:
         lost = {row["id"] for row in people} - newest
         for row in files:
             mine = row["study"] == study["id"]
-            if mine and any(person.startswith(row["id"][:MARK]) for person in lost):
-                self.transaction.change("import", {**row, "people": 0})  # so that it can be imported again
+            if mine and any(person.startswith(row["id"][:MARK]) for person in lost):  # so that it can come again
+                self.transaction.change("import", {**row, "people": 0})
+                publish.forget_salts(self.transaction, study["id"], row["id"])
 
     def _vouch(self, changed: set[tuple[str, str]]) -> None:
         """Let the register vouch for the rows as they are now, and for no others; not for those that were changed."""

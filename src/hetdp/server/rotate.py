@@ -148,8 +148,7 @@ def _seal_anew(
             file.exec_driver_sql("UPDATE vouched SET mac = ?", (secrets.token_bytes(32),))  # of rows that are missing
             if macs:
                 file.exec_driver_sql("UPDATE vouched SET mac = ? WHERE kind = ? AND id = ?", macs)
-            file.exec_driver_sql("DELETE FROM epochs")
-            file.exec_driver_sql("INSERT INTO epochs VALUES ('', ?)", (secrets.randbits(62),))
+            end_all(file)
         after.close()
         with closing(sqlite3.connect(staged)) as file:  # one file, without a log beside it
             file.execute("PRAGMA journal_mode = DELETE")
@@ -158,6 +157,13 @@ def _seal_anew(
         before.close()
         after.close()
     return plural(count, "answer")
+
+
+def end_all(file: sa.Connection) -> None:
+    """End all sessions in a register; that a curator had a name stays known, so that it is not given again."""
+    file.exec_driver_sql("DELETE FROM epochs WHERE person NOT LIKE 'curator:% kept'")
+    file.exec_driver_sql("UPDATE epochs SET epoch = ?", (secrets.randbits(62),))  # a number that is no session's
+    file.exec_driver_sql("INSERT INTO epochs VALUES ('', ?)", (secrets.randbits(62),))
 
 
 def _replace(staged: Path, place: Path) -> None:
@@ -200,7 +206,7 @@ def scrub(database: str) -> None:
                 raw.cursor().execute("PRAGMA wal_checkpoint(TRUNCATE)")
             return
         with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
-            connection.exec_driver_sql("VACUUM (FULL) server_people")
+            connection.exec_driver_sql("VACUUM (FULL) server_people, server_facts")
             for statement in ("SELECT pg_switch_wal()", "CHECKPOINT"):
                 with suppress(sa.exc.DBAPIError):  # this user may not
                     connection.exec_driver_sql(statement)

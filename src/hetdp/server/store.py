@@ -62,8 +62,8 @@ SERVER = "server"  # who acts, in the audit log, if no curator does
 Key = tuple[str, str]  # the kind of a row (study, person, import) and its id
 _CHANGED = (
     "The records of this study are not as this server left them: its database was changed from outside, or an older "
-    "copy was put back. Nothing was released, and people can still withdraw. The operator can bring the newest copy "
-    "back; otherwise this study cannot go on, and a new one can be made."
+    "copy was put back. Nothing was released; who still has their page open can withdraw. The operator can bring the "
+    "newest copy back; otherwise this study cannot go on: it can be deleted, and a new one made."
 )
 _UNKNOWN = "The register cannot be used now. It is not known whether this was done: look again before you repeat it."
 
@@ -126,10 +126,10 @@ class Register:
         query = "SELECT study, mac FROM vouched WHERE kind = ? AND id = ? AND mac IS NOT NULL"
         return next(((study, mac) for study, mac in self._rows(query, kind, row)), None)
 
-    def people(self, study: str) -> dict[str, bytes]:
-        """Return the MAC of every person of a study."""
-        query = "SELECT id, mac FROM vouched WHERE kind = 'person' AND study = ? AND mac IS NOT NULL"
-        return dict(self._rows(query, study))
+    def people(self, study: str, kind: str = "person") -> dict[str, bytes]:
+        """Return the MAC of every person of a study; or of every import, if that is the kind."""
+        query = "SELECT id, mac FROM vouched WHERE kind = ? AND study = ? AND mac IS NOT NULL"
+        return dict(self._rows(query, kind, study))
 
     # --- What is written; by the one server of the database alone
 

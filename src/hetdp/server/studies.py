@@ -3,12 +3,11 @@
 Claim: whatever a person says to the questions, the answer of the server, its status, its length, its log line and every
 row but the sealed one are the same, and so is the length of that one.
 
-Argument: what is said goes into `Question.code` alone. There it becomes one integer: a number by the library's rule,
-for which every double is fine (outside the bounds counts as the nearer bound), yes and no and a choice by its place,
-and whatever does not fit the question as not said. The integers of all questions, also of those that were left out,
-become bytes of one length. Nothing branches on them, and no rule of `NewAnswer` looks at them.
+Argument: what is said goes into `Question.code` alone. There it becomes one integer: a number by the library's rule
+(outside the bounds counts as the nearer bound), yes and no and a choice by its place, whatever does not fit as not
+said. All integers, also of questions that were left out, become bytes of one length. Nothing branches on them.
 
-Whose row a session may change is decided by the session's own MAC and by the register, not by what the database says.
+Whose row a session may change is decided by its own MAC and by the register, not by what the database says.
 """
 
 from __future__ import annotations
@@ -48,8 +47,7 @@ ONLY = "answer"  # the name of the one question of a study from before version 5
 _MORE = "This choice allows more to be learnt than your choice before. Nothing was changed; confirm it if you mean it."
 # How many people there are with an ε of which so much was used before, in the ledger's units.
 Alike = Mapping[tuple[float, int], int]
-# How long answers are kept after the last closing date if nothing else is said, in seconds.
-KEPT = 365 * 86_400
+KEPT = 365 * 86_400  # seconds that answers are kept after the last closing date if nothing else is said
 
 
 class Tier(Strict):
@@ -72,7 +70,6 @@ class Question(Strict):
     """
 
     model_config = ConfigDict(frozen=True)
-
     name: Annotated[str, Field(max_length=40, pattern=r"^[a-z][a-z0-9_-]*$")]
     kind: Literal["number", "yes-no", "choice"] = "number"
     text: Annotated[str, Field(min_length=1, max_length=300, pattern=PLAIN)]
@@ -194,7 +191,6 @@ class Study(BaseModel):
     """A study as it is stored. Its limits were checked when it was made; one that was changed can still be shown."""
 
     model_config = ConfigDict(frozen=True)  # what else its row holds is left out
-
     id: str
     title: str
     questions: tuple[Question, ...]
@@ -240,13 +236,13 @@ class Study(BaseModel):
         return self.waves[min(self.wave, len(self.waves) - 1)]
 
     def phase(self) -> str:
-        """Return where the study stands: planned, open, closed, publishing, published or deleted."""
+        """Return where the study stands: planned, open, closed, publishing, published, deleted; else ended."""
         if self.status in {"publishing", "published", "deleted"}:
             return self.status
         now = access.now()
-        if now < self.opens:
-            return "planned"
-        return "open" if now < min(self.current.closes, self.until) else "closed"
+        if now >= self.until:
+            return "ended"
+        return "planned" if now < self.opens else "open" if now < self.current.closes else "closed"
 
     def level(self, tier: str | None, epsilon: float | None) -> float:
         """Return the ε of a choice, or raise: a tier's, or a free one rounded down to three digits."""
@@ -279,7 +275,7 @@ class Study(BaseModel):
     def entered(self, question: Question, people: Alike) -> tuple[Counter[float], dict[float, str]]:
         """Return {ε: people} as they enter the current wave of a question, and how these ε are called.
 
-        People enter with the wave's share of their ε, or with what is left if that is less. So what enters has the name
+        People enter with the wave's share of their ε, or with what is left if that is less. What enters has the name
         of a choice only if all who bring so much made it and have the whole share; a small share may make two one.
         """
         counts, mixed, whole = Counter[float](), set[float](), dict[float, float]()
@@ -332,9 +328,9 @@ def most(epsilon: float, share: float, used: int = 0) -> int:
 def rows_of(study: Study, question: Question, people: Alike, p: Plan, tiers: list[dict[str, Any]]) -> dict[str, Any]:
     """Return who is in the plan of a result: `table`, in at most twelve rows, its `tiers`, and how many were `short`.
 
-    By the ledger somebody may have less left than by the register, after a charge that was given up, and never more. So
-    if as many people as these bring are at each level of the plan, everybody entered with that. Else it is not known
-    here who did: no row is called after a choice, and nothing is said of how many had less left.
+    By the ledger somebody may have less left than by the register, after a charge that was given up, and never more. If
+    as many people as these bring are at each level of the plan, everybody entered with that. Else no row is called
+    after a choice, and nothing is said of how many had less left.
     """
     (counts, names), levels, there = study.entered(question, people), p.levels, Counter[float]()
     for level, like in zip(counts, levels.like(np.array([*counts])).tolist(), strict=True):
@@ -404,6 +400,13 @@ def get(transaction: Transaction, study: str) -> Study:
     return Study.of(transaction.believed("study", _row(transaction, study)))
 
 
+def not_ended(study: Study) -> None:
+    """Raise from the date on at which everything is deleted: nothing more comes of the study."""
+    if study.status not in {"published", "deleted"} and study.until <= access.now():
+        why = f"This study ended on {access.date(study.until)}: nothing more is published, and nobody can be invited."
+        raise RefusedError(409, "ended", why, until=study.until)
+
+
 def shown(transaction: Transaction, study: str) -> Study:
     """Return a study by its id as the database has it: to be shown, never to decide anything."""
     return Study.of(_row(transaction, study))
@@ -433,9 +436,8 @@ def joined(transaction: Transaction, study: Study) -> dict[float, int]:
     about = tables.people.c
     mine = sa.and_(about.study == study.id, *taking_part(study))
     query = sa.select(about.epsilon, sa.func.count().label("people")).where(mine)
-    return {
-        row.epsilon: row.people for row in transaction.execute(query.group_by(about.epsilon).order_by(about.epsilon))
-    }
+    rows = transaction.execute(query.group_by(about.epsilon).order_by(about.epsilon))
+    return {row.epsilon: row.people for row in rows}
 
 
 # ---------------------------------------------------------------------------------------------------------
@@ -445,8 +447,8 @@ def joined(transaction: Transaction, study: Study) -> dict[float, int]:
 class NewAnswer(Strict):
     """What a person says to each question, by its name, and a privacy choice: a tier, or an ε where it is free.
 
-    A question that is left out, null, or answered by what does not fit it, counts as not said, without a word. A change
-    with a larger ε than before is refused unless `allow_more` says that this is meant.
+    A question that is left out, null, or answered by what does not fit it, counts as not said. A larger ε than before
+    is refused unless `allow_more` says that this is meant.
     """
 
     answers: dict[str, Any]
