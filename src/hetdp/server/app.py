@@ -25,7 +25,7 @@ from hetdp.core.domain import epsilon_of
 
 from . import access, check, dashboard, importing, people, publish, results, rotate, studies, tables
 from .access import DOCUMENTED, SAFE, Guard, Rates, RefusedError, StrictRoute, pace
-from .fields import Strict
+from .fields import NewAnswer, Strict
 from .settings import Settings
 from .store import ChangedError, Register, Store
 from .studies import MOST_WAVES, NewStudy
@@ -218,7 +218,7 @@ def my_study(request: Request, token: Participant) -> dict[str, Any]:
 
 
 @api.put("/api/answer", tags=["participant"])
-def send(request: Request, token: Participant, body: studies.NewAnswer) -> dict[str, Any]:
+def send(request: Request, token: Participant, body: NewAnswer) -> dict[str, Any]:
     """Send or change an answer. Whatever is said, the receipt is the same; it is never shown again."""
     receipt = _store(request).write(studies.send, request.app.state.vault, token, body)
     again = receipt.pop("again")

@@ -136,11 +136,12 @@ def answer_page(request: Request, token: Participant) -> Response:
     t = texts.chosen(request, study["language"])
     asked = {question["name"]: question["text"] for question in study["questions"]}
     mine["split"] = [{**part, "text": asked[part["question"]]} for part in mine["split"]]
-    chosen = mine["choice"]
+    chosen, offers = mine["choice"], [_offer(t, study, choice) for choice in mine["choices"]]
     shown = "" if chosen is None else chosen["tier"] or f"ε = {t.spent(chosen['epsilon'])}"
     data = {
         "mine": mine,
-        "offers": [_offer(t, study, choice) for choice in mine["choices"]],
+        "offers": offers,
+        "limit": next((offer["limit"] for offer in offers if offer["own"]), None),
         "balance": _balance(t, mine["balance"], study["phase"]),
         "own_choice": shown,
         "may_answer_again": mine["may_send"],

@@ -39,12 +39,13 @@ from hetdp.statistics.statistic import Statistic
 
 from . import access, tables
 from .access import RefusedError
-from .fields import LANGUAGES, LATEST, PLAIN, About, Dated, FreeChoice, Strict, Wave, broken, once, within
+from .fields import LANGUAGES, LATEST, PLAIN, About, Dated, FreeChoice, NewAnswer, Strict, Wave, broken, once, within
 from .store import ChangedError, Transaction, new_version
 
 MOST_WAVES = 24
 UNSAID = 2**32 - 1  # the code of what was not said
 ONLY = "answer"  # the name of the one question of a study from before version 5
+_OUTDATED = "This page is out of date: dates or publications have changed. Nothing was sent; load the page again."
 _MORE = "This choice allows more to be learnt than your choice before. Nothing was changed; confirm it if you mean it."
 # How many people there are with an ε of which so much was used before, in the ledger's units.
 Alike = Mapping[tuple[float, int], int]
@@ -442,20 +443,6 @@ def joined(transaction: Transaction, study: Study) -> dict[float, int]:
 # Answers
 
 
-class NewAnswer(Strict):
-    """What a person says to each question, by its name, and a privacy choice: a tier, or an ε where it is free.
-
-    A question that is left out, null, or answered by what does not fit it, counts as not said, without a word. A change
-    with a larger ε than before is refused unless `allow_more` says that this is meant.
-    """
-
-    answers: dict[str, Any]
-    tier: Annotated[str, Field(max_length=40)] | None = None
-    epsilon: Annotated[float, Field(ge=0, le=1e6)] | None = None
-    consent: bool = False
-    allow_more: bool = False
-
-
 def send(transaction: Transaction, vault: access.Vault, token: str, new: NewAnswer) -> dict[str, Any]:
     """Store or change what a person says and return the receipt."""
     person, session, study_id = who(transaction, token)
@@ -464,6 +451,8 @@ def send(transaction: Transaction, vault: access.Vault, token: str, new: NewAnsw
     chosen, answered = row["epsilon"] is not None, row["answer"] is not None
     if study.phase() != "open" or transaction.register.opened(study.id, study.wave):
         raise RefusedError(409, "closed", "This study does not take answers now.")
+    if new.wave not in {None, study.wave} or new.closes not in {None, study.current.closes}:
+        raise RefusedError(409, "outdated", _OUTDATED)
     if answered and not study.changeable:
         raise RefusedError(409, "final", "In this study an answer cannot be changed; it can be withdrawn.")
     if study.about.consent and not new.consent:
@@ -480,7 +469,8 @@ def send(transaction: Transaction, vault: access.Vault, token: str, new: NewAnsw
         transaction.register.end_sessions(person, but=session)  # the first answer uses the invitation up
     transaction.change("person", now)
     transaction.scrub |= answered
-    return {"received": True, "first": not answered, "again": again, **study.choice(level)}
+    dates = {"at": int(access.now()), "closes": min(study.current.closes, study.until)}
+    return {"received": True, "first": not answered, "again": again, **study.choice(level), **dates}
 
 
 def who(transaction: Transaction, token: str) -> tuple[str, int, str]:
