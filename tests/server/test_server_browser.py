@@ -637,7 +637,7 @@ def test_a_year_of_four_waves_in_which_people_are_asked_again_each_time(site, vi
     person, curator = visit(**PHONE), visit(**DESKTOP)
     person.enter(site.invite(study, 1)[0])
     page = person.page
-    expect(page.get_by_text("There are 4 publications:")).to_be_visible()
+    expect(page.get_by_text("4 publications are planned:")).to_be_visible()
     expect(page.get_by_text("with at most 25 % of what you allow")).to_have_count(4)
     expect(page.get_by_text("You are part of the next one only if you answer again")).to_be_visible()
     link = None

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import sqlite3
 import time
 
 import pytest
-from test_server_sentences import HOUR, LANGUAGES, TIERS, waves_of
+from test_server_sentences import HOUR, LANGUAGES, TIERS, pages, said, waves_of
 from test_server_states import refused
 
+from hetdp.server import publish
 from serving import DAY, later, saying, served, settings_for
 
 pytestmark = pytest.mark.slow
@@ -71,3 +73,76 @@ def test_a_receipt_has_the_servers_time_and_the_date_until_which_the_answer_can_
             said = person.put("/api/answer", json=saying(3, tier="open")).json()
         assert said["closes"] == closes
         assert 30 <= said["at"] - now <= 30 + 600
+
+
+# ---------------------------------------------------------------------------------------------------------
+# Records that were changed from outside
+
+
+def test_a_curator_is_not_told_that_a_changed_study_can_be_published_or_is_deleted_at_its_date(tmp_path):
+    with served(settings_for(tmp_path)) as site:
+        study = site.study(fewest=1, until=int(time.time()) + 2 * DAY)
+        site.join(study, [(3, "open")] * 3)
+        path = f"/curator/studies/{study}"
+        dates = (
+            "publish.binding",
+            "live.enough",
+            "live.wave-share",
+            "live.predicted",
+            "delete.date",
+            "study.about.one",
+        )
+        forms = ("invite.make", "what-if.ask", "import.import")
+        page = pages(site.curator, path)
+        assert [key for key in (*dates, *forms) if not said(page, key)] == []
+        assert not said(page, "study.changed")
+        with sqlite3.connect(tmp_path / "server.db") as file:
+            file.execute("UPDATE server_studies SET fewest = 2 WHERE id = ?", (study,))
+        for seconds in (0, DAY, 3 * DAY):
+            with later(seconds):
+                site.app.state.store.write(publish.expire)
+                page = pages(site.curator, path)
+                assert said(page, "study.changed")
+                assert said(page, "phase.changed")
+                assert said(page, "delete.text")
+                assert [key for key in (*dates, *forms, "publish.text.one") if said(page, key)] == []
+                assert said(pages(site.curator, f"{path}/live"), "live.people")
+                listed = pages(site.curator, "/curator")
+                assert said(listed, "phase.changed")
+                assert not said(listed, "studies.closes")
+                assert site.curator.get("/api/status").json()["studies"] == {"changed": 1}
+                assert site.live(study)["study"]["phase"] == "changed"
+                # What the sentences say is so.
+                assert site.publish_now(study).json()["error"]["code"] == "changed"
+                assert site.live(study)["n"] == 3
+        assert site.curator.delete(f"/api/studies/{study}").status_code == 200
+        assert site.live(study)["study"]["phase"] == "deleted"
+
+
+def test_what_a_changed_row_of_somebody_else_can_stop_is_said_to_be_planned(tmp_path):
+    with served(settings_for(tmp_path)) as site:
+        study = site.study(tiers=TIERS)
+        people = site.join(study, [(3, "open")] * 3)
+        with sqlite3.connect(tmp_path / "server.db") as file:
+            (one,) = file.execute("SELECT id FROM server_people WHERE study = ? LIMIT 1", (study,)).fetchone()
+            file.execute("UPDATE server_people SET epsilon = 1.2 WHERE id = ?", (one,))
+        others = [page for page in map(pages, people) if not said(page, "answer.tampered")]
+        assert len(others) == 2
+        for page in others:
+            assert "One publication is planned, after" in page["en"]
+            assert "Geplant ist eine Veröffentlichung" in page["de"]
+        curator = pages(site.curator, f"/curator/studies/{study}")
+        assert "can be published" not in curator["en"]
+        assert "enough to publish" not in curator["en"]
+        assert site.publish(study).json()["error"]["code"] == "changed"
+
+
+def test_publications_that_are_over_were_planned(site):
+    study = site.study(waves=waves_of(0.5, 0.5), tiers=TIERS)
+    (one,) = site.join(study, [(3, "public")])
+    assert said(pages(one), "about.more-publications", n="2")
+    for wave in (0, 1):
+        assert site.publish(study, wave).status_code == 200
+    page = pages(one)
+    assert said(page, "about.planned-publications", n="2")
+    assert not said(page, "about.more-publications")

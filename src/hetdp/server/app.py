@@ -316,7 +316,8 @@ def study_list(request: Request) -> list[dict[str, Any]]:
     """List all studies with how many people joined each."""
     database = _store(request)
     every = database.read(people.every)
-    return [{**study.to_dict(), "n": sum(database.read(studies.joined, study).values())} for study in every]
+    counts = [sum(database.read(studies.joined, study).values()) for study in every]
+    return [{**database.read(studies.facts, study), "n": n} for study, n in zip(every, counts, strict=True)]
 
 
 @api.post("/api/studies", tags=["curator"], status_code=201)
@@ -331,7 +332,8 @@ def live(request: Request, study: str) -> dict[str, Any]:
     database = _store(request)
     found = database.read(studies.shown, study)
     joined, imported = database.read(studies.joined, found), database.read(people.from_files, found)
-    return dashboard.live(found, joined, imported, _balances(request, found))
+    figures = dashboard.live(found, joined, imported, _balances(request, found))
+    return {**figures, "study": database.read(studies.facts, found)}
 
 
 def _balances(request: Request, study: studies.Study) -> list[dict[str, Any]] | None:

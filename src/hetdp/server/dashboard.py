@@ -99,7 +99,6 @@ def live(study: Study, people: People, imported: int, ledger: list[dict[str, Any
         questions.append({**(about if p is None else _figures(question, p)), "plan": facts, "sentences": lines})
     n = sum(people.values())
     return {
-        "study": study.to_dict(),
         "n": n,
         "counted": n if study.imports_count else n - imported,
         "joined": _joined(study, people, ledger or []),

@@ -410,6 +410,12 @@ def shown(transaction: Transaction, study: str) -> Study:
     return Study.of(_row(transaction, study))
 
 
+def facts(transaction: Transaction, study: Study) -> dict[str, Any]:
+    """Return what its curators are shown of a study; its phase is `changed` if the register does not vouch for it."""
+    known = transaction.vouches("study", _row(transaction, study.id))
+    return {**study.to_dict(), **({} if known else {"phase": "changed"})}
+
+
 def _row(transaction: Transaction, study: str) -> dict[str, Any]:
     row = transaction.row("study", study)
     if row is None:
