@@ -10,7 +10,7 @@ from test_server_sentences import HOUR, LANGUAGES, TIERS, pages, said, waves_of
 from test_server_states import refused
 
 from hetdp.server import publish
-from serving import DAY, later, saying, served, settings_for
+from serving import DAY, THREE, later, saying, served, settings_for
 
 pytestmark = pytest.mark.slow
 
@@ -146,3 +146,37 @@ def test_publications_that_are_over_were_planned(site):
     page = pages(one)
     assert said(page, "about.planned-publications", n="2")
     assert not said(page, "about.more-publications")
+
+
+# ---------------------------------------------------------------------------------------------------------
+# Answers and results
+
+
+def test_where_a_result_can_be_one_answer_pages_do_not_say_that_none_is_ever_shown(site):
+    study = site.study(tiers=TIERS, fewest=1)
+    person = site.enter(site.invite(study, 1)[0])
+    assert person.put("/api/answer", json=saying(7.3, tier="public")).status_code == 200
+    page = pages(person)
+    for sentence in ("can amount to one answer", "results tell of them at most what your choice allows"):
+        assert sentence in page["en"]
+    for sentence in ("auf eine einzelne Antwort hinauslaufen", "höchstens, was Ihre Stufe erlaubt"):
+        assert sentence in page["de"]
+    # The privacy choice stands in the list above that sentence, and it is shown from then on.
+    assert "no page shows it" not in page["en"]
+    assert said(page, "answer.in", choice="public")
+    # What the sentence allows for is so.
+    assert site.publish(study).status_code == 200
+    assert "7.3" in pages(site.client(), f"/results/{study}")["en"]
+
+
+def test_noise_is_not_blamed_for_what_is_missing_to_a_hundred_per_cent_where_there_is_none(site):
+    for tier, key, other in (
+        ("public", "result.of-choice-noiseless", "result.of-choice"),
+        ("open", "result.of-choice", "result.of-choice-noiseless"),
+    ):
+        study = site.study(tiers=TIERS, questions=[THREE[2]])
+        site.join(study, [({"way": way}, tier) for way in ["by bus", "on foot", None] * 10])
+        assert site.publish(study).status_code == 200
+        page = pages(site.client(), f"/results/{study}")
+        assert said(page, key)
+        assert not said(page, other)

@@ -1,4 +1,7 @@
-"""The pages for people: each shows what the API answers, in the words of one language. No page shows an answer."""
+"""The pages for people: each shows what the API answers, in the words of one language. No page shows an answer.
+
+A result can still amount to one: of people who asked for no protection, if it has no noise.
+"""
 
 from __future__ import annotations
 
