@@ -148,8 +148,9 @@ def _joined(study: Study, people: People, ledger: list[dict[str, Any]]) -> list[
     """Return a row for each tier, or for each ε that was chosen, in at most twelve bands.
 
     Beside the people who are there now stand the most that the ledger has charged one of them, the least that is left
-    to one of them, and what this wave may use of one at most.
+    to one of them, and what this wave may use of one at most: nothing if it does not take place.
     """
+    takes_place = study.status == "published" or study.current.closes < study.until
     named = [(tier.model_dump(), tier.level, tier.level) for tier in study.tiers] or _bands(people)
     rows = []
     for about, low, high in named:
@@ -160,11 +161,12 @@ def _joined(study: Study, people: People, ledger: list[dict[str, Any]]) -> list[
             [] if charged and charged >= sum(there.values()) else [(min(there, default=high), max(there, default=high))]
         )
         left = [row["left"] for row in mine]
+        wave = most(high, study.current.share) if takes_place else 0
         cells = {
             "people": sum(there.values()),
             "spent": max((row["spent"] for row in mine), default=0.0),
             "left": min([*left, *(least for least, _ in new)]),
-            "share": min(in_epsilon(most(high, study.current.share)), max([*left, *(top for _, top in new)])),
+            "share": min(in_epsilon(wave), max([*left, *(top for _, top in new)])),
             "frozen": sum(row["people"] for row in mine if row["frozen"]),
         }
         rows.append(jsonable({**about, **cells}))
