@@ -10,7 +10,7 @@ from test_server_sentences import HOUR, LANGUAGES, TIERS, pages, said, waves_of
 from test_server_states import refused
 
 from hetdp.server import publish
-from serving import DAY, THREE, later, saying, served, settings_for
+from serving import DAY, NUMBER, THREE, later, saying, served, settings_for
 
 pytestmark = pytest.mark.slow
 
@@ -180,3 +180,86 @@ def test_noise_is_not_blamed_for_what_is_missing_to_a_hundred_per_cent_where_the
         page = pages(site.client(), f"/results/{study}")
         assert said(page, key)
         assert not said(page, other)
+
+
+# ---------------------------------------------------------------------------------------------------------
+# Files, and small sentences
+
+FREE = {"tiers": [], "free": {"least": 0.1, "most": 1.2345}}
+WRONG = [
+    ({}, "x,tier\n3,open\n", "error.rows-column", {"column": "hours"}),
+    ({}, "hours\n3\n", "error.rows-column", {"column": "tier"}),
+    ({}, "hours,tier\n\n3,nope\n", "error.rows-epsilon", {"line": "3"}),
+    ({}, "hours,tier\n3,open,4\n", "error.rows-line", {"line": "2"}),
+    ({}, "", "error.rows-empty", {}),
+    (FREE, "hours,epsilon\n3,1\n\n3,9\n3,8\n", "error.rows-range", {"line": "4", "least": "0.1", "most": "1.2345"}),
+    (FREE, "hours,epsilon\n3,0.05\n", "error.rows-range", {"line": "2", "least": "0.1", "most": "1.2345"}),
+]
+
+
+@pytest.mark.parametrize(("kind", "text", "key", "facts"), WRONG)
+def test_what_is_wrong_with_a_file_is_said_in_the_language_of_the_page(site, kind, text, key, facts):
+    study = site.study(**kind)
+    body = {"content": text}
+    site.curator.headers["Content-Type"] = "text/csv"
+    try:
+        found = refused(site.curator, "POST", f"/api/studies/{study}/rows", **body)
+    finally:
+        del site.curator.headers["Content-Type"]
+    for language, words in LANGUAGES.items():
+        shown = {name: fact.replace(".", words.catalogue["format.decimal"]) for name, fact in facts.items()}
+        assert found[language] == words.catalogue[key].format(**shown)
+    # A program gets the library's own sentence, about the same column or line.
+    assert all(fact in found[None] for fact in facts.values())
+    assert "value" not in found[None]
+    columns = pages(site.curator, f"/curator/studies/{study}")["en"].partition("Columns:")[2]
+    assert facts.get("column", "hours") in columns[:40]
+
+
+def test_what_has_no_words_of_its_own_is_said_to_be_in_english(site):
+    answer = site.curator.post(
+        f"/api/studies/{site.study()}/rows",
+        content="hours,hours,tier\n3,3,open\n",
+        headers={"Content-Type": "text/csv", "Accept-Language": "de"},
+    )
+    assert "auf Englisch: the header of the file has two columns" in answer.json()["error"]["message"]
+
+
+def test_a_one_question_study_still_takes_a_column_called_value(site):
+    assert site.rows(site.study(), "value,tier\n3,open\n").status_code == 201
+
+
+def test_a_free_choice_offers_what_can_be_stored(site):
+    (token,) = site.invite(site.study(**FREE), 1)
+    person = site.enter(token)
+    for offer in person.get("/api/answer").json()["choices"]:
+        body = {"answers": {}, "epsilon": offer["epsilon"], "allow_more": True}
+        assert person.put("/api/answer", json=body).json()["epsilon"] == offer["epsilon"]
+    assert offer["epsilon"] == 1.23
+
+
+def test_who_allowed_next_to_nothing_is_not_said_to_have_allowed_nothing(site):
+    tiers = [{"name": "tiny", "epsilon": 1e-8, "sentence": ""}, *TIERS]
+    study = site.study(tiers=tiers, questions=[{**NUMBER, "share": 0.001}])
+    site.join(study, [(3, "tiny")] * 3 + [(3, "public")] * 5)
+    assert site.publish(study).status_code == 200
+    page = pages(site.client(), f"/results/{study}")
+    assert said(page, "result.unused.other", n="3")
+    assert "too little to use" in page["en"]
+    assert "zu wenig dafür" in page["de"]
+
+
+def test_what_the_ledger_keeps_is_not_said_to_be_deleted_and_no_study_is_said_to_take_changes(site):
+    english, german = LANGUAGES["en"].catalogue, LANGUAGES["de"].catalogue
+    assert "what the ledger keeps" in english["script.answer.erased"]
+    assert "was das Budgetbuch" in german["script.answer.erased"]
+    home = pages(site.client(), "/")
+    assert said(home, "home.invited-text")
+    assert "change them where the study allows that" in home["en"]
+    assert "wo die Studie das erlaubt" in home["de"]
+
+
+def test_german_has_one_word_for_one_thing():
+    text = " ".join(LANGUAGES["de"].catalogue.values())
+    for wrong in ("versiegelt", "eine Studienleitung", "einer anderen Studienleitung", "Kleine Buchstaben"):
+        assert wrong not in text

@@ -30,7 +30,7 @@ from hetdp.statistics.mean import Ratio
 
 from .access import RefusedError
 from .fields import Dated, Strict
-from .studies import Alike, Question, Study, exact, most
+from .studies import Alike, Question, Study, exact, most, rounded_down
 
 People = Mapping[float, int]
 
@@ -205,7 +205,8 @@ def choices(study: Study, own: float | None = None, spent: float = 0.0) -> list[
     """
     offers = [tier.model_dump() for tier in study.tiers]
     if study.free is not None:
-        least, top = study.free.least, study.free.most
+        least = study.free.least
+        top = max(rounded_down(study.free.most), least)  # more digits are not stored, see `Study.level`
         series = [round(step * 10.0**decade, 6) for decade in range(-3, 2) for step in STEPS]
         stops = {least, top, *(stop for stop in series if least < stop < top), *([] if own is None else [own])}
         offers = [{"name": f"ε = {stop:g}", "epsilon": stop, "sentence": ""} for stop in sorted(stops)]

@@ -6,6 +6,7 @@ A result can still amount to one: of people who asked for no protection, if it h
 from __future__ import annotations
 
 import math
+import re
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,13 @@ pages = APIRouter(include_in_schema=False)
 DAY = 86_400
 # Less of an ε than this is left to somebody of whom all was used, up to the rounding.
 NEARLY_NOTHING = 1e-5
+# What is wrong with a file, by how the library says it.
+_ROWS = {
+    "error.rows-column": r"the file has no column '(?P<column>[a-z0-9_-]+)'",
+    "error.rows-epsilon": r"(?:epsilon (?:cannot be read|is missing)|unknown tier .*) in line (?P<line>\d+) of",
+    "error.rows-line": r"line (?P<line>\d+) of the file (?:has|is too short)",
+    "error.rows-empty": r"the file is empty",
+}
 _FOLDER = Path(__file__).parent
 _TEMPLATES = Environment(loader=FileSystemLoader(_FOLDER / "templates"), autoescape=True, undefined=StrictUndefined)
 _TEMPLATES.filters["float"] = epsilon_of
@@ -76,9 +84,19 @@ def _worded(t: Texts, error: dict[str, Any]) -> str:
         shown = {name: t.plain(fact) if isinstance(fact, (int, float)) else fact for name, fact in facts.items()}
         return t.said(f"rule.{facts['rule']}", message, **shown)
     facts = {name: t.date(fact) if name in {"closes", "until"} else fact for name, fact in facts.items()}
-    if error["code"] == "rows":  # the API's own sentence says more: the line
-        return str(message)
+    if error["code"] == "rows":
+        return _of_rows(t, str(message), facts)
     return t.said(f"error.{error['code']}", message, **facts)
+
+
+def _of_rows(t: Texts, message: str, facts: dict[str, Any]) -> str:
+    """Return what is wrong with a file; what has no words of its own is quoted as the library says it, in English."""
+    if facts:
+        return t.said("error.rows-range", message, **{name: t.plain(fact) for name, fact in facts.items()})
+    for key, said in _ROWS.items():
+        if found := re.match(said, message):
+            return t.said(key, message, **found.groupdict())
+    return t.said("error.rows", message, details=message)
 
 
 def _root(request: Request) -> str:

@@ -27,9 +27,11 @@ from hetdp.core.cells import Words
 from hetdp.core.domain import GRID
 from hetdp.errors import InputError
 from hetdp.sources import Source
+from hetdp.sources.request import Batch
 
 from . import access, publish, studies, tables
 from .access import RefusedError
+from .fields import FreeChoice
 from .store import SERVER, Transaction, new_version
 from .studies import UNSAID, Question, Study, new_id
 
@@ -295,7 +297,8 @@ def read_rows(body: bytes, study: Study, vault: access.Vault, by: str) -> tuple[
         raise RefusedError(415)
     names = [question.name for question in study.questions]
     header = re.split(rb"[\r\n]", body.removeprefix(b"\xef\xbb\xbf"), maxsplit=1)[0]
-    if len(names) == 1 and names[0].encode() not in re.findall(rb"[^,;\t\"|]+", header):
+    there = re.findall(rb"[^,;\t\"|]+", header)
+    if len(names) == 1 and names[0].encode() not in there and b"value" in there:
         names = ["value"]
     column = "epsilon" if study.free else "tier"
     tiers = {tier.name: tier.epsilon for tier in study.tiers} or None
@@ -305,7 +308,10 @@ def read_rows(body: bytes, study: Study, vault: access.Vault, by: str) -> tuple[
         file.flush()
         path = Path(f"/proc/self/fd/{file.fileno()}")
         try:
-            batches = list(Source.of(path, value=tuple(names), reads=reads, epsilon=column, tiers=tiers).batches())
+            source = Source.of(path, value=tuple(names), reads=reads, epsilon=column, tiers=tiers)
+            batches = list(source.batches())
+            if study.free:
+                _within(study.free, source, batches)
         except InputError as error:
             raise RefusedError(422, "rows", str(error).replace(str(path), "the file")) from None
     levels = [level for batch in batches for level in batch.epsilon.tolist()]
@@ -319,6 +325,18 @@ def read_rows(body: bytes, study: Study, vault: access.Vault, by: str) -> tuple[
     order = np.argsort(ids)
     people = zip(order.tolist(), (f"{mark[:MARK]}{one:016x}" for one in ids[order].tolist()), strict=True)
     return mark, [studies.sealed(said[i], person, levels[i], study, vault) for i, person in people]
+
+
+def _within(free: FreeChoice, source: Source, batches: list[Batch]) -> None:
+    """Raise if an ε is outside of what people may choose, and say in which line: then the file is read once more."""
+    if all(((free.least <= batch.epsilon) & (batch.epsilon <= free.most)).all() for batch in batches):
+        return
+    for batch in source.batches(owner=True):
+        wrong = np.flatnonzero((batch.epsilon < free.least) | (batch.epsilon > free.most))
+        if wrong.size and batch.places is not None:
+            line, least, most = int(batch.places[wrong[0]]), free.least, free.most
+            why = f"in line {line} of the file epsilon is outside of what people may choose: {least:g} to {most:g}"
+            raise RefusedError(422, "rows", why, line=line, least=least, most=most)
 
 
 def _mark(study: Study, by: str, vault: access.Vault, content: list[Any]) -> str:
