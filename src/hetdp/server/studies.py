@@ -1,7 +1,7 @@
 """Studies, which are public, and what people send to them. What they say becomes a sealed row of codes at once.
 
-Claim: whatever a person says to the questions, the answer of the server, its status, its length, its log line and every
-row but the sealed one are the same, and so is the length of that one.
+Claim: whatever a person says to the questions, the answer of the server but for the time in it, its status, its length,
+its log line and every row but the sealed one are the same, and so is the length of that one.
 
 Argument: what is said goes into `Question.code` alone. There it becomes one integer: a number by the library's rule,
 for which every double is fine (outside the bounds counts as the nearer bound), yes and no and a choice by its place,
