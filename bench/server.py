@@ -175,7 +175,7 @@ def imports(_quick: bool) -> Iterator[Row]:  # noqa: FBT001
 
 def filled(folder: Path, answered: int, waiting: int) -> tuple[str, list[tuple[str, str]]]:
     """Make a server's database with a study; return its id and, of those who wait, session and CSRF token."""
-    from hetdp.server import create_app, fields, people, studies
+    from hetdp.server import create_app, fields, importing, people, studies
     from hetdp.server.app import close
 
     app = create_app(settings(folder))
@@ -196,8 +196,8 @@ def filled(folder: Path, answered: int, waiting: int) -> tuple[str, list[tuple[s
     state = app.state
     study = state.store.write(studies.create, new)
     if answered:
-        mark, read = people.read_rows(lines(answered).encode(), study, state.vault, tables.FIRST)
-        state.store.write(people.add_rows, study.id, mark, read)
+        mark, read = importing.read_rows(lines(answered).encode(), study, state.vault, tables.FIRST)
+        state.store.write(importing.add_rows, study.id, mark, read)
 
     def sessions(transaction: store.Transaction) -> list[str]:
         invited = people.invite(transaction, study.id, waiting)["tokens"]

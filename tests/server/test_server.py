@@ -26,7 +26,7 @@ from backports import zstd
 import hetdp
 from hetdp.cli.serve import serve
 from hetdp.ledger import LedgerError
-from hetdp.server import Settings, create_app, run, store, tables
+from hetdp.server import Settings, create_app, run, store, studies, tables
 from hetdp.server.backup import back_up
 from hetdp.server.restore import restore
 from hetdp.statistics.mean import Mean
@@ -389,7 +389,7 @@ def test_one_study_that_cannot_be_finished_keeps_no_other_from_being_served(tmp_
     ("text", "said"),
     [
         ("value,tier\n1,open\n2,secret\n", "line 3"),
-        ("wert,tier\n1,open\n", "no column 'value'"),
+        ("wert,tier\n1,open\n", "no column 'hours'"),
         ("", "empty"),
     ],
     ids=["unknown tier", "no column", "empty"],
@@ -558,7 +558,8 @@ def test_a_release_that_the_ledger_refuses_is_not_published(tmp_path):
         site.curator.headers["Authorization"] = f"Bearer {key}"
         for _ in range(2):
             assert site.publish(study).json()["error"]["code"] == "changed"
-        assert site.live(study)["study"]["phase"] == "open", "people can still withdraw"
+        assert site.live(study)["study"]["phase"] == "changed", "its curators are told"
+        assert site.app.state.store.read(studies.shown, study).status == "open", "people can still withdraw"
     with served(replace(settings, trust_database=True)) as site:
         site.curator.headers["Authorization"] = f"Bearer {key}"
         for _ in range(2):

@@ -295,6 +295,45 @@ def test_who_is_never_used_is_not_thanked_for_answers_that_are_kept(site, visit)
         person.check()
 
 
+def test_a_tab_that_was_left_open_sends_nothing_and_a_receipt_is_the_servers_word(site, visit):
+    waves = [{"closes": int(time.time()) + 3600, "share": 0.5}, {"closes": int(time.time()) + 60 * DAY, "share": 0.5}]
+    study = site.study(title=TITLE, questions=QUESTIONS[:1], tiers=OFFERED, waves=waves)
+    site.rows(study, "sleep,tier\n" + "7,Open\n" * 60)
+    person = visit(**PHONE)
+    page = person.page
+    person.enter(site.invite(study, 1)[0])
+
+    def fill_in(choice):
+        page.get_by_role("radio", name=re.compile(choice)).check()
+        say(page, "On to the questions")
+        page.get_by_label("Your answer, in hours").fill("7")
+        say(page, "Check what you send")
+
+    fill_in("Open")
+    say(page, "Send my answers")
+    expect(page.locator("#receipt-limit")).to_have_text(
+        "Never more than ε = 2 in both publications together, and at most 1 in one."
+    )
+    page.goto("/answer")
+    fill_in("Standard")
+    with later(7200):
+        assert site.publish_now(study).status_code == 200
+        say(page, "Change my answers")
+        expect(page.get_by_text("This page is out of date")).to_be_visible()
+        expect(page.locator("#receipt")).to_be_hidden()
+        person.errors.clear()  # the browser reports the refusal
+        page.reload()
+        fill_in("Standard")
+        # The device's clock is two hours behind the server's, and by that the receipt goes.
+        say(page, "Change my answers")
+        expect(page.locator("#receipt-limit")).to_contain_text("counts as used")
+        received = page.locator("#receipt-time time").get_attribute("datetime")
+        assert received > time.strftime("%Y-%m-%dT%H:%M", time.gmtime(time.time() + 7200 - 600))
+        until = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(site.live(study)["study"]["closes"]))
+        expect(page.locator("#receipt-until time")).to_have_attribute("datetime", f"{until}.000Z")
+    person.check()
+
+
 READ = """async (texts) => {
   const { parse, written } = await import("/static/numbers.js");
   return texts.map((text) => { const { number, problem } = parse(text); return problem ?? written(number, ","); });
@@ -598,7 +637,7 @@ def test_a_year_of_four_waves_in_which_people_are_asked_again_each_time(site, vi
     person, curator = visit(**PHONE), visit(**DESKTOP)
     person.enter(site.invite(study, 1)[0])
     page = person.page
-    expect(page.get_by_text("There are 4 publications:")).to_be_visible()
+    expect(page.get_by_text("4 publications are planned:")).to_be_visible()
     expect(page.get_by_text("with at most 25 % of what you allow")).to_have_count(4)
     expect(page.get_by_text("You are part of the next one only if you answer again")).to_be_visible()
     link = None

@@ -13,7 +13,7 @@ from types import SimpleNamespace
 import pytest
 import sqlalchemy as sa
 
-from hetdp.server import access, people, publish, studies, tables
+from hetdp.server import access, importing, publish, studies, tables
 from serving import DAY, later, served, settings_for
 
 
@@ -229,11 +229,11 @@ def test_row_117_the_mark_of_a_file_is_the_hash_of_its_sorted_rows_as_it_always_
     else:
         said = zip(levels, zip(*columns, strict=True), strict=True)
         expected = sorted((level, codes if level else ()) for level, codes in said)
-    found = people._content(SimpleNamespace(old=old), levels, columns)
+    found = importing._content(SimpleNamespace(old=old), levels, columns)
     assert found == expected
     vault = access.Vault(bytes(32))
     whole = hmac.new(vault.mark_key, f"study curator {expected}".encode(), "sha256").hexdigest()
-    assert vault.mark(people._written("study curator", found)) == whole
+    assert vault.mark(importing._written("study curator", found)) == whole
 
 
 def test_row_117_no_file_is_taken_after_closing(site):
@@ -278,7 +278,7 @@ def can_be_tried_out(site, study, mark):
     """Whether somebody with the key and all files can see that a file said what they guess, by its mark."""
     cells = everywhere(site)
     salts = [access.digest("file", f"{cell} {mark}") for cell in cells]
-    return any(mark[: people.MARK] in cell or any(one in cell for one in salts) for cell in cells)
+    return any(mark[: importing.MARK] in cell or any(one in cell for one in salts) for cell in cells)
 
 
 GONE = {
@@ -292,8 +292,8 @@ GONE = {
 @pytest.mark.parametrize("each", ["carry", "ask"])
 def test_row_117_what_a_file_said_cannot_be_tried_out_once_its_answers_are_deleted(site, how, each, monkeypatch):
     """Its keyed hash was in the import, and half of it in the ids of its people and in the log, for good."""
-    marks, made = [], people._mark
-    monkeypatch.setattr(people, "_mark", lambda *args: marks.append(made(*args)) or marks[-1])
+    marks, made = [], importing._mark
+    monkeypatch.setattr(importing, "_mark", lambda *args: marks.append(made(*args)) or marks[-1])
     now = int(time.time())
     waves = [{"closes": now + 3600, "share": 0.5}, {"closes": now + 90 * DAY, "share": 0.5}]
     study = site.study(each_wave=each, waves=waves if each == "ask" else [{"closes": now + 3600, "share": 1.0}])
@@ -318,7 +318,7 @@ def test_row_117_a_file_that_an_older_server_imported_is_known_again_and_its_mar
     """Its id was the mark itself."""
     study = site.study()
     with monkeypatch.context() as patch:
-        patch.setattr(people.File, "id", property(lambda self: self.mark))
+        patch.setattr(importing.File, "id", property(lambda self: self.mark))
         site.rows(study, ROWS)
     assert site.rows(study, ROWS).json() == {"people": 3}
     assert site.live(study)["n"] == 3

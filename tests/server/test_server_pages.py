@@ -285,7 +285,7 @@ WRONG = {
     "bounds": ({"questions": [{**THREE[1], "kind": "number"}]}, "questions.0.bounds", "kleinste und eine größte"),
     "range": ({"questions": [{**NUMBER, "bounds": [3, 3]}]}, "questions.0.bounds", "muss unter der größten"),
     "tiers-or-free": ({"tiers": []}, "tiers", "benannte Stufen oder eine Linie"),
-    "free": ({"tiers": [], "free": {"least": 2.0, "most": 1.0}}, "free.most", "größer als das Kleinste"),
+    "free": ({"tiers": [], "free": {"least": 2.0, "most": 1.0}}, "free.most", "größer als das kleinste ε"),
 }
 
 

@@ -651,7 +651,8 @@ def test_whatever_the_value_the_answer_and_the_log_are_the_same(site, study):
         kept = {name: line[name] for name in line if name not in {"time", "ms", "id"}}
         sealed = {len(row.answer) for row in _rows(site, tables.people) if row.answer}
         headers = sorted(item for item in said.headers.items() if item[0] not in {"x-request-id", "date"})
-        seen.add(json.dumps([said.status_code, said.text, headers, kept, sorted(sealed)]))
+        body = re.sub(r'"at":\d{10},', '"at":0,', said.text)  # when it came, as in the header
+        seen.add(json.dumps([said.status_code, body, headers, kept, sorted(sealed)]))
     assert len(seen) == 1, seen
 
 

@@ -97,6 +97,32 @@ def test_the_curator_is_not_told_that_it_can_be_published_or_closed_early(site, 
     assert "This publication does not take place." in found[None]
 
 
+def test_nothing_is_said_of_what_only_a_publication_that_takes_place_would_do(site, too_late):
+    study, (one, *_), new, before, until, each = too_late
+    promised = ("about.early", "about.fewest-text.one", "about.imports-count", "about.withdraw")
+    gone = (*promised, f"about.each-{each}", f"about.deleted-{each}", "answer.withdraw-until")
+    assert [key for key in gone if not said(before, key)] == []
+    for person in (one, new):
+        page = pages(person)
+        assert [key for key in gone if said(page, key)] == []
+        assert said(page, "about.withdraw-never")
+        assert said(page, "answer.withdraw-never")
+        assert said(page, "about.deleted-text")
+    path = f"/curator/studies/{study}"
+    waiting = ("live.enough", "live.too-few", "live.wave-share", "live.predicted", "what-if.ask")
+    page = pages(site.curator, path)
+    assert [key for key in waiting if said(page, key)] == []
+    assert said(page, "live.never")
+    assert {tier["share"] for tier in site.live(study)["joined"]} == {0.0}, "this publication uses nothing of anybody"
+    listed = pages(site.curator, "/curator")
+    for language, words in LANGUAGES.items():
+        assert str(words("studies.closes", date=words.date(until))) in listed[language], "no answers are taken later"
+        assert words.date(until) in page[language].partition(words.catalogue["live.people"])[0]
+    with later(11 * DAY):  # until the next look at dates
+        assert not said(pages(site.curator, path), "publish.text.one")
+        assert not said(pages(one), "about.withdraw")
+
+
 def test_what_was_said_not_to_take_place_cannot_be_closed_early_so_that_it_does(site, too_late):
     """Else somebody who was told that no publication is left could be in one."""
     study, *_ = too_late

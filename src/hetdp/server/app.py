@@ -27,7 +27,7 @@ from hetdp.errors import HetdpError, InputError
 
 from . import access, check, dashboard, importing, people, publish, results, rotate, studies, tables
 from .access import DOCUMENTED, SAFE, Guard, Rates, RefusedError, StrictRoute, pace
-from .fields import Strict
+from .fields import NewAnswer, Strict
 from .settings import Settings
 from .store import ChangedError, Register, Store
 from .studies import MOST_WAVES, NewStudy
@@ -239,7 +239,7 @@ def _spent(request: Request, person: str) -> float | None:
 
 
 @api.put("/api/answer", tags=["participant"])
-def send(request: Request, token: Participant, body: studies.NewAnswer) -> dict[str, Any]:
+def send(request: Request, token: Participant, body: NewAnswer) -> dict[str, Any]:
     """Send or change an answer. Whatever is said, the receipt is the same; it is never shown again."""
     receipt = _store(request).write(studies.send, request.app.state.vault, token, body)
     again = receipt.pop("again")
@@ -337,7 +337,8 @@ def study_list(request: Request) -> list[dict[str, Any]]:
     """List all studies with how many people joined each."""
     database = _store(request)
     every = database.read(people.every)
-    return [{**study.to_dict(), "n": sum(database.read(studies.joined, study).values())} for study in every]
+    counts = [sum(database.read(studies.joined, study).values()) for study in every]
+    return [{**database.read(studies.facts, study), "n": n} for study, n in zip(every, counts, strict=True)]
 
 
 @api.post("/api/studies", tags=["curator"], status_code=201)
@@ -351,8 +352,9 @@ def live(request: Request, study: str) -> dict[str, Any]:
     """Return what is public about a study while people join: counts, what the ledger says, and each question's plan."""
     database = _store(request)
     found = database.read(studies.shown, study)
-    joined, imported = database.read(studies.joined, found), database.read(people.from_files, found)
-    return dashboard.live(found, joined, imported, _balances(request, found))
+    joined, imported = database.read(studies.joined, found), database.read(importing.from_files, found)
+    figures = dashboard.live(found, joined, imported, _balances(request, found))
+    return {**figures, "study": database.read(studies.facts, found)}
 
 
 def _balances(request: Request, study: studies.Study) -> list[dict[str, Any]] | None:
@@ -417,21 +419,21 @@ def import_rows(
 ) -> dict[str, int]:
     """Import people from CSV: a column for each question, and `tier` or `epsilon`. The same file twice imports once."""
     database = _store(request)
-    found = people.taking(database.read(studies.get, study))
-    file, rows = people.read_rows(body, found, request.app.state.vault, by)
-    return importing.add(partial(database.write_as, by), people.add_rows, study, file, rows)
+    found = importing.taking(database.read(studies.get, study))
+    file, rows = importing.read_rows(body, found, request.app.state.vault, by)
+    return importing.add(partial(database.write_as, by), study, file, rows)
 
 
 @api.get("/api/studies/{study}/rows", tags=["curator"], dependencies=[CURATOR])
 def imported(request: Request, study: str) -> list[dict[str, Any]]:
     """List the files that were imported and not deleted."""
-    return _store(request).read(people.imports, study)
+    return _store(request).read(importing.imports, study)
 
 
 @api.delete("/api/studies/{study}/rows/{file}", tags=["curator"])
 def delete_import(request: Request, by: Curator, study: str, file: str) -> dict[str, bool]:
     """Delete the people of an imported file, until the wave closes."""
-    return _store(request).write_as(by, people.delete_import, study, file)
+    return _store(request).write_as(by, importing.delete_import, study, file)
 
 
 @api.delete("/api/studies/{study}/people", tags=["curator"])

@@ -391,7 +391,9 @@ def _counts(transaction: Transaction) -> dict[str, Any]:
 
     out = set(transaction.execute(sa.select(results.c.study)).scalars())
     return {
-        "studies": Counter(_phase(dict(row._mapping), out) for row in transaction.execute(sa.select(about))),
+        "studies": Counter(
+            _phase(transaction, dict(row._mapping), out) for row in transaction.execute(sa.select(about))
+        ),
         "people": count(sa.select(sa.func.count()).where(people.c.epsilon.is_not(None))),
         "answers_kept": count(sa.select(sa.func.count()).where(people.c.answer.is_not(None), people.c.epsilon > 0)),
         "waves_published": count(sa.select(sa.func.count()).select_from(results)),
@@ -399,10 +401,10 @@ def _counts(transaction: Transaction) -> dict[str, Any]:
     }
 
 
-def _phase(row: dict[str, Any], out: set[str]) -> str:
+def _phase(transaction: Transaction, row: dict[str, Any], out: set[str]) -> str:
     """Return where a study stands; it is over if it has no result here, as after a restore."""
     try:
-        phase = Study.of(row).phase()
+        phase = Study.of(transaction.believed("study", row)).phase()
     except ChangedError:
         return "changed"
     return "over" if phase == "published" and row["id"] not in out else phase

@@ -30,7 +30,7 @@ from hetdp.statistics.mean import Ratio
 
 from .access import RefusedError
 from .fields import Dated, Strict
-from .studies import Alike, Question, Study, exact, most
+from .studies import Alike, Question, Study, exact, most, rounded_down
 
 People = Mapping[float, int]
 
@@ -99,7 +99,6 @@ def live(study: Study, people: People, imported: int, ledger: list[dict[str, Any
         questions.append({**(about if p is None else _figures(question, p)), "plan": facts, "sentences": lines})
     n = sum(people.values())
     return {
-        "study": study.to_dict(),
         "n": n,
         "counted": n if study.imports_count else n - imported,
         "joined": _joined(study, people, ledger or []),
@@ -149,8 +148,9 @@ def _joined(study: Study, people: People, ledger: list[dict[str, Any]]) -> list[
     """Return a row for each tier, or for each ε that was chosen, in at most twelve bands.
 
     Beside the people who are there now stand the most that the ledger has charged one of them, the least that is left
-    to one of them, and what this wave may use of one at most.
+    to one of them, and what this wave may use of one at most: nothing if it does not take place.
     """
+    takes_place = study.status == "published" or study.current.closes < study.until
     named = [(tier.model_dump(), tier.level, tier.level) for tier in study.tiers] or _bands(people)
     rows = []
     for about, low, high in named:
@@ -161,11 +161,12 @@ def _joined(study: Study, people: People, ledger: list[dict[str, Any]]) -> list[
             [] if charged and charged >= sum(there.values()) else [(min(there, default=high), max(there, default=high))]
         )
         left = [row["left"] for row in mine]
+        wave = most(high, study.current.share) if takes_place else 0
         cells = {
             "people": sum(there.values()),
             "spent": max((row["spent"] for row in mine), default=0.0),
             "left": min([*left, *(least for least, _ in new)]),
-            "share": min(in_epsilon(most(high, study.current.share)), max([*left, *(top for _, top in new)])),
+            "share": min(in_epsilon(wave), max([*left, *(top for _, top in new)])),
             "frozen": sum(row["people"] for row in mine if row["frozen"]),
         }
         rows.append(jsonable({**about, **cells}))
@@ -204,7 +205,8 @@ def choices(study: Study, own: float | None = None, spent: float = 0.0) -> list[
     """
     offers = [tier.model_dump() for tier in study.tiers]
     if study.free is not None:
-        least, top = study.free.least, study.free.most
+        least = study.free.least
+        top = max(rounded_down(study.free.most), least)  # more digits are not stored, see `Study.level`
         series = [round(step * 10.0**decade, 6) for decade in range(-3, 2) for step in STEPS]
         stops = {least, top, *(stop for stop in series if least < stop < top), *([] if own is None else [own])}
         offers = [{"name": f"ε = {stop:g}", "epsilon": stop, "sentence": ""} for stop in sorted(stops)]

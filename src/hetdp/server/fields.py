@@ -76,6 +76,23 @@ class Dated(Wave):
     first: int | None = None
 
 
+class NewAnswer(Strict):
+    """What a person says to each question, by its name, and a privacy choice: a tier, or an ε where it is free.
+
+    A question that is left out, null, or answered by what does not fit it, counts as not said, without a word. A change
+    with a larger ε than before is refused unless `allow_more` says that this is meant. A page says for which wave it
+    was made, and when that was to close: if either has moved, what it promised no longer holds, and nothing is stored.
+    """
+
+    answers: dict[str, Any]
+    tier: Annotated[str, Field(max_length=40)] | None = None
+    epsilon: Annotated[float, Field(ge=0, le=1e6)] | None = None
+    consent: bool = False
+    allow_more: bool = False
+    wave: int | None = None
+    closes: int | None = None
+
+
 def broken(field: str, rule: str, sentence: str, **limits: Any) -> PydanticCustomError:
     """Return the error of a rule that concerns several fields, at the one where it is to be mended."""
     return PydanticCustomError("rule", "{sentence}", {"field": field, "rule": rule, "sentence": sentence, **limits})

@@ -1,8 +1,12 @@
-"""The pages for people: each shows what the API answers, in the words of one language. No page shows an answer."""
+"""The pages for people: each shows what the API answers, in the words of one language. No page shows an answer.
+
+A result can still amount to one: of people who asked for no protection, if it has no noise.
+"""
 
 from __future__ import annotations
 
 import math
+import re
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +20,7 @@ from starlette.staticfiles import StaticFiles
 from hetdp.core.domain import epsilon_of
 from hetdp.errors import InputError
 
-from . import access, app, check, dashboard, people, results, texts
+from . import access, app, check, dashboard, importing, people, results, texts
 from .access import RefusedError
 from .app import CURATOR, Curator, Participant, WaveNumber
 from .texts import Texts
@@ -25,6 +29,13 @@ pages = APIRouter(include_in_schema=False)
 DAY = 86_400
 # Less of an ε than this is left to somebody of whom all was used, up to the rounding.
 NEARLY_NOTHING = 1e-5
+# What is wrong with a file, by how the library says it.
+_ROWS = {
+    "error.rows-column": r"the file has no column '(?P<column>[a-z0-9_-]+)'",
+    "error.rows-epsilon": r"(?:epsilon (?:cannot be read|is missing)|unknown tier .*) in line (?P<line>\d+) of",
+    "error.rows-line": r"line (?P<line>\d+) of the file (?:has|is too short)",
+    "error.rows-empty": r"the file is empty",
+}
 _FOLDER = Path(__file__).parent
 _TEMPLATES = Environment(loader=FileSystemLoader(_FOLDER / "templates"), autoescape=True, undefined=StrictUndefined)
 _TEMPLATES.filters["float"] = epsilon_of
@@ -73,9 +84,19 @@ def _worded(t: Texts, error: dict[str, Any]) -> str:
         shown = {name: t.plain(fact) if isinstance(fact, (int, float)) else fact for name, fact in facts.items()}
         return t.said(f"rule.{facts['rule']}", message, **shown)
     facts = {name: t.date(fact) if name in {"closes", "until"} else fact for name, fact in facts.items()}
-    if error["code"] == "rows":  # the API's own sentence says more: the line
-        return str(message)
+    if error["code"] == "rows":
+        return _of_rows(t, str(message), facts)
     return t.said(f"error.{error['code']}", message, **facts)
+
+
+def _of_rows(t: Texts, message: str, facts: dict[str, Any]) -> str:
+    """Return what is wrong with a file; what has no words of its own is quoted as the library says it, in English."""
+    if facts:
+        return t.said("error.rows-range", message, **{name: t.plain(fact) for name, fact in facts.items()})
+    for key, said in _ROWS.items():
+        if found := re.match(said, message):
+            return t.said(key, message, **found.groupdict())
+    return t.said("error.rows", message, details=message)
 
 
 def _root(request: Request) -> str:
@@ -136,11 +157,12 @@ def answer_page(request: Request, token: Participant) -> Response:
     t = texts.chosen(request, study["language"])
     asked = {question["name"]: question["text"] for question in study["questions"]}
     mine["split"] = [{**part, "text": asked[part["question"]]} for part in mine["split"]]
-    chosen = mine["choice"]
+    chosen, offers = mine["choice"], [_offer(t, study, choice) for choice in mine["choices"]]
     shown = "" if chosen is None else chosen["tier"] or f"ε = {t.spent(chosen['epsilon'])}"
     data = {
         "mine": mine,
-        "offers": [_offer(t, study, choice) for choice in mine["choices"]],
+        "offers": offers,
+        "limit": next((offer["limit"] for offer in offers if offer["own"]), None),
         "balance": _balance(t, mine["balance"], study["phase"]),
         "own_choice": shown,
         "may_answer_again": mine["may_send"],
@@ -261,7 +283,7 @@ def study_page(request: Request, study: str) -> Response:
         "notice_days": days,
         "may_close": access.now() + days * DAY < about["closes"] < about["until"],
         "imports": app.imported(request, study),
-        "marked": request.app.state.store.read(people.marked, study),
+        "marked": request.app.state.store.read(importing.marked, study),
         "invitations": app.invitations(request, study),
         "columns": [question["name"] for question in about["questions"]] + ["epsilon" if about["free"] else "tier"],
         "events": [_event(t, event) for event in app.events(request, study)],

@@ -1,45 +1,24 @@
-"""Who comes and goes: curators and their keys, invitations, links, people from a file; and everything that is erased.
+"""Who comes and goes: curators and their keys, invitations, links; and everything that is erased.
 
 What is erased. A row stays, empty: a random id, for which the register vouches. What was published stays, as do the
 charges in the ledger: deleting an answer does not take back what a published number told about it. Withdrawing needs
 nothing of the row that is there: it is written anew, so it works also when somebody has changed it.
-
-A file is read by the library's own rule for delimited text: no value can raise or move another person's choice, and no
-message quotes one. The library reads from files only, so the body is put into one for that moment: an unnamed one in
-memory, which is gone when this process is, however it ends.
 """
 
 from __future__ import annotations
 
 import json
 import math
-import os
-import re
-import secrets
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-import numpy as np
 import sqlalchemy as sa
-
-from hetdp.core.cells import Words
-from hetdp.core.domain import GRID
-from hetdp.errors import InputError
-from hetdp.sources import Source
 
 from . import access, publish, studies, tables
 from .access import RefusedError
-from .store import SERVER, ChangedError, Transaction, new_version
-from .studies import UNSAID, Question, Study, new_id
+from .importing import MARK
+from .store import SERVER, Transaction, new_version
+from .studies import Study, new_id
 
-# How compressed and binary files begin: they could expand beyond the limit on a body.
-_COMPRESSED = (b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"PAR1", b"ARROW1", b"\xff\xff\xff\xff")
-MARK = 16  # how many digits of the id of a file begin the ids of its people
-_OLD_ID = 64  # the length of the id of a file that an older hetdp imported, which is the mark of its content
-_PIECE = 1000  # people of a file who are written as text at a time
-# How yes and no are written in a file; true is 1 and false is 0.
-_YES_NO = Words.of({"yes": 1, "no": 0, "1": 1, "0": 0})
 _NOT_SOONER = (
     "This wave closes on {} anyway. Closing early leaves people time to withdraw, until {}, so it is no sooner."
 )
@@ -286,187 +265,7 @@ def _being_read(transaction: Transaction, study: str, *, answered: bool, everyth
 
 
 # ---------------------------------------------------------------------------------------------------------
-# People from a file
-
-
-class File(NamedTuple):
-    """A file of people: the mark of its content, and a random salt without which its id tells nothing about that.
-
-    The salt is a fact of the database until the answers of the file are deleted. So whoever has the key and the
-    database can try out what a file said while they could open its answers anyway, and not afterwards. The first half
-    of the id is a hash of the salt alone: a salt that somebody changed or took away is noticed.
-    """
-
-    salt: str
-    mark: str
-
-    @property
-    def id(self) -> str:
-        """By what the file is known here; its people and the log have the beginning of it."""
-        return access.digest("salt", self.salt) + access.digest("file", f"{self.salt} {self.mark}")
-
-
-def read_rows(body: bytes, study: Study, vault: access.Vault, by: str) -> tuple[File, list[dict[str, Any]]]:
-    """Return a CSV file as it is known here and its people, their answers sealed as if they had sent them.
-
-    A column is called like its question; the only one of a study may be called `value`. Ids begin like that of the
-    file; by that its people are found again. They come in the order of their ids: these are random, so that tells
-    nothing of the order in the file, and rows that are written together stand together in every index.
-
-    Others are served meanwhile, so no single step is long: while Python sorts or writes a large list nobody else runs.
-    """
-    if body.startswith(_COMPRESSED):
-        raise RefusedError(415)
-    names = [question.name for question in study.questions]
-    header = re.split(rb"[\r\n]", body.removeprefix(b"\xef\xbb\xbf"), maxsplit=1)[0]
-    if len(names) == 1 and names[0].encode() not in re.findall(rb"[^,;\t\"|]+", header):
-        names = ["value"]
-    column = "epsilon" if study.free else "tier"
-    tiers = {tier.name: tier.epsilon for tier in study.tiers} or None
-    reads = tuple(_reading(question) for question in study.questions)
-    with os.fdopen(os.memfd_create("rows"), "wb") as file:
-        file.write(body)
-        file.flush()
-        path = Path(f"/proc/self/fd/{file.fileno()}")
-        try:
-            batches = list(Source.of(path, value=tuple(names), reads=reads, epsilon=column, tiers=tiers).batches())
-        except InputError as error:
-            raise RefusedError(422, "rows", str(error).replace(str(path), "the file")) from None
-    levels = [level for batch in batches for level in batch.epsilon.tolist()]
-    if study.free:
-        levels = [study.level(None, level) for level in levels]
-    asked = enumerate(study.questions)
-    columns = [[code for batch in batches for code in _codes(question, batch.columns[i])] for i, question in asked]
-    said = list(zip(*columns, strict=True))
-    file_here = File(access.new_token(), _mark(study, by, vault, _content(study, levels, columns)))
-    begins = file_here.id[:MARK]
-    ids = np.frombuffer(secrets.token_bytes(8 * len(levels)), np.uint64)
-    order = np.argsort(ids)
-    people = zip(order.tolist(), (f"{begins}{one:016x}" for one in ids[order].tolist()), strict=True)
-    return file_here, [studies.sealed(said[i], person, levels[i], study, vault) for i, person in people]
-
-
-def _mark(study: Study, by: str, vault: access.Vault, content: list[Any]) -> str:
-    """Return by what a file is known again: a keyed hash of the study, of who sends it, and of all levels and codes.
-
-    Claim: nobody but its sender learns from the server whether a file that was imported says what they guess.
-    Argument: the name of the sender is part of it, a name is used once (`add_curator`), and nobody without the key can
-    compute the mark of somebody else. So a guess has another mark than the file and is imported, or refused, like every
-    other guess. The database has no mark, only the id of a `File`.
-
-    Where people are asked again in each wave, the same file is a new one in the next: its answers are not there then.
-    Before version 5 there was one curator and one question, and the mark was without a name.
-    """
-    if study.old and by == tables.FIRST:
-        return vault.mark(_written(study.id, content))
-    wave = f" {study.wave}" if study.each_wave == "ask" else ""
-    return vault.mark(_written(f"{study.id} {by}{wave}", content))
-
-
-def _written(said: str, content: list[Any]) -> Iterator[str]:
-    """Yield the text f"{said} {content}", some of it at a time."""
-    yield f"{said} ["
-    for start in range(0, len(content), _PIECE):
-        yield f"{', ' if start else ''}{str(content[start : start + _PIECE])[1:-1]}"
-    yield "]"
-
-
-def _reading(question: Question) -> Any:
-    sorting = question.statistic.sorting
-    return {"number": None, "yes-no": _YES_NO, "choice": sorting}[question.kind]
-
-
-def _codes(question: Question, column: Any) -> list[int]:
-    """Return the codes of a column of a file."""
-    values = np.asarray(column)
-    if question.kind == "number":
-        return question.codes(values)
-    cells = values if question.kind == "choice" else np.where(np.isnan(values), 2, 1 - values)
-    most = len(question.choices) or 2
-    return np.where(cells < most, cells, UNSAID).astype(np.int64).tolist()  # type: ignore[no-any-return]
-
-
-def _content(study: Study, levels: list[float], columns: list[list[int]]) -> list[Any]:
-    """Return what a file says, in order of size; of a study from before version 5 as it was then."""
-    level, codes = np.array(levels), [np.array(column) for column in columns]
-    if study.old:
-        codes = [np.where(column == UNSAID, GRID // 2, column) for column in codes]
-    codes = [np.where(level > 0, column, 0) for column in codes]
-    order = np.lexsort((*reversed(codes), level))
-    rows = zip(level[order].tolist(), *(column[order].tolist() for column in codes), strict=True)
-    return list(rows) if study.old else [(level, tuple(said) if level else ()) for level, *said in rows]
-
-
-def taking(study: Study) -> Study:
-    """Return a study that takes answers now, or raise: before a file is looked at, so that nothing depends on it."""
-    if study.phase() != "open":
-        raise RefusedError(409, "closed", "This study does not take answers now.")
-    return study
-
-
-def came_before(transaction: Transaction, study: str, file: File) -> int:
-    """Return how many people of the same file are in a study; 0 if it did not come, or its answers are gone again.
-
-    The register says which files came: one that was taken out of the database, or whose salt was, would come twice.
-    """
-    for name in transaction.register.people(study, "import"):
-        row = transaction.believed("import", transaction.row("import", name))
-        if row["people"] <= 0:
-            continue
-        known = File(transaction.fact(publish.salt_of(study, name)) or "", file.mark)
-        if len(name) != _OLD_ID and access.digest("salt", known.salt) != name[:_OLD_ID]:
-            raise ChangedError
-        if name in {known.id, file.mark}:
-            return int(row["people"])
-    return 0
-
-
-def add_rows(
-    transaction: Transaction, study: str, file: File, people: list[dict[str, Any]], written: int = 0
-) -> dict[str, int]:
-    """Add people from a file, of which some may be `written`; if the same came before, they are there already."""
-    taking(studies.get(transaction, study))
-    if before := came_before(transaction, study, file):
-        return {"people": before}
-    transaction.insert("person", people)
-    count = len(people) + written
-    transaction.insert("import", [{"id": file.id, "study": study, "people": count}])
-    transaction.set_fact(publish.salt_of(study, file.id), file.salt)
-    transaction.note("rows imported", study, count=count, file=file.id[:MARK])
-    return {"people": count}
-
-
-def imports(transaction: Transaction, study: str) -> list[dict[str, Any]]:
-    """Return the files that were imported into a study and not deleted: how each is named here, and its people."""
-    table = tables.imports
-    rows = transaction.execute(sa.select(table).where((table.c.study == study) & (table.c.people != 0)))
-    return [{"file": row.id[:MARK], "people": abs(row.people)} for row in rows]
-
-
-def marked(transaction: Transaction, study: str) -> bool:
-    """Say whether ids of people, and the log, hold the mark of a file: an older hetdp imported it."""
-    return any(len(name) == _OLD_ID for name in transaction.register.people(study, "import"))
-
-
-def from_files(transaction: Transaction, study: Study) -> int:
-    """Return how many of those who count in a study now, as `studies.joined` has it, come from files."""
-    about = tables.people.c
-    mine = sa.and_(about.study == study.id, *studies.taking_part(study), sa.func.length(about.id) > MARK)
-    return int(transaction.execute(sa.select(sa.func.count()).where(mine)).scalar_one())
-
-
-def delete_import(transaction: Transaction, study_id: str, file: str) -> dict[str, bool]:
-    """Delete the people of a file, until the wave closes."""
-    table, study = tables.imports, studies.get(transaction, study_id)
-    mine = (table.c.study == study_id) & table.c.id.startswith(file, autoescape=True)
-    row = transaction.row("import", transaction.execute(sa.select(table.c.id).where(mine)).scalar() or "")
-    if row is None or len(file) != MARK:
-        raise RefusedError(404)
-    if study.phase() != "open":
-        raise RefusedError(409, "closed", "A file can be deleted until the wave closes, not after. The study can be.")
-    publish.emptied(transaction, study_id, transaction.believed("import", row)["id"][:MARK])
-    transaction.note("import deleted", study_id, count=abs(row["people"]))
-    return {"deleted": True}
+# The end of a study
 
 
 def close_early(transaction: Transaction, study_id: str, wave: int, notice: int) -> Study:

@@ -423,7 +423,7 @@ def emptied(transaction: Transaction, study: str, begins: str = "") -> None:
 
 
 def salt_of(study: str, file: str) -> str:
-    """Return the name of the fact that holds the salt of a file (`people.File`)."""
+    """Return the name of the fact that holds the salt of a file (`importing.File`)."""
     return f"file {study} {file[:16]}"
 
 

@@ -52,7 +52,8 @@ from hetdp.ledger import UNLIMITED, Ledger, Rule, budget_units, read_head
 
 from . import access, publish, rotate, tables
 from .backup import Backup, alone, beside, bind_answers, checked, copy, put_back, set_aside, vault_there
-from .people import MARK, new_key
+from .importing import MARK
+from .people import new_key
 from .settings import Settings
 from .store import Register, Transaction, begin, new_version
 from .studies import Study

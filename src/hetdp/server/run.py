@@ -18,7 +18,7 @@ import sqlalchemy as sa
 
 from hetdp.errors import InputError
 
-from . import people, studies, tables
+from . import importing, people, studies, tables
 from .app import create_app
 from .backup import vault_there
 from .check import check_clock
@@ -198,7 +198,7 @@ def sample(app: Any, address: str) -> list[str]:
     """Fill an empty server and return the lines to print: what is published, the dashboard, and links to answer."""
     state = app.state
     study = state.store.write(studies.create, sample_study(int(time.time())))
-    _, rows = people.read_rows(sample_rows(), study, state.vault, tables.FIRST)
+    _, rows = importing.read_rows(sample_rows(), study, state.vault, tables.FIRST)
     state.store.write(Transaction.insert, "person", rows)  # not by `add_rows`: the first closing date has passed
     state.publisher.publish(study.id, 0)
     tokens = state.store.write(people.invite, study.id, 5)["tokens"]

@@ -1,7 +1,7 @@
 """Studies, which are public, and what people send to them. What they say becomes a sealed row of codes at once.
 
-Claim: whatever a person says to the questions, the answer of the server, its status, its length, its log line and every
-row but the sealed one are the same, and so is the length of that one.
+Claim: whatever a person says to the questions, the answer of the server but for the time in it, its status, its length,
+its log line and every row but the sealed one are the same, and so is the length of that one.
 
 Argument: what is said goes into `Question.code` alone. There it becomes one integer: a number by the library's rule
 (outside the bounds counts as the nearer bound), yes and no and a choice by its place, whatever does not fit as not
@@ -38,12 +38,13 @@ from hetdp.statistics.statistic import Statistic
 
 from . import access, tables
 from .access import RefusedError
-from .fields import LANGUAGES, LATEST, PLAIN, About, Dated, FreeChoice, Strict, Wave, broken, once, within
+from .fields import LANGUAGES, LATEST, PLAIN, About, Dated, FreeChoice, NewAnswer, Strict, Wave, broken, once, within
 from .store import ChangedError, Transaction, new_version
 
 MOST_WAVES = 24
 UNSAID = 2**32 - 1  # the code of what was not said
 ONLY = "answer"  # the name of the one question of a study from before version 5
+_OUTDATED = "This page is out of date: dates or publications have changed. Nothing was sent; load the page again."
 _MORE = "This choice allows more to be learnt than your choice before. Nothing was changed; confirm it if you mean it."
 # How many people there are with an ε of which so much was used before, in the ledger's units.
 Alike = Mapping[tuple[float, int], int]
@@ -412,6 +413,12 @@ def shown(transaction: Transaction, study: str) -> Study:
     return Study.of(_row(transaction, study))
 
 
+def facts(transaction: Transaction, study: Study) -> dict[str, Any]:
+    """Return what its curators are shown of a study; its phase is `changed` if the register does not vouch for it."""
+    known = transaction.vouches("study", _row(transaction, study.id))
+    return {**study.to_dict(), **({} if known else {"phase": "changed"})}
+
+
 def _row(transaction: Transaction, study: str) -> dict[str, Any]:
     row = transaction.row("study", study)
     if row is None:
@@ -444,20 +451,6 @@ def joined(transaction: Transaction, study: Study) -> dict[float, int]:
 # Answers
 
 
-class NewAnswer(Strict):
-    """What a person says to each question, by its name, and a privacy choice: a tier, or an ε where it is free.
-
-    A question that is left out, null, or answered by what does not fit it, counts as not said. A larger ε than before
-    is refused unless `allow_more` says that this is meant.
-    """
-
-    answers: dict[str, Any]
-    tier: Annotated[str, Field(max_length=40)] | None = None
-    epsilon: Annotated[float, Field(ge=0, le=1e6)] | None = None
-    consent: bool = False
-    allow_more: bool = False
-
-
 def send(transaction: Transaction, vault: access.Vault, token: str, new: NewAnswer) -> dict[str, Any]:
     """Store or change what a person says and return the receipt."""
     person, session, study_id = who(transaction, token)
@@ -466,6 +459,8 @@ def send(transaction: Transaction, vault: access.Vault, token: str, new: NewAnsw
     chosen, answered = row["epsilon"] is not None, row["answer"] is not None
     if study.phase() != "open" or transaction.register.opened(study.id, study.wave):
         raise RefusedError(409, "closed", "This study does not take answers now.")
+    if new.wave not in {None, study.wave} or new.closes not in {None, study.current.closes}:
+        raise RefusedError(409, "outdated", _OUTDATED)
     if answered and not study.changeable:
         raise RefusedError(409, "final", "In this study an answer cannot be changed; it can be withdrawn.")
     if study.about.consent and not new.consent:
@@ -482,7 +477,8 @@ def send(transaction: Transaction, vault: access.Vault, token: str, new: NewAnsw
         transaction.register.end_sessions(person, but=session)  # the first answer uses the invitation up
     transaction.change("person", now)
     transaction.scrub |= answered
-    return {"received": True, "first": not answered, "again": again, **study.choice(level)}
+    dates = {"at": int(access.now()), "closes": min(study.current.closes, study.until)}
+    return {"received": True, "first": not answered, "again": again, **study.choice(level), **dates}
 
 
 def who(transaction: Transaction, token: str) -> tuple[str, int, str]:

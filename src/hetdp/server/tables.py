@@ -89,7 +89,9 @@ results = sa.Table(
 imports = sa.Table(
     "server_imports",
     schema,
-    sa.Column("key", sa.Text, key="id", primary_key=True),  # see `people.File`; in an older hetdp the keyed mark alone
+    sa.Column(
+        "key", sa.Text, key="id", primary_key=True
+    ),  # see `importing.File`; in an older hetdp the keyed mark alone
     sa.Column("study", sa.Text, nullable=False),
     sa.Column("people", sa.Integer, nullable=False),  # 0 once it is deleted, below 0 once its answers were used up
 )

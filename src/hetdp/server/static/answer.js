@@ -153,7 +153,9 @@ async function send() {
   const answers = Object.fromEntries(questions.map((question) => [question.name, read(question).value]));
   const agreed = field("consent") ? { consent: true } : {};
   try {
-    await receipt(await call("PUT", "/api/answer", { answers, ...choice, ...agreed, allow_more: field("allow-more").checked }), card);
+    // If a date or the publication has moved since this page was made, it promises what no longer holds: nothing is sent.
+    const { wave, closes } = study;
+    await receipt(await call("PUT", "/api/answer", { answers, ...choice, ...agreed, allow_more: field("allow-more").checked, wave, closes }), card);
   } catch (error) {
     if (!["choice", "more"].includes(error.code)) throw error;
     reveal("privacy");
@@ -171,8 +173,9 @@ async function receipt(said, card) {
   field("results")?.remove(); // the receipt has it
   if (Number(card.dataset.epsilon) === 0) field("receipt-title").textContent = field("receipt-title").dataset.unused;
   field("receipt-choice").textContent = card.dataset.shown;
-  field("receipt-limit").textContent = card.querySelector(".choice-limit").textContent;
-  field("receipt-time").innerHTML = `<time datetime="${new Date().toISOString()}"></time>`;
+  const time = (seconds) => `<time datetime="${new Date(1000 * seconds).toISOString()}"></time>`;
+  field("receipt-time").innerHTML = time(said.at);
+  field("receipt-until").querySelectorAll("time").forEach((date) => { date.outerHTML = time(said.closes); });
   localTimes(field("receipt"));
   if (said.come_back) {
     field("link").value = said.come_back;
@@ -180,12 +183,11 @@ async function receipt(said, card) {
   }
   field("receipt").hidden = false;
   field("receipt").focus();
-  // What was spent is the ledger's word, as of now, and how to leave is another thing now: the server words both on this
-  // very page.
-  field("receipt-spent").innerHTML = '<span id="spent"></span>';
-  await renew("spent", "leave");
-  const spent = field("spent");
-  if (!spent.textContent) spent.textContent = word("script.answer.unknown");
+  // The limit of what was chosen, and what was spent, which is the ledger's word, are those of now, and how to leave is
+  // another thing now: the server words them on this very page.
+  for (const name of ["limit", "spent"]) field(`receipt-${name}`).innerHTML = `<span id="${name}"></span>`;
+  await renew("limit", "spent", "leave");
+  for (const shown of [field("limit"), field("spent")]) shown.textContent ||= word("script.answer.unknown");
 }
 
 // ---------------------------------------------------------------------------------------------------------
