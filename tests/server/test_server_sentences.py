@@ -9,11 +9,14 @@ import re
 import shutil
 import sqlite3
 import time
+from contextlib import closing
 
 import pytest
 from test_server_pages import words
 
-from hetdp.server import publish, texts
+from hetdp.ledger import LedgerError
+from hetdp.server import Settings, publish, texts
+from hetdp.server.store import Register
 from serving import DAY, NUMBER, THREE, later, saying, served, settings_for
 
 pytestmark = pytest.mark.slow
@@ -756,3 +759,62 @@ def test_what_a_publication_may_use_is_of_those_who_take_part_in_it(site, each):
         assert site.publish_now(study, 2).status_code == 200
         one = site.client().get(f"/api/results/{study}?wave=2").json()["results"][0]
     assert max(row["epsilon"] for row in one["table"]) == pytest.approx(row["share"])
+
+
+def drawn_and_not_stored(site, study, monkeypatch):
+    """Let the ledger fail just after the numbers were drawn."""
+    keep = Register.keep
+
+    def failing(*args):
+        keep(*args)
+        raise LedgerError("the disk is full")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Register, "keep", failing)
+        assert site.publish_now(study).status_code == 409
+
+
+def test_while_answers_are_read_pages_offer_to_delete_only_what_can_be_deleted(site, monkeypatch):
+    """Everybody was offered to delete everything, and was refused because the survey was not open yet, or closed."""
+    now = int(time.time())
+    study = site.study(until=now + 10 * DAY)
+    waiting = site.enter(site.invite(study, 1)[0])
+    (one,) = site.join(study, [(3, "public")])
+    with later(2 * DAY):
+        drawn_and_not_stored(site, study, monkeypatch)
+        assert said(pages(one), "leave.being-read")
+        assert not said(pages(one), "leave.everything")
+        refused = one.delete("/api/answer?everything=true")
+        assert (refused.status_code, refused.json()["error"]["code"]) == (409, "being-read")
+        assert said(pages(site.curator, f"/curator/studies/{study}"), "erase.text")
+        assert said(pages(waiting), "leave.link")
+        assert waiting.delete("/api/answer?everything=true").status_code == 200
+    with later(11 * DAY):  # before the hourly look
+        assert one.get("/api/answer").json()["study"]["phase"] == "ended"
+        assert not [
+            key for key in ("about.one-publication", "about.fewest", "leave.being-read") if said(pages(one), key)
+        ]
+
+
+def test_of_a_study_that_was_changed_after_its_publication_people_can_empty_their_rows(tmp_path):
+    with served(settings_for(tmp_path)) as site:
+        study = site.study()
+        (one,) = site.join(study, [(3, "open")])
+        with later(2 * DAY):
+            assert site.publish_now(study).status_code == 200
+            assert one.delete("/api/answer").json()["error"]["code"] == "closed"
+            with closing(sqlite3.connect(tmp_path / "server.db")) as file, file:
+                file.execute("UPDATE server_studies SET created = created + 1")
+            assert said(pages(one), "leave.withdraw")
+            assert one.delete("/api/answer").json()["withdrawn"] is True
+
+
+def test_the_key_in_a_folder_of_the_databases_folder_does_not_lie_apart(tmp_path):
+    (tmp_path / "keys").mkdir()
+    apart = {"below": tmp_path / "keys", "above": tmp_path, "beside": tmp_path / "data"}
+    (tmp_path / "data").mkdir()
+    for place, folder in apart.items():
+        found = Settings(database=f"sqlite:///{tmp_path}/data/server.db", key_file=folder / "server.key")
+        assert found.key_beside_database == (place != "below"), place
+    inner = Settings(database=f"sqlite:///{tmp_path}/server.db", key_file=tmp_path / "keys" / "server.key")
+    assert inner.key_beside_database

@@ -700,7 +700,7 @@ def test_row_100_nobody_changes_or_withdraws_while_answers_are_read(tmp_path):
         site.app.state.store.register.open(world.study, 0, "r", {})
         body = {"answers": {"hours": 1.0}, "tier": "strict"}
         assert world.victim.put("/api/answer", json=body).json()["error"]["code"] == "closed"
-        assert world.victim.delete("/api/answer").json()["error"]["code"] == "closed"
+        assert world.victim.delete("/api/answer").json()["error"]["code"] == "being-read"
 
 
 @pytest.mark.parametrize("how", ["cut off", "register full"])

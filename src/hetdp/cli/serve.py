@@ -30,7 +30,12 @@ def serve(
     head_file: Annotated[File, Option(help="Where the ledger's head is kept outside.", metavar="FILE")] = None,
     expect_head: ExpectHead = None,
     trust_database: Annotated[
-        bool, Option("--trust-database", help="Believe the database once: nobody changed it since it was copied.")
+        bool,
+        Option(
+            "--trust-database",
+            help="Believe the database once: nobody changed it since it was copied; with --restore also: nobody "
+            "answered, changed or withdrew since the backup.",
+        ),
     ] = False,
     trust_clock: Annotated[bool, Option("--trust-clock", help="Start although the clock was set back.")] = False,
     notice_days: Annotated[

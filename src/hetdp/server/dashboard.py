@@ -150,7 +150,8 @@ def _joined(study: Study, people: People, ledger: list[dict[str, Any]]) -> list[
     Beside the people who are there now stand the most that the ledger has charged one of them, the least that is left
     to one of them, and what this wave may use of one at most: nothing if it does not take place.
     """
-    takes_place = study.status == "published" or study.current.closes < study.until
+    over = study.phase() in {"ended", "deleted"}
+    takes_place = study.status == "published" or (not over and study.current.closes < study.until)
     named = [(tier.model_dump(), tier.level, tier.level) for tier in study.tiers] or _bands(people)
     rows = []
     for about, low, high in named:

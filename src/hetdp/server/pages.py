@@ -190,7 +190,9 @@ def _offer(t: Texts, study: dict[str, Any], choice: dict[str, Any]) -> dict[str,
     return {
         **choice,
         "shown": name,
-        "sentence": "" if code == "limit.spent" else choice["sentence"],  # the curator's, of answers that are used
+        "sentence": ""
+        if code in {"limit.spent", "limit.never"}
+        else choice["sentence"],  # the curator's, of answers that are used
         "right": right,
         "meaning": t(meaning, n=right),
         "limit": limit,
@@ -213,7 +215,7 @@ def _balance(t: Texts, balance: dict[str, Any], phase: str = "open") -> str:
     used = t("balance.spent", spent=t.spent(spent)) if spent else nothing
     if left is None:
         return used
-    return f"{used} {_left(t, left)}"
+    return f"{used} {_left(t, left)}" if spent or left else t("balance.neither")
 
 
 def _left(t: Texts, left: Any) -> str:

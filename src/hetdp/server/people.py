@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import math
+from contextlib import suppress
 from typing import Any
 
 import sqlalchemy as sa
@@ -16,13 +17,14 @@ import sqlalchemy as sa
 from . import access, publish, studies, tables
 from .access import RefusedError
 from .importing import MARK
-from .store import SERVER, Transaction, new_version
+from .store import SERVER, ChangedError, Transaction, new_version
 from .studies import Study, new_id
 
 _NOT_SOONER = (
     "This wave closes on {} anyway. Closing early leaves people time to withdraw, until {}, so it is no sooner."
 )
 _KEY_MADE = "curator key made"
+_BEING_READ = "Answers are being read for a publication. Nothing was deleted; try again when it is done."
 STAYS = "What was published stays; so does what you allowed and what it cost, once one that counts you was begun."
 _LINK = (
     "This link is not valid, was used already, or was deleted. If you have answered, use the one from your receipt; if "
@@ -231,8 +233,13 @@ def _erased(transaction: Transaction, person: str, study: str, *, everything: bo
     done = {"withdrawn": True, "erased": everything, "stays": STAYS}
     if believed and believed["epsilon"] is None and not everything:
         return done
-    if _being_read(transaction, study, answered=not believed or believed["answer"] is not None, everything=everything):
-        raise RefusedError(409, "closed", "Answers are closed: they are being published, or were.")
+    answered = not believed or believed["answer"] is not None  # of a changed row it is not known
+    if answered and _being_read(transaction, study):
+        raise RefusedError(409, "being-read", _BEING_READ)
+    if believed and not everything and _published(transaction, study):
+        raise RefusedError(
+            409, "closed", "The answers were published and are gone; a choice and a link can be deleted."
+        )
     # Who made the invitations may know to whom each number was sent: it goes too.
     kept = () if everything else ("invitation", "again", "number", "gone")
     gone = dict.fromkeys(tables.people.c.keys()) | {name: believed.get(name) for name in kept}
@@ -248,20 +255,25 @@ def _erased(transaction: Transaction, person: str, study: str, *, everything: bo
     return done
 
 
-def _being_read(transaction: Transaction, study: str, *, answered: bool, everything: bool) -> bool:
-    """Say whether a person's answer is being published, or was, so that it is too late to withdraw it.
+def _being_read(transaction: Transaction, study: str) -> bool:
+    """Say whether the answers of a study are being published now, so that it is too late to withdraw one.
 
     The register knows, and so does this process while it publishes; that the study's row says so is not enough: it also
-    does after a publication that was cut off. What is left after the last one, a choice and a link, can go at any time.
+    does after a publication that was cut off. Who has no answer there can delete a choice and a link at any time.
     """
     try:
         found = studies.get(transaction, study)
     except RefusedError:
-        return transaction.register.opened(study) or not (answered or everything)
-    if found.status == "published":
-        return not everything
+        return transaction.register.opened(study)
     publishing = found.status == "publishing" and study in transaction.register.at_work
     return publishing or transaction.register.opened(study, found.wave)
+
+
+def _published(transaction: Transaction, study: str) -> bool:
+    """Say whether the last wave is published; not of a study that was changed: then people can empty their rows."""
+    with suppress(ChangedError):
+        return studies.get(transaction, study).status == "published"
+    return False
 
 
 # ---------------------------------------------------------------------------------------------------------

@@ -79,11 +79,13 @@ class Restored:
     deleted: int = 0
     changed: int = 0
     unknown: bool = False  # there was no register that knows what was ended since
+    trusted: bool = False  # the operator vouched for what no register knows
     key: str = ""
     aside: str = ""
 
     def __str__(self) -> str:
-        said = [f"restored the backup of {access.date(self.made)}: {plural(self.kept, 'answer')} kept"]
+        word = ", on your word that nobody withdrew or changed theirs since" if self.trusted and self.kept else ""
+        said = [f"restored the backup of {access.date(self.made)}: {plural(self.kept, 'answer')} kept{word}"]
         if self.emptied:
             said.append(
                 f"lost: {plural(self.emptied, 'answer')}, changed, withdrawn or deleted since, or perhaps; people "
@@ -130,7 +132,7 @@ def restore(settings: Settings, folder: Path, *, trusted: bool = False) -> Resto
         if backup.schema == "1":
             bind_answers(settings)
         all_known = newest or _complete(settings, backup)
-        told = Restored(backup.made, unknown=before is None)
+        told = Restored(backup.made, unknown=before is None, trusted=trusted and before is None)
         register, engine = Register(staged, vault.register_key), tables.connect(settings.database)
         try:
             with closing(_ledger(settings, backup, newest=newest)) as ledger, engine.begin() as connection:

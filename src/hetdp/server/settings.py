@@ -140,9 +140,11 @@ class Settings:
 
     @property
     def key_beside_database(self) -> bool:
-        """Whether one folder holds both the key and the database, which together open every answer."""
-        beside = self.sqlite_file
-        return self.key is None and beside is not None and self.vault_file.resolve().parent == beside.parent
+        """Whether one folder holds the key and the database, also in a folder of it: they open every answer."""
+        if self.key is not None or self.sqlite_file is None:
+            return False
+        one, other = self.vault_file.resolve().parent, self.sqlite_file.parent
+        return one.is_relative_to(other) or other.is_relative_to(one)
 
     @property
     def register_file(self) -> Path:

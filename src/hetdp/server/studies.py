@@ -238,11 +238,13 @@ class Study(BaseModel):
 
     def phase(self) -> str:
         """Return where the study stands: planned, open, closed, publishing, published, deleted; else ended."""
-        if self.status in {"publishing", "published", "deleted"}:
+        if self.status in {"published", "deleted"}:
             return self.status
         now = access.now()
-        if now >= self.until:
+        if now >= self.until:  # also of numbers that were drawn and could not be stored: they are given up
             return "ended"
+        if self.status == "publishing":
+            return self.status
         return "planned" if now < self.opens else "open" if now < self.current.closes else "closed"
 
     def level(self, tier: str | None, epsilon: float | None) -> float:
