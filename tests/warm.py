@@ -18,7 +18,7 @@ OTHERS = (
     "hypothesis", "numpy", "opendp.prelude", "pandas", "psycopg", "pyarrow", "pytest", "scipy.optimize", "scipy.stats",
     "sqlalchemy", "typer.testing", "fastapi", "httpx", "jinja2", "cryptography.fernet",
 )  # fmt: skip
-QUICK = ("-x", "-q", "--no-header", "-o", "addopts=", "-p", "no:cacheprovider")
+QUICK = ("-x", "-q", "--no-header", "-o", "addopts=", "-p", "no:cacheprovider", "--assert=plain")  # a diff takes long
 
 
 def run(source: str, nodes: list[str], said: str) -> int:

@@ -203,7 +203,8 @@ def test_one_persons_cell_does_not_choose_the_rows_of_others_in_an_engine(name):
             connection.execute(f"insert into t select 'p' || range, '{said}' from range({n})")  # noqa: S608
         connection.execute("insert into t values ('B', ?)", [cell])
         found.append(codes_of(connection.sql("select * from t"), asked, people))
-    assert found[0][:n] == found[1][:n]
+    others = zip(found[0][:n], found[1][:n], strict=True)
+    assert sum(one != other for one, other in others) == 0  # counted: a diff of thousands of lists takes minutes
 
 
 def test_equal_rows_of_a_person_count_as_many_as_they_are_in_an_engine_too():
