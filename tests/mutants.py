@@ -196,7 +196,8 @@ MUTANTS = [
            "        order = np.lexsort((*codes, places, at))",
            "        order = np.argsort(at, kind='stable')"),
     Mutant("a ledger adds doubles in the order of rows", "ledger/rows.py",
-           "tests/ledger/test_ledger_statistics.py::test_the_order_of_rows_changes_nobodys_codes[sum]",
+           "tests/ledger/test_ledger_statistics.py::"
+           "test_the_total_of_a_person_is_the_same_in_every_order_of_their_rows",
            "            order = np.lexsort((values, at))",
            "            order = np.argsort(at, kind='stable')"),
     Mutant("a ledger counts equal rows of an engine once", "ledger/rows.py",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from itertools import permutations
 
 import duckdb
 import numpy as np
@@ -177,6 +178,15 @@ def test_the_order_of_rows_changes_nobodys_codes(name):
         mixed = SEVERAL.sample(fraction=1, shuffle=True, seed=seed)
         assert codes_of(mixed, QUESTIONS[name]) == expected
         assert codes_of(mixed.lazy(), QUESTIONS[name]) == expected
+
+
+def test_the_total_of_a_person_is_the_same_in_every_order_of_their_rows():
+    """Doubles are not associative: added as they come, these three give 0, 3 or 4."""
+    asked, found = ASK.sum(value="age", bounds=(0, 10), missing="none"), set()
+    for values in permutations([1e16, 3.0, -1e16]):
+        rows = pl.DataFrame({"id": ["p000"] * 3, "age": values})
+        found.add(codes_of(rows, asked, PEOPLE[:1])[0][0])
+    assert len(found) == 1
 
 
 def test_a_person_with_several_rows_counts_by_the_first_cell_that_they_are_in():

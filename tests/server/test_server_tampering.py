@@ -330,7 +330,10 @@ def test_row_100_people_can_withdraw_whatever_was_done_to_their_row(server_setti
             world.change(epsilon=None)
         page = world.victim.get("/api/answer").json()
         assert (page["changed"], page["may_send"], page["joined"]) == (True, False, True)
-        assert "If you sent answers, you can withdraw them on this page, unless they are just being published." in world.victim.get("/answer").text
+        assert (
+            "If you sent answers, you can withdraw them on this page, unless they are just being published."
+            in world.victim.get("/answer").text
+        )
         assert world.victim.delete("/api/answer").json()["withdrawn"] is True
         assert (world.row()["answer"], world.row()["study"]) == (None, world.study)
         assert site.publish(world.study).json()["results"][0]["n"] == 30
