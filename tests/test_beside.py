@@ -797,13 +797,18 @@ def test_reports_of_groups_say_whose_number_it_is_and_what_the_largest_spend_mea
 
 
 def test_a_combined_number_and_its_groups_say_that_they_are_too_uncertain():
-    """Its interval covers more than half of the range, as those of both groups do; with many people none does."""
-    for n, doubtful in ((36, True), (6000, False)):
+    """Each one says so if its own interval, cut to the range as it is printed, covers more than half of it."""
+    for n in (36, 6000):
         frame = pd.DataFrame({"x": np.tile([1.0, 4.0], n), "e": np.full(2 * n, 0.3), "g": np.repeat(["a", "b"], n)})
         groups = hetdp.mean(frame, value="x", epsilon="e", bounds=(0, 5), missing="none", by="g", public_columns=["g"])
         combined = groups.combine({"a": 1, "b": 1})
-        assert combined.to_dict()["interval"]["uncertain"] == combined.figure().uncertain == doubtful
-        assert combined.report().count("(too uncertain to use)") == (3 if doubtful else 0)
+        said = [each.to_dict()["interval"] for each in (combined, *groups.values())]
+        for interval in said:
+            low, high = interval["guaranteed"]
+            assert interval["uncertain"] == (min(high, 5) - max(low, 0) > 2.5)
+        assert combined.figure().uncertain == said[0]["uncertain"]
+        assert combined.report().count("(too uncertain to use)") == sum(each["uncertain"] for each in said)
+    assert not any(each["uncertain"] for each in said)  # of many people
 
 
 def test_the_rank_of_a_quantile_is_headed_by_its_condition():

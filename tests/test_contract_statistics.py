@@ -30,6 +30,7 @@ LO, HI = BOUNDS = -2.0, 3.0
 OTHER_BOUNDS = 0.0, 250.0
 EDGES = [-2.0, -0.5, 0.0, 0.1, 1.0, 2.5, 3.0]
 TWENTY = [0.1 * i for i in range(20)]
+HUNDREDTHS = [float(Decimal(-2) + Decimal(5) * i / 100) for i in range(101)]  # as they are written in decimals
 
 DROP = "'; drop table people; --"
 COMPOSED, DECOMPOSED = "caf\u00e9", unicodedata.normalize("NFD", "caf\u00e9")
@@ -45,7 +46,7 @@ LISTED = [
     "nurse", COMPOSED, "other", "o'brien", 'say "hi"', "back\\slash", "\\", "100%", "%s", "a;b", "a,b", "a\tb", "--",
     DROP, "$$", "{}", "null", "None", "nan", "<NA>", "日本", "😀", "ß", "i", "\u200b", "?",
 ]  # fmt: skip
-NUMBERS = [*EXTREME_VALUES, LO, HI, *EDGES, *TWENTY, 200.0, 2.0**53, 1e300, None]
+NUMBERS = [*EXTREME_VALUES, LO, HI, *EDGES, *TWENTY, *HUNDREDTHS, 200.0, 2.0**53, 1e300, None]
 NUMBERS += [math.nextafter(edge, side) for edge in EDGES for side in (-INF, INF)]
 BINS_64 = [LO + (HI - LO) * (k / 64) for k in range(65)]
 NUMBERS += [math.nextafter(x, side) for x in BINS_64[::7] for side in (-INF, INF)]
@@ -176,7 +177,7 @@ CASES = {
     ),
     "histogram by bins": Case(
         ask.histogram(bins=100, bounds=BOUNDS, value="x"),
-        lambda r: hot(between(r["x"], [LO, *(LO + i * ((HI - LO) / 100) for i in range(1, 100)), HI]), 101),
+        lambda r: hot(between(r["x"], HUNDREDTHS), 101),
     ),
     "mode": Case(ask.mode(categories=LISTED, value="t"), lambda r: hot(among(r["t"], LISTED), len(LISTED) + 1)),
     "quantile of 64 bins": Case(
