@@ -29,7 +29,7 @@ from hetdp.ledger.books import next_event
 from hetdp.server import access, create_app, publish, run, store, studies, tables
 from hetdp.server import people as server_people
 from hetdp.server.access import RefusedError
-from hetdp.server.store import ChangedError, Register
+from hetdp.server.store import ChangedError, Register, Transaction
 from hetdp.statistics.mean import Mean
 from serving import DAY, later, served, settings_for
 
@@ -768,17 +768,17 @@ def test_row_100_signing_out_while_an_answer_is_sent_ends_its_session_too(tmp_pa
         twin = site.client()
         twin.cookies.update(dict(person.cookies))
         twin.headers["X-CSRF-Token"] = person.headers["X-CSRF-Token"]
-        said, real = [], Register.end_sessions
+        said, real = [], Transaction.end_sessions
 
-        def meanwhile(register, who, but=None):
+        def meanwhile(transaction, who, but=None):
             if but is not None:  # the answer is being sent
                 leaving = threading.Thread(target=lambda: said.append(twin.delete("/api/session/participant")))
                 leaving.start()
                 leaving.join(1)
                 said.append(leaving)
-            return real(register, who, but)
+            return real(transaction, who, but=but)
 
-        monkeypatch.setattr(Register, "end_sessions", meanwhile)
+        monkeypatch.setattr(Transaction, "end_sessions", meanwhile)
         assert person.put("/api/answer", json={"answers": {"hours": SECRET}, "tier": "open"}).status_code == 200
         said[0].join()
         assert said[1].status_code == 200
@@ -873,7 +873,7 @@ def test_row_100_a_new_key_decides_nothing_for_the_server_that_runs(server_setti
     with served(server_settings) as site:
         world = World(server_settings, site, "open")
         register = site.app.state.store.register
-        register.prepare({("person", world.person): (world.study, b"x" * 32)})
+        register.prepare({("person", world.person): (world.study, b"x" * 32)}, {})
         assert len(register.in_doubt()) == 1
         assert len(run.replaced_key(server_settings)) > 40
         assert len(register.in_doubt()) == 1, "it is the business of the server alone"
@@ -909,10 +909,10 @@ def test_row_100_a_transaction_comes_as_a_whole_or_not_at_all(tmp_path, monkeypa
 
         prepare = site.app.state.store.register.prepare
 
-        def peek(written):
+        def peek(written, epochs):
             (person,) = [row for (kind, row) in written if kind == "person"] or [None]
             looted.extend(row for row in rows_seen if row["id"] == person)
-            return prepare(written)
+            return prepare(written, epochs)
 
         rows_seen, wrote = [], store.Transaction.wrote
 

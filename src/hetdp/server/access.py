@@ -403,7 +403,7 @@ def close_session(transaction: Transaction, kind: str, token: str) -> None:
     """
     found = session(transaction.register, kind, token)
     if found is not None:
-        transaction.register.end_sessions(found[0])
+        transaction.end_sessions(found[0])
 
 
 # ---------------------------------------------------------------------------------------------------------

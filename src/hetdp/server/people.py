@@ -42,7 +42,7 @@ def new_key(transaction: Transaction, name: str = tables.FIRST) -> str:
     transaction.execute(sa.delete(table).where(table.c.name == name))
     row = {"name": name, "key": access.digest("curator", key), "created": int(access.now())}
     transaction.execute(sa.insert(table).values(row))
-    transaction.register.end_sessions(f"curator:{name}")
+    transaction.end_sessions(f"curator:{name}")
     transaction.note(_KEY_MADE, name=name)
     return key
 
@@ -69,7 +69,7 @@ def remove_curator(transaction: Transaction, name: str) -> dict[str, bool]:
     if name == transaction.by:
         raise RefusedError(409, "yourself", "Nobody removes themselves; another curator can.")
     transaction.execute(sa.delete(tables.curators).where(tables.curators.c.name == name))
-    transaction.register.end_sessions(f"curator:{name}")
+    transaction.end_sessions(f"curator:{name}")
     transaction.note("curator removed", name=name)
     return {"removed": True}
 
@@ -152,7 +152,7 @@ def revoke(transaction: Transaction, study: str, number: int | None = None) -> d
         transaction.believed("person", dict(row._mapping))
         gone = {"invitation": None, "gone": "revoked", "version": new_version()}
         transaction.change("person", {**row._mapping, **gone})
-    transaction.register.end_sessions(*(row.id for row in rows))
+    transaction.end_sessions(*(row.id for row in rows))
     transaction.note("invitations revoked", study, count=len(rows))
     return {"revoked": len(rows)}
 
@@ -246,7 +246,7 @@ def _erased(transaction: Transaction, person: str, study: str, *, everything: bo
     gone |= {"id": person, "study": study, "version": new_version()}
     if everything:
         gone["gone"] = "erased"
-        transaction.register.end_sessions(person)
+        transaction.end_sessions(person)
     if row is None:  # somebody has removed it; it comes back empty
         transaction.insert("person", [gone])
     else:

@@ -83,6 +83,9 @@ class ChangedError(RefusedError):
 # ---------------------------------------------------------------------------------------------------------
 # The register
 
+_COMING = "INSERT INTO vouched (kind, id, study, coming, batch) VALUES (?, ?, ?, ?, ?) ON CONFLICT (kind, id) "
+_COMING += "DO UPDATE SET coming = excluded.coming, batch = excluded.batch"
+_EPOCH = "INSERT INTO epochs VALUES (?, ?) ON CONFLICT (person) DO UPDATE SET epoch = excluded.epoch"
 _COMMITTED = "UPDATE vouched SET mac = coming, coming = NULL, batch = NULL WHERE batch = ?"
 _UNDONE = "UPDATE vouched SET coming = NULL, batch = NULL WHERE batch = ?"
 _FEW = 10_000  # rows that are found one by one; for more, all rows of the register are looked through
@@ -101,10 +104,7 @@ class Register:
         self._file.dispose()
 
     def sign(self, *cells: Any) -> bytes:
-        """Return the MAC of the cells of a row in their order, and of what kind of row it is.
-
-        Cells are texts, bytes, numbers or null, each of which `repr` writes in one way and as no other.
-        """
+        """Return the MAC of cells: texts, bytes, numbers or null, which `repr` writes in one way and as no other."""
         mac = self._keyed.copy()
         mac.update(repr(cells).encode("utf-8", "surrogatepass"))
         return mac.digest()
@@ -133,17 +133,17 @@ class Register:
 
     # --- What is written; by the one server of the database alone
 
-    def prepare(self, changes: Mapping[Key, tuple[str, bytes]]) -> int:
-        """Write down the studies and MACs of a transaction's rows, on disk, before it commits.
+    def prepare(self, changes: Mapping[Key, tuple[str, bytes]], epochs: Mapping[str, int]) -> int:
+        """Write down, before a transaction commits, its rows and sessions that end; return a number for `settle`.
 
-        The MACs before it are still believed. Return a number by which `settle` knows the transaction.
+        The MACs before it are still believed. All is on disk when this returns.
         """
         batch = secrets.randbits(62)
-        query = (
-            "INSERT INTO vouched (kind, id, study, coming, batch) VALUES (?, ?, ?, ?, ?) "
-            "ON CONFLICT (kind, id) DO UPDATE SET coming = excluded.coming, batch = excluded.batch"
-        )
-        self._write(query, [(*key, study, mac, batch) for key, (study, mac) in changes.items()])
+        with self.connected(writes=True) as file:
+            if changes:
+                file.exec_driver_sql(_COMING, [(*key, study, mac, batch) for key, (study, mac) in changes.items()])
+            if epochs:
+                file.exec_driver_sql(_EPOCH, [*epochs.items()])
         return batch
 
     def settle(self, batch: int, rows: Collection[Key]) -> None:
@@ -171,22 +171,12 @@ class Register:
 
     def epoch(self, person: str) -> int:
         """Return the epoch to which the sessions of a person must belong."""
-        query = "SELECT epoch FROM epochs WHERE person IN (?, '') ORDER BY person DESC"
-        return int(self._rows(query, person)[0][0])
+        return int(self._rows("SELECT epoch FROM epochs WHERE person IN (?, '') ORDER BY person DESC", person)[0][0])
 
     def kept(self, person: str) -> int | None:
         """Return the number of the one session that went on when this epoch of the person began, if one did."""
         rows = self._rows("SELECT epoch FROM epochs WHERE person = ?", f"{person} kept")
         return rows[0][0] if rows else None
-
-    def end_sessions(self, *people: str, but: int | None = None) -> None:
-        """Begin a new epoch of people: all their sessions end but the one of this number."""
-        query = "INSERT INTO epochs VALUES (?, ?) ON CONFLICT (person) DO UPDATE SET epoch = excluded.epoch"
-        rows = [(person, secrets.randbits(62)) for person in people]
-        # A number that is no session's keeps none.
-        rows += [(f"{person} kept", secrets.randbits(62) if but is None else but) for person in people]
-        if rows:
-            self._write(query, rows)
 
     # --- Waves
 
@@ -247,8 +237,9 @@ class Register:
     # --- The file
 
     def _rows(self, query: str, *cells: Any) -> list[tuple[Any, ...]]:
-        with self.connected(writes=False) as file:  # as the driver has them: those of a study are many
-            return list(file.exec_driver_sql(query, cells).cursor.fetchall())
+        """Return what a query finds, of one moment; by the driver alone, because every answer asks often."""
+        with _usable(), closing(self._file.raw_connection()) as file:
+            return list(file.cursor().execute(query, cells).fetchall())
 
     def _write(self, query: str, cells: Any) -> int:
         """Carry out one change, on disk when this returns; return how many rows it changed."""
@@ -258,12 +249,17 @@ class Register:
     @contextmanager
     def connected(self, *, writes: bool) -> Iterator[sa.Connection]:
         """Give the open file; what is changed in it is one transaction, which is on disk at the end."""
-        try:
-            with self._file.begin() as file:
-                begin(file, writes=writes)
-                yield file
-        except (sa.exc.SQLAlchemyError, sqlite3.Error):
-            raise RefusedError(503, "register", _UNKNOWN) from None
+        with _usable(), self._file.begin() as file:
+            begin(file, writes=writes)
+            yield file
+
+
+@contextmanager
+def _usable() -> Iterator[None]:
+    try:
+        yield
+    except (sa.exc.SQLAlchemyError, sqlite3.Error):
+        raise RefusedError(503, "register", _UNKNOWN) from None
 
 
 # ---------------------------------------------------------------------------------------------------------
@@ -278,17 +274,14 @@ def begin(connection: sa.Connection, *, writes: bool) -> None:
 
 @dataclass
 class Transaction:
-    """A connection inside a transaction.
-
-    The register is told of every row of a study, a person or an import that is written, and such a row is believed only
-    if `vouches` says so.
-    """
+    """A connection inside a transaction; it tells the register of what it writes, and believes what `vouches` says."""
 
     connection: sa.Connection
     register: Register
     by: str = SERVER  # whose change it is, for the audit log: a curator's name
     scrub: bool = False  # a sealed answer was deleted or replaced: nothing of it may stay on the disk
     written: dict[Key, tuple[str, bytes]] = field(default_factory=dict)  # what the register is told
+    epochs: dict[str, int] = field(default_factory=dict)  # the new ones of people whose sessions end
 
     def execute(self, statement: sa.Executable, rows: Any = None) -> sa.CursorResult[Any]:
         """Run a statement."""
@@ -315,8 +308,7 @@ class Transaction:
 
     def wrote(self, kind: str, row: Mapping[str, Any]) -> None:
         """Tell the register how a row is from now on; all its cells count, those that are not named are null."""
-        study = str(row["id" if kind == "study" else "study"])
-        self.written[kind, row["id"]] = (study, self._mac(kind, row))
+        self.written[kind, row["id"]] = (str(row["id" if kind == "study" else "study"]), self._mac(kind, row))
 
     def vouches(self, kind: str, row: Mapping[str, Any]) -> bool:
         """Say whether a row is, cell by cell, the one that this server wrote last."""
@@ -341,6 +333,12 @@ class Transaction:
         if known != {row.id: self.register.sign_row("person", row) for row in rows}:  # nobody else, and nobody missing
             raise ChangedError
         return rows, known
+
+    def end_sessions(self, *people: str, but: int | None = None) -> None:
+        """Begin a new epoch of people: with this change all their sessions end but the one of this number."""
+        for person in people:  # a number that is no session's keeps none
+            self.epochs[person] = secrets.randbits(62)
+            self.epochs[f"{person} kept"] = secrets.randbits(62) if but is None else but
 
     def fact(self, name: str) -> str | None:
         """Return a single fact, if it is there."""
@@ -401,9 +399,9 @@ class Store:
             self._writer.dispose()
             self.engine.dispose()
             self.register.close()
-            if self._handle is not None:
-                os.close(self._handle)
-                self._handle = None
+            handle, self._handle = self._handle, None
+            if handle is not None:
+                os.close(handle)
 
     def read(self, query: Callable[Concatenate[Transaction, P], T], *args: P.args, **named: P.kwargs) -> T:
         """Return what a query finds."""
@@ -437,10 +435,10 @@ class Store:
                     if by != SERVER and by not in connection.execute(sa.select(curators.c.name)).scalars().all():
                         raise RefusedError(401)  # noqa: TRY301  it ends the transaction
                     result = job(transaction, *args, **named)
-                    if transaction.written:
+                    if transaction.written or transaction.epochs:
                         self._doubt = True
-                        batch = self.register.prepare(transaction.written)
-                if batch is not None:
+                        batch = self.register.prepare(transaction.written, transaction.epochs)
+                if batch is not None and transaction.written:
                     self.register.settle(batch, transaction.written)
                 self._doubt = False
             except Exception:  # it is raised again, unless the change is in the database after all

@@ -476,7 +476,7 @@ def send(transaction: Transaction, vault: access.Vault, token: str, new: NewAnsw
     if not chosen:
         again = access.new_token()
         now |= {"invitation": None, "again": access.digest("again", again)}
-        transaction.register.end_sessions(person, but=session)  # the first answer uses the invitation up
+        transaction.end_sessions(person, but=session)  # the first answer uses the invitation up
     transaction.change("person", now)
     transaction.scrub |= answered
     dates = {"at": int(access.now()), "closes": min(study.current.closes, study.until)}
