@@ -1795,3 +1795,15 @@ def test_amounts_are_whole_numbers_in_the_database(ledger, where):
         connection.close()
         assert kinds == {("integer",) * 3}
     assert books.in_epsilon(UNLIMITED) == math.inf
+
+
+def test_a_ledger_that_is_opened_twice_here_keeps_its_log_when_another_program_closes_it(tmp_path):
+    """Opening the file by hand would drop SQLite's locks of this process; the other one would then delete the log."""
+    path = tmp_path / "l.ledger"
+    with hetdp.Ledger.create(path) as first, hetdp.Ledger(path):
+        first.enroll({"a": 1.0})
+        other = f"import hetdp; hetdp.Ledger({str(path)!r}).close()"
+        subprocess.run([sys.executable, "-c", other], check=True)
+        held = [os.readlink(one) for one in Path("/proc/self/fd").iterdir() if one.exists() or one.is_symlink()]
+        assert [name for name in held if "l.ledger" in name and "deleted" in name] == []
+        assert any(name.endswith("l.ledger-wal") for name in held), "a control: the log is open"

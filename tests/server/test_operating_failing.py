@@ -468,3 +468,56 @@ def test_an_import_that_is_killed_on_the_way_is_undone_at_the_next_start(tmp_pat
         assert site.live(study)["n"] == 0
         assert site.rows(study, "value,tier\n" + "5,open\n" * 6000).json() == {"people": 6000}
         assert site.publish(study).status_code == 200
+
+
+# ---------------------------------------------------------------------------------------------------------
+# Commands beside a running server
+
+RUNNING = """
+import os, signal, sys
+from pathlib import Path
+sys.path.insert(0, sys.argv[2])
+from serving import saying, served, settings_for
+settings = settings_for(Path(sys.argv[1]))
+with served(settings) as site:
+    study, key = site.study(), site.key
+with served(settings) as site:
+    site.curator.headers["Authorization"] = f"Bearer {key}"
+    site.join(study, [(3, "open")])
+    print(study, key, flush=True)
+    sys.stdin.readline()
+    site.join(study, [(4, "open")])
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+ASIDE = """
+import sys
+from pathlib import Path
+sys.path.insert(0, sys.argv[2])
+from hetdp.server import backup, check
+from serving import settings_for
+settings = settings_for(Path(sys.argv[1]))
+list(check.check(settings))
+backup.back_up(settings, Path(sys.argv[1]) / "backup")
+"""
+
+
+@pytest.mark.slow
+def test_after_a_check_and_a_backup_beside_it_a_server_that_is_killed_has_lost_nothing(tmp_path):
+    """Its files still have their write-ahead logs: SQLite in the other process knows that it is not the last one."""
+    tests = Path(__file__).parents[1]
+    environment = {**os.environ, "PYTHONPATH": str(Path(studies.__file__).parents[2])}
+    command = [sys.executable, "-c", RUNNING, tmp_path, str(tests)]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True, "env": environment}
+    with subprocess.Popen(command, **pipes) as running:
+        study, key = running.stdout.readline().split()
+        subprocess.run([sys.executable, "-c", ASIDE, tmp_path, str(tests)], env=environment, check=True)
+        held = [os.readlink(one) for one in Path(f"/proc/{running.pid}/fd").iterdir()]
+        assert any(name.endswith("-wal") for name in held), "a control: it has a log open"
+        assert [name for name in held if "deleted" in name and str(tmp_path) in name] == []
+        running.communicate("go on\n")
+    assert running.returncode == -signal.SIGKILL
+    settings = settings_for(tmp_path)
+    assert len(answers(settings)) == 2
+    with served(settings) as site:
+        site.curator.headers["Authorization"] = f"Bearer {key}"
+        assert site.publish(study).json()["results"][0]["n"] == 2

@@ -388,9 +388,8 @@ def _check_file(path: Path) -> None:
         raise LedgerError(f"{path} is not a file; a ledger is one file or a postgresql:// address")
     if not os.access(path, os.R_OK | os.W_OK) or not os.access(path.resolve().parent, os.W_OK):
         raise LedgerError(f"{path} cannot be used: it or its folder is read-only for this user")
-    with path.open("rb") as file:
-        if not file.read(16).startswith(b"SQLite format 3\x00"):
-            raise LedgerError(f"{path} cannot be used: the file is damaged or no ledger")
+    if not path.stat().st_size:  # of which SQLite would make a database; what else is none, it says itself
+        raise LedgerError(f"{path} cannot be used: the file is damaged or no ledger")
 
 
 def _postgres(text: str) -> sa.Engine:

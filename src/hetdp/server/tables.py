@@ -153,8 +153,7 @@ def connect(url: str, **pool: int) -> sa.Engine:
     address = sa.make_url(url)
     if address.get_backend_name() == "sqlite" and address.database:
         name = address.database
-        os.close(os.open(name, os.O_RDWR | os.O_CREAT, 0o600))
-        private(name)
+        make(name)
         return sqlite_engine(name, patience=PATIENCE, pragmas=("foreign_keys = ON", "secure_delete = ON"))
     if address.drivername in {"postgresql", "postgres"}:
         address = address.set(drivername="postgresql+psycopg")
@@ -176,6 +175,17 @@ def take_lock(session: Any, _record: Any) -> None:
     if not locked:
         session.close()
         raise RefusedError(503, "another-server", "Another server serves this database; this one writes nothing.")
+
+
+def make(name: str | Path) -> None:
+    """Make an SQLite file if there is none.
+
+    One that is there is not opened: closing it would drop the locks that SQLite has on it in this process. The next
+    program that closes it would then take itself for the last one and delete the write-ahead log in use.
+    """
+    with suppress(FileExistsError):
+        os.close(os.open(name, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
+    private(name)
 
 
 def private(name: str | Path) -> None:
@@ -215,9 +225,8 @@ def prepare(transaction: Transaction, fingerprint: str, *, trusted: bool) -> Non
             f"{register.path} is missing, so answers that were put back or changed could not be noticed; {why}"
             "start once with --trust-database if you know that nobody changed the database"
         )
-    with suppress(OSError):
-        os.close(os.open(register.path, os.O_RDWR | os.O_CREAT, 0o600))
-    private(register.path)
+    with suppress(OSError):  # what cannot be made is said when it is used
+        make(register.path)
     with register.connected(writes=True) as file:
         for statement in _REGISTER.split(";"):
             file.exec_driver_sql(statement)
