@@ -601,7 +601,7 @@ MUTANTS = [
            "return self.trusted"),
     Mutant("a restore forgets dates that were postponed", "server/restore.py",
            RESTORED + "test_the_wave_after_a_lost_one_is_open_for_the_notice_from_the_restore_on[30]",
-           '"waves": publish._following(last, self.notice), ', ""),
+           '"waves": publish.following(last, self.notice), ', ""),
     Mutant("a restore brings links of erased people back", "server/restore.py",
            RESTORED + "test_links_of_people_who_are_gone_stay_dead_after_a_restore_and_others_live",
            '"invitation": None, "again": None, "gone": ended', '"gone": ended'),

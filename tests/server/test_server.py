@@ -281,19 +281,21 @@ def test_too_few_people_are_not_published(site):
     site.join(study, [(1, "open"), (2, "open")])
     said = site.publish(study)
     assert said.status_code == 409
-    assert said.json()["error"]["message"] == "People who count: 2; this study publishes from 3 on."
-    assert site.live(study)["study"]["phase"] == "open"
+    assert said.json()["error"]["message"] == "Too few people who count: 2. This study publishes from 3 on."
+    assert site.publish(study).json()["error"]["code"] == "too-few", "however often it is asked for"
+    assert site.client().get(f"/api/results/{study}").status_code == 404
 
 
 def test_times_are_kept(site):
     now = int(time.time())
     planned = site.study(opens=now + 900, waves=[{"closes": now + 1000}])
     closed = site.study(opens=now - 1000, waves=[{"closes": now - 10}])
-    for study, code in ((planned, "closed"), (closed, "closed")):
-        person = site.enter(site.invite(study, 1)[0])
-        assert person.put("/api/answer", json={"answers": {"hours": 2}, "tier": "open"}).json()["error"]["code"] == code
+    person = site.enter(site.invite(planned, 1)[0])
+    early = person.put("/api/answer", json={"answers": {"hours": 2}, "tier": "open"})
+    late = site.curator.post(f"/api/studies/{closed}/invitations", json={"count": 1})
+    assert [said.json()["error"]["code"] for said in (early, late)] == ["closed", "closed"]
     assert site.publish(planned).status_code == 409
-    assert site.live(closed)["study"]["phase"] == "closed"
+    assert site.live(closed)["study"]["phase"] == "published", "nobody came, and nobody can: it is over"
 
 
 def test_waves_spend_their_shares_and_never_more_than_the_budget(settings):

@@ -122,6 +122,8 @@ def look(app: FastAPI, *, resume: bool = True) -> None:
         if resume:
             app.state.publisher.resume()
         app.state.store.write(publish.expire)
+        for study in app.state.store.read(people.every):
+            app.state.store.write(people.pass_over, study.id, app.state.publisher.notice)
         if app.state.store.leftovers:
             app.state.store.leftovers = False
             rotate.scrub(app.state.settings.database)
@@ -213,6 +215,8 @@ def my_study(request: Request, token: Participant) -> dict[str, Any]:
         study, mine = database.read(people.seen, token, changed=False)
     except ChangedError:
         study, mine = database.read(people.seen, token, changed=True)
+    if _passed(request, study):
+        return my_study(request, token)
     joined = database.read(studies.joined, study)
     own = mine["choice"] and epsilon_of(mine["choice"]["epsilon"])
     spent = _spent(request, mine.pop("person"))
@@ -222,10 +226,16 @@ def my_study(request: Request, token: Participant) -> dict[str, Any]:
         **mine,
         "n": sum(joined.values()),
         "choices": dashboard.choices(study, own, spent or 0.0),
-        "balance": dashboard.balance(study, own, spent),
+        "balance": dashboard.balance(study, own, spent, answered=mine["answered_this_wave"]),
         "split": dashboard.split(study),
         "language": study.language,
     }
+
+
+def _passed(request: Request, study: studies.Study) -> bool:
+    """Go on to the next publication if this one has closed with too few people; say whether that was so."""
+    state = request.app.state
+    return study.phase() == "closed" and state.store.write(people.pass_over, study.id, state.publisher.notice)
 
 
 def _spent(request: Request, person: str) -> float | None:
@@ -352,6 +362,8 @@ def live(request: Request, study: str) -> dict[str, Any]:
     """Return what is public about a study while people join: counts, what the ledger says, and each question's plan."""
     database = _store(request)
     found = database.read(studies.shown, study)
+    if _passed(request, found):
+        found = database.read(studies.shown, study)
     joined, imported = database.read(studies.joined, found), database.read(importing.from_files, found)
     figures = dashboard.live(found, joined, imported, _balances(request, found))
     return {**figures, "study": database.read(studies.facts, found)}
@@ -454,6 +466,7 @@ def publish_wave(request: Request, by: Curator, study: str, body: Publication) -
     start, tick = time.monotonic(), request.app.state.settings.tick
     publisher: publish.Publisher = request.app.state.publisher
     try:
+        _store(request).write(people.pass_over, study, publisher.notice)
         return publisher.publish(study, body.wave, by)
     finally:
         passed = time.monotonic() - start

@@ -258,7 +258,7 @@ def _limit(study: Study, level: float, spent: float) -> dict[str, Any]:
         sentence = f"Nothing more: up to ε = {report.spent_epsilon(spent)} counts as used."
         return said("limit.spent", sentence, spent=spent)
     if level <= spent:
-        return said("limit.nothing", "Nothing, ever.")
+        return said("limit.nothing", "Nothing.")
     left, top = _coming(study), _most(study, level, spent)
     waves, one = len(left), level * max(wave.share for wave in left)
     never = f"Never more than ε = {report.spent_epsilon(top)}"
@@ -284,8 +284,10 @@ def to_come(study: Study, level: float, spent: float) -> float:
     return level if math.isinf(level) and coming else min(max(level - spent, 0.0), level * shares if coming else 0.0)
 
 
-def balance(study: Study, level: float | None, spent: float | None) -> dict[str, Any]:
+def balance(study: Study, level: float | None, spent: float | None, *, answered: bool) -> dict[str, Any]:
     """Return what was spent of a person by the ledger, and what can still be used at most, if anything is to come."""
+    if not answered and study.phase() in {"closed", "publishing"}:  # the wave is closed without them
+        study = study.model_copy(update={"wave": study.wave + 1})
     if spent is None:
         return {"spent": None, "left": None, **said("balance.unknown", "The ledger cannot be read now.")}
     used = f"At most ε = {report.spent_epsilon(spent)} was used" if spent else "Nothing was used"

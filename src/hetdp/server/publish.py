@@ -20,7 +20,7 @@ covers, add up to one at most, whatever the ledger in the database says about bu
 
 Dates bind the curator too, by the server's own clock; the register vouches for them. Up to the closing date everybody
 can withdraw. It can be brought forward by `close_early` alone, which announces it and leaves the days of the notice.
-Whoever publishes late must wait for the next wave: see `_following`.
+Whoever publishes late must wait for the next wave: see `following`.
 
 One that fails before a number was drawn leaves the wave stopped: people can withdraw, and the curator can try again. A
 charge that no longer fits is given up then.
@@ -67,8 +67,11 @@ _OLD_COPY = (
     "This wave was released before: the ledger has it and this database does not, so it is an old copy. "
     "Bring the newest one back."
 )
-_EARLY = "Answers are taken until {}. To publish sooner, close it early: the new date then stands on everybody’s page."
-_NEVER = "Answers are taken until {}; then everything is deleted. This publication does not take place."
+_EARLY = "Answers are taken until {}. Nothing is published before."
+_TOO_FEW = "Too few people who count: {}. This study publishes from {} on."
+_NEVER = (
+    "Answers are taken until {}; then answers, choices and links are deleted. This publication does not take place."
+)
 
 
 @dataclass
@@ -333,6 +336,8 @@ def _closed(
     """
     study = studies.get(transaction, study_id)
     if wave < study.wave:
+        if (few := study.waves[wave].too_few) is not None:
+            raise RefusedError(409, "too-few", _TOO_FEW.format(few, study.fewest), n=few, fewest=study.fewest)
         return stored(transaction, study_id, wave)
     studies.not_ended(study)
     if wave > study.wave or wave >= len(study.waves) or study.phase() in {"planned", "deleted"}:
@@ -347,18 +352,21 @@ def _closed(
     if transaction.fact(f"importing {study_id}") is not None:  # half of it would be published
         raise RefusedError(409, "importing", "A file is being imported into this study. Wait until that is done.")
     transaction.register.finish(study_id, study.wave)  # if the server was cut off just before it said so
-    everybody, known = transaction.everybody(study_id)
-    answered = [row for row in everybody if row.answer is not None]
-    macs, n = {row.id: known[row.id] for row in answered}, len(answered)
-    counted = n if study.imports_count else sum(not studies.is_imported(row.id) for row in answered)
+    answered, macs, counted = taking_part(transaction, study)
     if counted < study.fewest and not transaction.register.opened(study_id, wave):
-        there = f"People who count: {counted}" + ("" if counted == n else f", besides {n - counted} from files")
-        why = f"{there}; this study publishes from {study.fewest} on."
-        raise RefusedError(409, "too-few", why, n=counted, fewest=study.fewest, imported=n - counted)
+        raise RefusedError(409, "too-few", _TOO_FEW.format(counted, study.fewest), n=counted, fewest=study.fewest)
     if study.status != "publishing":
         studies.move(transaction, study_id, status="publishing")
-        transaction.note("closed for publication", study_id, wave=wave, n=n)
+        transaction.note("closed for publication", study_id, wave=wave, n=len(answered))
     return study, answered, macs
+
+
+def taking_part(transaction: Transaction, study: Study) -> tuple[list[Any], dict[str, bytes], int]:
+    """Return the rows of those who answered, their MACs, and how many count towards the fewest; all as compared."""
+    everybody, known = transaction.everybody(study.id)
+    answered = [row for row in everybody if row.answer is not None]
+    counted = [row for row in answered if study.imports_count or not studies.is_imported(row.id)]
+    return answered, {row.id: known[row.id] for row in answered}, len(counted)
 
 
 def _store(
@@ -368,7 +376,7 @@ def _store(
     table, wave, last = tables.results, study.wave, study.wave + 1 == len(study.waves)
     minute, text = int(access.now() // 60 * 60), json.dumps(body, allow_nan=False)
     row = {"study": study.id, "wave": wave, "published": minute, "body": text}
-    status, waves = "published" if last else "open", _following(study, notice)
+    status, waves = "published" if last else "open", following(study, notice)
     studies.move(transaction, study.id, wave=wave + 1, status=status, waves=waves)  # it may refuse
     transaction.execute(sa.delete(table).where((table.c.study == study.id) & (table.c.wave == wave)))
     transaction.execute(sa.insert(table).values(row))
@@ -388,7 +396,7 @@ def used_up(transaction: Transaction, study: str, answered: Iterable[Mapping[str
     _forget_files(transaction, study, used=True)
 
 
-def _following(study: Study, notice: int) -> str:
+def following(study: Study, notice: int) -> str:
     """Return the waves as JSON; each after this one is open for as long as it was to be, or at least for the notice.
 
     Else a year of waves could be published late, within two minutes. When everything is deleted does not move: people
@@ -466,7 +474,8 @@ def stored(transaction: Transaction, study: str, wave: int | None = None) -> dic
     """Return a published result with its study, the latest if no wave is named; all of it public."""
     rows, about = rows_of(transaction, study), studies.shown(transaction, study)
     row, waves = next((row for row in reversed(rows) if wave in {None, row.wave}), None), [row.wave for row in rows]
-    lost = [number for number in range(about.wave) if number not in waves]  # with a restore of an older backup
+    gone = [number for number in range(about.wave) if number not in waves]
+    lost = [number for number in gone if about.waves[number].too_few is None]  # with a restore of an older backup
     if row is None:
         raise RefusedError(404, *(("lost", _LOST) if lost and wave in {None, *lost} else ()))
     which = {"wave": row.wave, "waves": waves, "lost": lost, "published": row.published}
