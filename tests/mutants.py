@@ -537,7 +537,7 @@ MUTANTS = [
            "            if study.until <= access.now() and",
            "            if study.until <= 0 and"),
     Mutant("a wave is published before its date", "server/publish.py",
-           DATES + "test_row_114_the_refusal_names_the_date_and_the_remedy_and_charges_nothing",
+           DATES + "test_row_114_the_refusal_names_the_date_and_charges_nothing",
            '    if study.phase() == "open":\n        closes',
            '    if study.phase() == "planned":\n        closes'),
     Mutant("a year of waves in two minutes", "server/publish.py",

@@ -391,10 +391,10 @@ def test_after_the_last_publication_that_too_few_answered_the_answers_are_delete
 def test_a_study_that_was_changed_from_outside_is_not_passed_over(site):
     """Somebody who removes people from the database would have the answers of the others deleted."""
     study = site.study(tiers=TIERS, fewest=2)
-    one, _ = site.join(study, [(3, "open"), (4, "open")])
+    site.join(study, [(3, "open"), (4, "open")])
     with site.app.state.store.engine.begin() as connection:
-        first = "(SELECT min(id) FROM server_people)"
-        connection.exec_driver_sql(f"UPDATE server_people SET answer = NULL WHERE id = {first}")
+        first = "UPDATE server_people SET answer = NULL WHERE id = (SELECT min(id) FROM server_people)"
+        connection.exec_driver_sql(first)
     with later(2 * HOUR):
         assert site.live(study)["study"]["phase"] == "closed"
         assert site.publish_now(study).json()["error"]["code"] == "changed"
