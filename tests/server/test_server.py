@@ -337,13 +337,13 @@ def test_a_publication_that_was_cut_off_is_finished_at_the_next_start(tmp_path, 
         study = site.study()
         site.rows(study, "value,tier\n" + "\n".join(["2,open"] * 500))
         publisher = site.app.state.publisher
-        from hetdp.server import publish
+        from hetdp.server import publish, results
 
         with later(DAY):
             found, *rows = site.app.state.store.write(publish._closed, study, 0, charged=False)
         before = None
         if step == "released":
-            (before,) = publish.results_of(json.dumps(publisher._released(found, *rows)))
+            (before,) = results.results_of(json.dumps(publisher._released(found, *rows)))
     with served(settings) as site:
         after = site.client().get(f"/api/results/{study}").json()["results"][0]
         kinds = [entry.kind for entry in site.app.state.publisher.ledger.history()]

@@ -142,7 +142,7 @@ def close(app: FastAPI) -> None:
 
 
 class CuratorKey(Strict):
-    """The key that was printed at the first start."""
+    """The key of a curator: that of the first start, or one that was made later."""
 
     key: Annotated[str, Field(min_length=1, max_length=200)]
 
@@ -301,7 +301,7 @@ def compare(request: Request, body: dashboard.Mix) -> dict[str, Any]:
 
 @api.post("/api/session/curator", tags=["sessions"])
 def sign_in(request: Request, body: CuratorKey) -> Response:
-    """Exchange the curator's key for a session."""
+    """Exchange a curator's key for a session."""
     pace(request, "attempt", request.app.state.settings.attempts)
     token = _store(request).write(access.sign_in, body.key)
     return _with_cookie(request, access.CURATOR, token)
@@ -318,7 +318,7 @@ def join(request: Request, body: Invitation) -> Response:
 
 @api.delete("/api/session/{kind}", tags=["sessions"])
 def sign_out(request: Request, kind: str) -> Response:
-    """Forget a session: `curator` or `participant`."""
+    """End all sessions of the person whose session this is, as `curator` or as `participant`."""
     if kind not in COOKIES:
         raise RefusedError(404)
     _store(request).write(access.close_session, COOKIES[kind], access.session_token(request, COOKIES[kind]))
@@ -400,7 +400,7 @@ def events(request: Request, study: str) -> list[dict[str, Any]]:
 
 @api.get("/api/studies/{study}/invitations", tags=["curator"], dependencies=[CURATOR])
 def invitations(request: Request, study: str) -> dict[str, int]:
-    """Count the invitations of a study: made, used, open, revoked."""
+    """Count the invitations of a study: made, used, open, revoked, deleted."""
     return _store(request).read(people.invitations, study)
 
 
@@ -429,7 +429,10 @@ async def _csv_body(request: Request) -> bytes:
 def import_rows(
     request: Request, by: Curator, study: str, body: Annotated[bytes, Depends(_csv_body)]
 ) -> dict[str, int]:
-    """Import people from CSV: a column for each question, and `tier` or `epsilon`. The same file twice imports once."""
+    """Import people from CSV: a column for each question, and `tier` or `epsilon`.
+
+    The same content twice from one curator is one import; in a study that asks again, one in each wave.
+    """
     database = _store(request)
     found = importing.taking(database.read(studies.get, study))
     file, rows = importing.read_rows(body, found, request.app.state.vault, by)

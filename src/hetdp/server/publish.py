@@ -49,7 +49,7 @@ from hetdp.ledger import UNLIMITED, Ledger, OtherRequestError, Part, Request, Ru
 from hetdp.statistics.statistic import Answer
 from hetdp.tally import Table, Tally, settled
 
-from . import access, studies, tables
+from . import access, results, studies, tables
 from .access import RefusedError, Vault, where_raised
 from .store import ChangedError, Store, Transaction, new_version
 from .studies import UNSAID, Question, Study
@@ -472,38 +472,11 @@ def expire(transaction: Transaction) -> None:
 
 def stored(transaction: Transaction, study: str, wave: int | None = None) -> dict[str, Any]:
     """Return a published result with its study, the latest if no wave is named; all of it public."""
-    rows, about = rows_of(transaction, study), studies.shown(transaction, study)
+    rows, about = results.rows_of(transaction, study), studies.shown(transaction, study)
     row, waves = next((row for row in reversed(rows) if wave in {None, row.wave}), None), [row.wave for row in rows]
     gone = [number for number in range(about.wave) if number not in waves]
     lost = [number for number in gone if about.waves[number].too_few is None]  # with a restore of an older backup
     if row is None:
         raise RefusedError(404, *(("lost", _LOST) if lost and wave in {None, *lost} else ()))
     which = {"wave": row.wave, "waves": waves, "lost": lost, "published": row.published}
-    return {"study": about.to_dict(), **which, "results": results_of(row.body)}
-
-
-def rows_of(transaction: Transaction, study: str) -> list[Any]:
-    """Return the published results of a study as the database has them, in the order of waves."""
-    found = sa.select(tables.results).where(tables.results.c.study == study).order_by(tables.results.c.wave)
-    return list(transaction.execute(found))
-
-
-def results_of(body: str) -> list[dict[str, Any]]:
-    """Return what was published of each question; before version 5 it was one mean, of everybody."""
-    facts = json.loads(body)
-    if "questions" in facts:
-        return [_possible(one) for one in facts["questions"]]
-    low, high = facts["interval"]["guaranteed"]
-    doubt = facts["interval"].get("uncertain", False)
-    figure = {"label": "mean", "estimate": facts["estimate"], "low": low, "high": high, "uncertain": doubt}
-    about = {"question": studies.ONLY, "kind": "number", "text": "", "unit": "", "bounds": facts.get("bounds")}
-    return [_possible({**facts, **about, "figures": [figure], "answered": None, "uncertain": doubt})]
-
-
-def _possible(one: dict[str, Any]) -> dict[str, Any]:
-    """Return a question with its estimates moved into their intervals, `raw` as drawn; none of it if it abstains."""
-    for figure in [*one["figures"], *filter(None, [one["answered"]])]:
-        raw, low, high = (figure[name] for name in ("estimate", "low", "high"))
-        shown = {"raw": raw, "estimate": min(max(raw, low), high)}
-        figure.update(dict.fromkeys(("raw", "estimate", "low", "high")) if one.get("abstains") else shown)
-    return one
+    return {"study": about.to_dict(), **which, "results": results.results_of(row.body)}
