@@ -277,7 +277,7 @@ def can_be_tried_out(site, study, mark):
     """Whether somebody with the key and all files can see that a file said what they guess, by its mark."""
     cells = everywhere(site)
     salts = [access.digest("file", f"{cell} {mark}") for cell in cells]
-    return any(mark[: importing.MARK] in cell or any(one in cell for one in salts) for cell in cells)
+    return any(mark[: tables.MARK] in cell or any(one in cell for one in salts) for cell in cells)
 
 
 GONE = {

@@ -122,8 +122,6 @@ def look(app: FastAPI, *, resume: bool = True) -> None:
         if resume:
             app.state.publisher.resume()
         app.state.store.write(publish.expire)
-        for study in app.state.store.read(people.every):
-            app.state.store.write(people.pass_over, study.id, app.state.publisher.notice)
         if app.state.store.leftovers:
             app.state.store.leftovers = False
             rotate.scrub(app.state.settings.database)
@@ -215,7 +213,7 @@ def my_study(request: Request, token: Participant) -> dict[str, Any]:
         study, mine = database.read(people.seen, token, changed=False)
     except ChangedError:
         study, mine = database.read(people.seen, token, changed=True)
-    if _passed(request, study):
+    if request.app.state.publisher.passed(study):
         return my_study(request, token)
     joined = database.read(studies.joined, study)
     own = mine["choice"] and epsilon_of(mine["choice"]["epsilon"])
@@ -230,12 +228,6 @@ def my_study(request: Request, token: Participant) -> dict[str, Any]:
         "split": dashboard.split(study),
         "language": study.language,
     }
-
-
-def _passed(request: Request, study: studies.Study) -> bool:
-    """Go on to the next publication if this one has closed with too few people; say whether that was so."""
-    state = request.app.state
-    return study.phase() == "closed" and state.store.write(people.pass_over, study.id, state.publisher.notice)
 
 
 def _spent(request: Request, person: str) -> float | None:
@@ -285,7 +277,7 @@ def result_csv(request: Request, study: str) -> Response:
 @api.get("/api/results/{study}", tags=["everybody"])
 def result(request: Request, study: str, wave: WaveNumber = None) -> dict[str, Any]:
     """Return a published result: the latest, or that of one wave."""
-    return _store(request).read(publish.stored, study, wave)
+    return _store(request).read(results.stored, study, wave)
 
 
 @api.post("/api/explore", tags=["everybody"])
@@ -362,7 +354,7 @@ def live(request: Request, study: str) -> dict[str, Any]:
     """Return what is public about a study while people join: counts, what the ledger says, and each question's plan."""
     database = _store(request)
     found = database.read(studies.shown, study)
-    if _passed(request, found):
+    if request.app.state.publisher.passed(found):
         found = database.read(studies.shown, study)
     joined, imported = database.read(studies.joined, found), database.read(importing.from_files, found)
     figures = dashboard.live(found, joined, imported, _balances(request, found))
@@ -469,7 +461,6 @@ def publish_wave(request: Request, by: Curator, study: str, body: Publication) -
     start, tick = time.monotonic(), request.app.state.settings.tick
     publisher: publish.Publisher = request.app.state.publisher
     try:
-        _store(request).write(people.pass_over, study, publisher.notice)
         return publisher.publish(study, body.wave, by)
     finally:
         passed = time.monotonic() - start

@@ -37,7 +37,6 @@ from .studies import UNSAID, Question, Study
 # How compressed and binary files begin: they could expand beyond the limit on a body.
 _COMPRESSED = (b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"PAR1", b"ARROW1", b"\xff\xff\xff\xff")
 _OLD_ID = 64  # the length of the id of a file that an older hetdp imported, which is the mark of its content
-MARK = 16  # how many digits of the id of a file begin the ids of its people
 _PIECE = 1000  # people of a file who are written as text at a time
 # How yes and no are written in a file; true is 1 and false is 0.
 _YES_NO = Words.of({"yes": 1, "no": 0, "1": 1, "0": 0})
@@ -103,7 +102,7 @@ def read_rows(body: bytes, study: Study, vault: access.Vault, by: str) -> tuple[
     columns = [[code for batch in batches for code in _codes(question, batch.columns[i])] for i, question in asked]
     said = list(zip(*columns, strict=True))
     file_here = File(access.new_token(), _mark(study, by, vault, _content(study, levels, columns)))
-    begins = file_here.id[:MARK]
+    begins = file_here.id[: tables.MARK]
     ids = np.frombuffer(secrets.token_bytes(8 * len(levels)), np.uint64)
     order = np.argsort(ids)
     people = zip(order.tolist(), (f"{begins}{one:016x}" for one in ids[order].tolist()), strict=True)
@@ -208,7 +207,7 @@ def add_rows(
     count = len(people) + written
     transaction.insert("import", [{"id": file.id, "study": study, "people": count}])
     transaction.set_fact(publish.salt_of(study, file.id), file.salt)
-    transaction.note("rows imported", study, count=count, file=file.id[:MARK])
+    transaction.note("rows imported", study, count=count, file=file.id[: tables.MARK])
     return {"people": count}
 
 
@@ -216,7 +215,7 @@ def imports(transaction: Transaction, study: str) -> list[dict[str, Any]]:
     """Return the files that were imported into a study and not deleted: how each is named here, and its people."""
     table = tables.imports
     rows = transaction.execute(sa.select(table).where((table.c.study == study) & (table.c.people != 0)))
-    return [{"file": row.id[:MARK], "people": abs(row.people)} for row in rows]
+    return [{"file": row.id[: tables.MARK], "people": abs(row.people)} for row in rows]
 
 
 def marked(transaction: Transaction, study: str) -> bool:
@@ -227,7 +226,7 @@ def marked(transaction: Transaction, study: str) -> bool:
 def from_files(transaction: Transaction, study: Study) -> int:
     """Return how many of those who count in a study now, as `studies.joined` has it, come from files."""
     about = tables.people.c
-    mine = sa.and_(about.study == study.id, *studies.taking_part(study), sa.func.length(about.id) > MARK)
+    mine = sa.and_(about.study == study.id, *studies.taking_part(study), sa.func.length(about.id) > tables.MARK)
     return int(transaction.execute(sa.select(sa.func.count()).where(mine)).scalar_one())
 
 
@@ -236,11 +235,11 @@ def delete_import(transaction: Transaction, study_id: str, file: str) -> dict[st
     table, study = tables.imports, studies.get(transaction, study_id)
     mine = (table.c.study == study_id) & table.c.id.startswith(file, autoescape=True)
     row = transaction.row("import", transaction.execute(sa.select(table.c.id).where(mine)).scalar() or "")
-    if row is None or len(file) != MARK:
+    if row is None or len(file) != tables.MARK:
         raise RefusedError(404)
     if study.phase() != "open":
         raise RefusedError(409, "closed", "A file can be deleted until the wave closes, not after. The study can be.")
-    publish.emptied(transaction, study_id, transaction.believed("import", row)["id"][:MARK])
+    publish.emptied(transaction, study_id, transaction.believed("import", row)["id"][: tables.MARK])
     transaction.note("import deleted", study_id, count=abs(row["people"]))
     return {"deleted": True}
 
@@ -328,7 +327,7 @@ def _forget(transaction: Transaction, study: str) -> None:
 
 def undo(write: Callable[..., Any], study: str, file: str) -> None:
     """Empty the rows of a file that was not written to its end, some at a time, then take the mark away."""
-    while write(_emptied, study, file[:MARK]):
+    while write(_emptied, study, file[: tables.MARK]):
         time.sleep(_PAUSE)
     write(_forget, study)
 

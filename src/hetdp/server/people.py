@@ -16,7 +16,6 @@ import sqlalchemy as sa
 
 from . import access, publish, studies, tables
 from .access import RefusedError
-from .importing import MARK
 from .store import SERVER, ChangedError, Transaction, new_version
 from .studies import Study, new_id
 
@@ -111,8 +110,8 @@ def invite(transaction: Transaction, study: str, count: int) -> dict[str, Any]:
     """Make invitations and return their tokens, which are stored nowhere, and the number of the first."""
     found = studies.get(transaction, study)
     studies.not_ended(found)
-    last = found.wave + 1 >= len(found.waves) and found.phase() in {"closed", "publishing"}
-    if last or found.status in {"published", "deleted"}:
+    shut = found.wave + 1 >= len(found.waves) and found.phase() in {"closed", "publishing"}
+    if shut or found.status in {"published", "deleted"}:
         raise RefusedError(409, "closed", "This study is closed.")
     about, tokens = tables.people.c, [access.new_token() for _ in range(count)]
     last = transaction.execute(sa.select(sa.func.max(about.number)).where(about.study == study)).scalar() or 0
@@ -132,7 +131,7 @@ def invitations(transaction: Transaction, study: str) -> dict[str, int]:
     """Return how many invitations of a study were made, used by a first answer, are open, were revoked or deleted."""
     studies.shown(transaction, study)
     about = tables.people.c
-    mine = (about.study == study) & (sa.func.length(about.id) <= MARK)
+    mine = (about.study == study) & (sa.func.length(about.id) <= tables.MARK)
     ended = [sa.func.count().filter(about.gone == how) for how in ("revoked", "erased")]
     counts = sa.select(sa.func.count(), sa.func.count(about.invitation), *ended).where(mine)
     made, waiting, revoked, deleted = tuple(transaction.execute(counts).one())
@@ -295,32 +294,6 @@ def close_early(transaction: Transaction, study_id: str, wave: int, notice: int)
     studies.move(transaction, study_id, waves=studies.waves_text(waves))
     transaction.note("closing brought forward", study_id, wave=wave, was=said, now=closes)
     return studies.get(transaction, study_id)
-
-
-def pass_over(transaction: Transaction, study_id: str, notice: int) -> bool:
-    """Go on to the next wave if this one has closed with too few people; return whether it has.
-
-    Nobody can join it any more, so it can never be published. After the last one the answers are deleted.
-    """
-    with suppress(ChangedError):
-        study = studies.get(transaction, study_id)
-        about, wave = tables.people.c, study.wave
-        there = sa.select(sa.func.count()).where(about.study == study_id, about.answer.is_not(None))
-        if not study.imports_count:
-            there = there.where(sa.func.length(about.id) <= MARK)
-        busy = transaction.register.opened(study_id, wave) or transaction.fact(f"importing {study_id}") is not None
-        if study.phase() != "closed" or busy or transaction.execute(there).scalar_one() >= study.fewest:
-            return False
-        answered, _, counted = publish.taking_part(transaction, study)  # the count above is the database's word
-        waves, last = [*study.waves], wave + 1 == len(study.waves)
-        waves[wave] = study.current.model_copy(update={"too_few": counted})
-        after = publish.following(study.model_copy(update={"waves": tuple(waves)}), notice)
-        studies.move(transaction, study_id, wave=wave + 1, status="published" if last else "open", waves=after)
-        if last or study.each_wave == "ask":
-            publish.used_up(transaction, study_id, [row._asdict() for row in answered])
-        transaction.note("too few people", study_id, publication=wave + 1, n=counted)
-        return True
-    return False
 
 
 def delete_study(transaction: Transaction, study_id: str) -> dict[str, bool]:

@@ -20,10 +20,8 @@ covers, add up to one at most, whatever the ledger in the database says about bu
 
 Dates bind the curator too, by the server's own clock; the register vouches for them. Up to the closing date everybody
 can withdraw. It can be brought forward by `close_early` alone, which announces it and leaves the days of the notice.
-Whoever publishes late must wait for the next wave: see `following`.
-
-One that fails before a number was drawn leaves the wave stopped: people can withdraw, and the curator can try again. A
-charge that no longer fits is given up then.
+Whoever publishes late must wait for the next wave: see `following`. One that fails before a number was drawn leaves the
+wave stopped: people can withdraw, and the curator can try again. A charge that no longer fits is given up then.
 """
 
 from __future__ import annotations
@@ -61,7 +59,6 @@ _REFUSES = (
     "that is repaired, publish again."
 )
 _NO_LEDGER = "The ledger cannot be read now, so nothing was changed. Try again; if it stays so, ask the operator."
-_LOST = "There is no result here. The server went back to an older backup; if something was published, that was lost."
 _TOO_MUCH = "these plans would use an answer at more than its person allows; nothing was opened"
 _OLD_COPY = (
     "This wave was released before: the ledger has it and this database does not, so it is an old copy. "
@@ -92,6 +89,7 @@ class Publisher:
             if self.closed:
                 raise RefusedError(503)
             self.database.write(expire)
+            self.database.write(pass_over, study_id, self.notice)
             at_work = self.database.register.at_work
             at_work.add(study_id)  # while its row says "publishing" too, nobody withdraws from under the charge
             try:
@@ -145,6 +143,13 @@ class Publisher:
             except Exception as error:  # noqa: BLE001  the others are served; the curator is told when asking again
                 why = {"error": type(error).__name__, "at": where_raised(error)}
                 log.warning("publication not finished", extra={"facts": {"study": study, **why}})
+
+        for study in self.database.read(lambda it: it.execute(sa.select(tables.studies.c.id)).scalars().all()):
+            self.database.write(pass_over, study, self.notice)
+
+    def passed(self, study: Study) -> bool:
+        """Go on to the next publication if this one has closed with too few people; say whether that was so."""
+        return study.phase() == "closed" and self.database.write(pass_over, study.id, self.notice)
 
     def _finish(self, study: Study, answered: list[Any], macs: Mapping[str, bytes], by: str) -> dict[str, Any]:
         try:
@@ -338,7 +343,7 @@ def _closed(
     if wave < study.wave:
         if (few := study.waves[wave].too_few) is not None:
             raise RefusedError(409, "too-few", _TOO_FEW.format(few, study.fewest), n=few, fewest=study.fewest)
-        return stored(transaction, study_id, wave)
+        return results.stored(transaction, study_id, wave)
     studies.not_ended(study)
     if wave > study.wave or wave >= len(study.waves) or study.phase() in {"planned", "deleted"}:
         raise RefusedError(409, "wave", "This wave cannot be published now.")
@@ -383,7 +388,32 @@ def _store(
     if last or study.each_wave == "ask":
         used_up(transaction, study.id, [row._asdict() for row in answered])
     transaction.note("published", study.id, wave=wave, n=body["n"])
-    return stored(transaction, study.id, wave)
+    return results.stored(transaction, study.id, wave)
+
+
+def pass_over(transaction: Transaction, study_id: str, notice: int) -> bool:
+    """Go on to the next wave if this one has closed with too few people; return whether it has.
+
+    Nobody can join it any more, so it can never be published. After the last one the answers are deleted.
+    """
+    with suppress(ChangedError):
+        study = studies.get(transaction, study_id)
+        about, wave = tables.people.c, study.wave
+        mine = sa.func.length(about.id) <= (10**6 if study.imports_count else tables.MARK)
+        there = sa.select(sa.func.count()).where(about.study == study_id, about.answer.is_not(None), mine)
+        busy = transaction.register.opened(study_id, wave) or transaction.fact(f"importing {study_id}") is not None
+        if study.phase() != "closed" or busy or transaction.execute(there).scalar_one() >= study.fewest:
+            return False
+        answered, _, counted = taking_part(transaction, study)  # the count above is the database's word
+        waves, last = [*study.waves], wave + 1 == len(study.waves)
+        waves[wave] = study.current.model_copy(update={"too_few": counted})
+        after = following(study.model_copy(update={"waves": tuple(waves)}), notice)
+        studies.move(transaction, study_id, wave=wave + 1, status="published" if last else "open", waves=after)
+        if last or study.each_wave == "ask":
+            used_up(transaction, study_id, [row._asdict() for row in answered])
+        transaction.note("too few people", study_id, publication=wave + 1, n=counted)
+        return True
+    return False
 
 
 def used_up(transaction: Transaction, study: str, answered: Iterable[Mapping[str, Any]]) -> None:
@@ -468,15 +498,3 @@ def expire(transaction: Transaction) -> None:
                     transaction.register.finish(study_id, study.wave + 1)
                     studies.move(transaction, study_id, status="stopped")
                 transaction.note("answers deleted at their date", study_id)
-
-
-def stored(transaction: Transaction, study: str, wave: int | None = None) -> dict[str, Any]:
-    """Return a published result with its study, the latest if no wave is named; all of it public."""
-    rows, about = results.rows_of(transaction, study), studies.shown(transaction, study)
-    row, waves = next((row for row in reversed(rows) if wave in {None, row.wave}), None), [row.wave for row in rows]
-    gone = [number for number in range(about.wave) if number not in waves]
-    lost = [number for number in gone if about.waves[number].too_few is None]  # with a restore of an older backup
-    if row is None:
-        raise RefusedError(404, *(("lost", _LOST) if lost and wave in {None, *lost} else ()))
-    which = {"wave": row.wave, "waves": waves, "lost": lost, "published": row.published}
-    return {"study": about.to_dict(), **which, "results": results.results_of(row.body)}

@@ -52,7 +52,6 @@ from hetdp.ledger import UNLIMITED, Ledger, Rule, budget_units, read_head
 
 from . import access, publish, rotate, tables
 from .backup import Backup, alone, beside, bind_answers, checked, copy, put_back, set_aside, vault_there
-from .importing import MARK
 from .people import new_key
 from .settings import Settings
 from .store import Register, Transaction, begin, new_version
@@ -436,7 +435,9 @@ class _Work:
         lost = {row["id"] for row in people} - newest
         for row in files:
             mine = row["study"] == study["id"]
-            if mine and any(person.startswith(row["id"][:MARK]) for person in lost):  # so that it can come again
+            if mine and any(
+                person.startswith(row["id"][: tables.MARK]) for person in lost
+            ):  # so that it can come again
                 self.transaction.change("import", {**row, "people": 0})
                 publish.forget_salts(self.transaction, study["id"], row["id"])
 

@@ -15,6 +15,7 @@ from . import studies, tables
 from .access import RefusedError
 from .store import Transaction
 
+_LOST = "There is no result here. The server went back to an older backup; if something was published, that was lost."
 _SHARE = (0.0, 1.0)  # all that is possible of a share
 _COLUMNS = [
     *("wave", "published", "question", "kind", "choice", "estimate", "low", "high", "uncertain"),
@@ -43,6 +44,18 @@ def as_csv(transaction: Transaction, study: str) -> str:
                 cells = [*map(figure.get, ends), figure["uncertain"], *answered, one["n"], one.get("abstains", False)]
                 table.writerow([*about, *cells])
     return file.getvalue()
+
+
+def stored(transaction: Transaction, study: str, wave: int | None = None) -> dict[str, Any]:
+    """Return a published result with its study, the latest if no wave is named; all of it public."""
+    rows, about = rows_of(transaction, study), studies.shown(transaction, study)
+    row, waves = next((row for row in reversed(rows) if wave in {None, row.wave}), None), [row.wave for row in rows]
+    gone = [number for number in range(about.wave) if number not in waves]
+    lost = [number for number in gone if about.waves[number].too_few is None]  # with a restore of an older backup
+    if row is None:
+        raise RefusedError(404, *(("lost", _LOST) if lost and wave in {None, *lost} else ()))
+    which = {"wave": row.wave, "waves": waves, "lost": lost, "published": row.published}
+    return {"study": about.to_dict(), **which, "results": results_of(row.body)}
 
 
 def waves(transaction: Transaction, study: str) -> list[int]:

@@ -140,6 +140,7 @@ CREATE TABLE IF NOT EXISTS waves (
 ) WITHOUT ROWID
 """
 
+MARK = 16  # how many digits of the id of a file begin the ids of its people
 # The kinds of rows for which the register vouches; the id is the first cell of each.
 VOUCHED = {"study": studies, "person": people, "import": imports}
 COLUMNS = {kind: table.c.keys() for kind, table in VOUCHED.items()}

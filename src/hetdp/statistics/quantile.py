@@ -280,5 +280,5 @@ def rank_radius(plan: Plan, level: float) -> float:
     alpha = (1 - level) / asked.geometry.numbers
     scale = plan.errors.scales[0] if plan.errors.scales else 0.0
     sampling = math.sqrt(plan.errors.ranges * math.log(4 / alpha) / 2)
-    places = asked.cells + 2 * (asked.within is not None)
+    places = asked.cells + 2  # those beyond the bins, for the ends of an interval
     return 1.0 if plan.abstains else sampling + scale * math.log(2 * places / alpha) + 2 / max(plan.total, 1)
