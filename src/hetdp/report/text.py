@@ -434,7 +434,8 @@ def _meaning(plans: Sequence[Plan]) -> Lines:
     if not 0 < most < 20:
         return []
     guess = f"the odds of any guess about a person's value by at most a factor of {odds(most)}"
-    return [("Meaning", f"spending ε = {spent_epsilon(most)} changes {guess}")]
+    whose = "for somebody who knows everybody else's answer"
+    return [("Meaning", f"spending ε = {spent_epsilon(most)} changes {guess}, {whose}")]
 
 
 def group_parts(groups: Groups, level: float) -> Parts:
