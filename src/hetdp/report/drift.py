@@ -12,6 +12,7 @@ from hetdp.core.plan import Plan
 from hetdp.estimators import METHODS
 from hetdp.privacy.exact import Box, Choice, Line
 from hetdp.statistics.answer import label
+from hetdp.statistics.bounds import Range
 from hetdp.statistics.histogram import MeanByGroup
 from hetdp.statistics.mean import Ratio
 
@@ -163,6 +164,8 @@ def divided_by(statistic: Statistic) -> str:
         who = "are in the group" + (" and answered" if statistic.keeps_missing else "")
     elif statistic.keeps_missing:
         who = "answered the column" if statistic.name == "means" else "answered"
+    elif isinstance(statistic, Range) and statistic.missing != "drop":
+        who = "answered"  # private bounds always keep them apart
     else:
         return ""
     return f", divided by the share of people who {who}"
