@@ -262,7 +262,9 @@ def test_the_number_of_people_that_would_be_enough_is_enough(few):
         hetdp.bounds_for(incomes(few), epsilon=[0.1] * (few // 2) + [1.0] * (few - few // 2), outer=OUTER)
     people = int(re.search(r"Enough would be ([\d,]+) people", str(error.value))[1].replace(",", ""))
     assert 1606 <= people <= 1607
-    assert hetdp.bounds_for(incomes(people), epsilon=[0.1] * (people // 2) + [1.0] * (people - people // 2), outer=OUTER)
+    assert hetdp.bounds_for(
+        incomes(people), epsilon=[0.1] * (people // 2) + [1.0] * (people - people // 2), outer=OUTER
+    )
 
 
 def test_a_report_on_bounds_divides_by_who_answered_and_calls_no_cell_uncertain():

@@ -270,7 +270,8 @@ class Ledger:
         public_columns, groups
             As for `hetdp.mean`. Nobody is charged for a group that is empty; a sum or a count of one is refused.
         form
-            How a delimited file is written.
+            How a delimited file is written, as `hetdp.sources.Form(delimiter=";", decimal=",")`. It is no part of the
+            request: with another one the same name gives the stored result.
         dry_run
             Return what would be charged, as a `DryRun`. No value is read, and nothing is charged or written.
         warn

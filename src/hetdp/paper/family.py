@@ -245,9 +245,7 @@ class Distribution:
 def distribution_of(distribution: Any, interval: Interval) -> Distribution:
     """Return the distribution that a name or a tuple (name or function, parameters …) stands for."""
     given = distribution if isinstance(distribution, tuple) else (distribution,)
-    if given and not (isinstance(given[0], str) or callable(given[0])):
-        given = ()  # an array cannot be compared with a name
-    match given:
+    match given if given and (isinstance(given[0], str) or callable(given[0])) else ():  # an array has no one truth
         case ("uniform",):
             return Distribution(
                 0.0,

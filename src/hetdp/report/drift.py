@@ -162,10 +162,8 @@ def divided_by(statistic: Statistic) -> str:
     """Return by what an error or a bias is divided that is known for shares of all people, and not for their ratio."""
     if isinstance(statistic, MeanByGroup):
         who = "are in the group" + (" and answered" if statistic.keeps_missing else "")
-    elif statistic.keeps_missing:
+    elif statistic.keeps_missing or (isinstance(statistic, Range) and statistic.missing != "drop"):
         who = "answered the column" if statistic.name == "means" else "answered"
-    elif isinstance(statistic, Range) and statistic.missing != "drop":
-        who = "answered"  # private bounds always keep them apart
     else:
         return ""
     return f", divided by the share of people who {who}"
