@@ -146,7 +146,7 @@ def _refusal(levels: Levels, share: float, enough: Callable[[Levels], bool]) -> 
     remedies = []
     if enough(_times(levels, people=_FAR)):
         more = least(lambda times: enough(_times(levels, people=times)), 2.0)
-        remedies.append(f"{math.ceil(more * levels.n):,} people at this mix of ε")
+        remedies.append(f"{_times(levels, people=more).n:,} people at this mix of ε")  # whole people at each level
     if enough(_times(levels, epsilon=_FAR)):
         stronger = least(lambda times: enough(_times(levels, epsilon=times)), 2.0)
         remedies.append(f"{math.ceil(1000 * stronger) / 1000:,.6g} times everybody's ε")

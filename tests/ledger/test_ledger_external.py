@@ -112,6 +112,7 @@ REFUSED = {
     "negative": ({"p000": -1}, {}, "above 0 and below 10⁹ .got -1 for 'p000'"),
     "not a number": ({"p000": float("nan")}, {}, "above 0 and below 10⁹ .got nan for 'p000'"),
     "a word": (["p000"], {"epsilon": "much"}, "above 0 and below 10⁹ .got much"),
+    "public": ({"p000": "public"}, {}, "got public for 'p000'.*is public and used without noise"),
     "another word": (["p000"], {"epsilon": 0.1, "lacking": "skip"}, "'refuse' or 'drop'"),
 }
 

@@ -458,3 +458,11 @@ def test_simulations_and_releases_share_no_code_for_randomness():
             else r"hetdp\.(tally|sources|privacy\.release)\b"
         )
         assert not [name for name in imported if name and private.match(name)]
+
+
+@pytest.mark.parametrize("values", [[0.123456] * 5000, np.full(5000, 0.123456), "0.123456" * 5000, (0.123456,) * 3])
+def test_a_wrong_distribution_is_refused_in_few_words_and_its_values_are_not_quoted(values):
+    with pytest.raises(hetdp.InputError, match="a distribution is") as error:
+        hetdp.simulate({0.1: 70}, method="adpm", distribution=values, bounds=(0, 1), runs=2)
+    assert len(str(error.value)) < 300
+    assert isinstance(values, str) or "0.123456" not in str(error.value)

@@ -255,6 +255,28 @@ def test_too_few_people_are_refused_before_anything_is_drawn_and_the_remedy_is_r
         hetdp.bounds_for(incomes(500), epsilon=mixed(500) * times * 0.98, outer=OUTER)
 
 
+@pytest.mark.parametrize("few", [1603, 1604, 1605])
+def test_the_number_of_people_that_would_be_enough_is_enough(few):
+    """Half and half, 1,606 are enough and 1,605 are not: people are whole at each level of ε."""
+    with pytest.raises(InputError, match="nothing was spent") as error:
+        hetdp.bounds_for(incomes(few), epsilon=[0.1] * (few // 2) + [1.0] * (few - few // 2), outer=OUTER)
+    people = int(re.search(r"Enough would be ([\d,]+) people", str(error.value))[1].replace(",", ""))
+    assert 1606 <= people <= 1607
+    assert hetdp.bounds_for(
+        incomes(people), epsilon=[0.1] * (people // 2) + [1.0] * (people - people // 2), outer=OUTER
+    )
+
+
+def test_a_report_on_bounds_divides_by_who_answered_and_calls_no_cell_uncertain():
+    """A cell has at most about a hundredth of the outer bounds; with "drop" everybody who counts has answered."""
+    divided = "divided by the share of people who answered"
+    text = " ".join(found_for(10_000).report().split())
+    assert "uncertain" not in text
+    assert divided in text
+    dropped = hetdp.bounds_for(incomes(), epsilon=mixed(), outer=OUTER, missing="drop")
+    assert divided not in " ".join(dropped.report().split())
+
+
 def test_the_rule_and_the_share_do_not_depend_on_the_values():
     shares = {
         hetdp.bounds_for(values, epsilon=mixed(), outer=OUTER).plan.share

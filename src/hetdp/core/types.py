@@ -62,7 +62,7 @@ Amount = float | str | Fraction | Decimal
 """One ε: a number, or a text such as "0.1", "inf" or "public"."""
 
 EpsilonLike = Amount | Sequence[Amount] | Sequence[float] | Sequence[str] | ArrayLike
-"""The ε of everybody: a column of a table by its name, one ε for all, or one for each person."""
+"""The ε of everybody: a column of a table by its name (a text alone is always that), a number for all, or one each."""
 
 LevelsOfPeople = Mapping[float, int] | Mapping[str, int] | Mapping[float | str, int] | Sequence[float] | ArrayLike
 """How many people chose which ε: {ε: people}, or one ε for each person."""

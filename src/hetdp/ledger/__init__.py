@@ -270,7 +270,8 @@ class Ledger:
         public_columns, groups
             As for `hetdp.mean`. Nobody is charged for a group that is empty; a sum or a count of one is refused.
         form
-            How a delimited file is written.
+            How a delimited file is written, as `hetdp.sources.Form(delimiter=";", decimal=",")`. It is no part of the
+            request: with another one the same name gives the stored result.
         dry_run
             Return what would be charged, as a `DryRun`. No value is read, and nothing is charged or written.
         warn
@@ -372,14 +373,16 @@ class Ledger:
         """Charge people for a mechanism that is not hetdp's, and return whose data it may use.
 
         Call it before the mechanism reads anything. The mechanism must be ε-DP for each of these people at the ε that
-        is charged (pure ε, replacing one person's data), use nobody else, and let one result leave for one id. Who
-        takes part must be public, or follow from earlier results. The charge is on disk when this returns.
+        is charged (pure ε, replacing one person's data), use nobody else, and let one result leave for one id: it is
+        not interactive, and a trainer of several rounds charges each under its own id. Who takes part must be public,
+        or follow from earlier results. The charge is on disk when this returns.
 
         Parameters
         ----------
         people
             A mapping {id: ε} of what the mechanism spends of each person, or ids with one `epsilon` for all. Everybody
             must be enrolled. A float is the decimal number that Python prints for it; amounts are rounded up to 10⁻⁹.
+            They are finite: that a public person is used without noise cannot be recorded.
         release_id
             A name that you choose. The same name and request charge nobody again and return the same people, with
             `new` False; another request under the name raises `OtherRequestError`.

@@ -128,7 +128,8 @@ def spend_units(cell: Any, where: str = "") -> int:
         if 0 < units < books.UNLIMITED:
             return units
     raise InputError(
-        f"a charge must be above 0 and below 10⁹ (got {str(cell)[:64]}{where}); leave out who spends nothing"
+        f"a charge must be above 0 and below 10⁹ (got {str(cell)[:64]}{where}); leave out who spends nothing, "
+        "or is public and used without noise: a ledger does not record that"
     )
 
 

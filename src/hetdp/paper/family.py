@@ -244,7 +244,8 @@ class Distribution:
 
 def distribution_of(distribution: Any, interval: Interval) -> Distribution:
     """Return the distribution that a name or a tuple (name or function, parameters …) stands for."""
-    match distribution if isinstance(distribution, tuple) else (distribution,):
+    given = distribution if isinstance(distribution, tuple) else (distribution,)
+    match given if given and (isinstance(given[0], str) or callable(given[0])) else ():  # an array has no one truth
         case ("uniform",):
             return Distribution(
                 0.0,
@@ -273,9 +274,11 @@ def distribution_of(distribution: Any, interval: Interval) -> Distribution:
             if not 0 <= variance <= (0.25 - mean**2) * (1 + 1e-9):
                 raise InputError(f"no distribution within the bounds has mean {value:g} and variance {square:g}")
             return Distribution(mean, variance, _checked(function, interval))
+    # a text is quoted, a sequence never: it may hold somebody's values
+    got = repr(distribution[:64]) if isinstance(distribution, str) else f"a {type(distribution).__name__}"
     raise InputError(
         f"a distribution is 'uniform', 'bernoulli', ('bernoulli', p), ('beta', a, b), ('point', x) or "
-        f"(function, mean, variance) with a function (rng, size) -> values (got {distribution!r})"
+        f"(function, mean, variance) with a function (rng, size) -> values (got {got})"
     )
 
 
@@ -334,7 +337,7 @@ def _checked(function: Callable[..., Any], interval: Interval) -> Draw:
 
 def _number(x: Any) -> float:
     if isinstance(x, (bool, np.bool_)) or not isinstance(x, numbers.Real) or math.isnan(float(x)):
-        raise InputError(f"a parameter of a distribution must be a number (got {x!r})")
+        raise InputError(f"a parameter of a distribution must be a number (got {str(x)[:64]!r})")
     return float(x)
 
 

@@ -40,7 +40,7 @@ MOST_PEOPLE = 2**24  # people who can be drawn one by one
 
 @dataclass(frozen=True)
 class Simulation:
-    """What a simulation found, in squared units of the values.
+    """What a simulation of invented people found, in squared units of the values. It is no release and not private.
 
     Attributes
     ----------
@@ -85,6 +85,8 @@ def simulate(
     **unknown: Never,
 ) -> Simulation | dict[str, Simulation]:
     """Return the mean squared error of a method for people drawn from a distribution, simulated and exact.
+
+    It is for invented people. Never hand it real values: what it returns is not private.
 
     The methods are those of the paper: estimates are not clamped to the interval (`minimax` has a clamp of its own),
     and `sampling` divides by the number of people really kept, which is not ε-DP. A release does both otherwise;
@@ -143,7 +145,7 @@ def simulate(
     levels, seed = Levels.given(levels), _seed(rng)
     names = [method] if isinstance(method, str) else method
     if not isinstance(names, (list, tuple)) or not names or not all(isinstance(name, str) for name in names):
-        raise InputError(f"the method must be a name of hetdp.methods() or a list of them (got {method!r})")
+        raise InputError(f"the method must be a name of hetdp.methods() or a list of them (got {str(method)[:64]})")
     if not isinstance(runs, (int, np.integer)) or isinstance(runs, bool) or runs < 2:
         raise InputError(f"the number of runs must be a whole number, 2 or more (got {runs!r}); 20000 is usual")
     if statistic is not None:
@@ -402,6 +404,6 @@ def _seed(rng: Any) -> list[int]:
         generator = np.random.default_rng(rng)
     except (TypeError, ValueError):
         raise InputError(
-            f"rng must be a whole number, 0 or more, a SeedSequence or a Generator (got {rng!r})"
+            f"rng must be a whole number, 0 or more, a SeedSequence or a Generator (got {str(rng)[:64]})"
         ) from None
     return [int(word) for word in generator.integers(2**32, size=8)]

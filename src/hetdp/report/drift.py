@@ -12,6 +12,7 @@ from hetdp.core.plan import Plan
 from hetdp.estimators import METHODS
 from hetdp.privacy.exact import Box, Choice, Line
 from hetdp.statistics.answer import label
+from hetdp.statistics.bounds import Range
 from hetdp.statistics.histogram import MeanByGroup
 from hetdp.statistics.mean import Ratio
 
@@ -161,7 +162,7 @@ def divided_by(statistic: Statistic) -> str:
     """Return by what an error or a bias is divided that is known for shares of all people, and not for their ratio."""
     if isinstance(statistic, MeanByGroup):
         who = "are in the group" + (" and answered" if statistic.keeps_missing else "")
-    elif statistic.keeps_missing:
+    elif statistic.keeps_missing or (isinstance(statistic, Range) and statistic.missing != "drop"):
         who = "answered the column" if statistic.name == "means" else "answered"
     else:
         return ""

@@ -27,9 +27,10 @@ _LARGEST = 709.0
 
 @dataclass(frozen=True)
 class Explanation(Shown):
-    """What ε means for one person. Every number is a limit that no onlooker can pass, rounded up.
+    """What ε means for one person. Every number is a limit for somebody who knows everybody else's answer, rounded up.
 
-    Whoever looks at the result may know everything else: the values of all other people, the method, the noise scale.
+    They may know the method and the noise scale too. Somebody who knows less about the others may learn more from the
+    result, but only what is true of people like this person, which can be learned with or without their answer.
 
     Attributes
     ----------
@@ -71,17 +72,18 @@ class Explanation(Shown):
     def parts(self) -> Parts:
         """Return the explanation as the parts of a report."""
         if self.epsilon == 0:
-            return [[("ε = 0", "the value is not used: whatever it is, nothing can be learned about it")]]
+            return [[("ε = 0", "the value is not used: the result does not depend on it")]]
         if math.isinf(self.epsilon):
             return [[("ε = ∞", "the value is treated as public: it may be read off the result, nothing is protected")]]
         guesses = ", ".join(f"{p:.0%} → {_percent(self.guess(p))}" for p in _GUESSES)
         half, advantage = _percent(self.guess_from_half), _percent(self.advantage)
         lines = [
-            (f"ε = {self.epsilon:g}", "the most that the result tells about one person, whatever is known already"),
+            (f"ε = {self.epsilon:g}", "the most that the result tells somebody who knows everybody else's answer"),
             ("Odds", f"the odds of any guess about the value change by a factor of at most {odds(self.epsilon)}"),
             ("Guess", f"the probability of a guess, before → at most after: {guesses}"),
             ("Pick", f"of two equally likely values, the right one is picked in at most {half} of cases"),
             ("Test", f"a test for a value has a hit rate at most {advantage} above its rate of false alarms"),
+            ("Others", "what is true of people like this person can be learned with or without their answer"),
             ("Together", "releases add up: two that spend this ε each tell as much as one that spends twice this ε"),
         ]
         return [lines]
@@ -93,7 +95,7 @@ class Explanation(Shown):
 
 
 def explain(epsilon: Amount) -> Explanation:
-    """Return what an onlooker can learn at most about a person who spends this ε, in words and numbers.
+    """Return what somebody who knows everybody else's answer can learn about a person who spends this ε, at most.
 
     Parameters
     ----------
@@ -108,7 +110,7 @@ def explain(epsilon: Amount) -> Explanation:
     Examples
     --------
     >>> print(explain(0))
-    ε = 0       the value is not used: whatever it is, nothing can be learned about it
+    ε = 0       the value is not used: the result does not depend on it
     """
     level = epsilon_of(epsilon)
     if level == 0:

@@ -433,8 +433,8 @@ def _meaning(plans: Sequence[Plan]) -> Lines:
     most = max(float(p.spent[np.isfinite(p.spent)].max(initial=0)) for p in plans)
     if not 0 < most < 20:
         return []
-    guess = f"the odds of any guess about a person's value by at most a factor of {odds(most)}"
-    return [("Meaning", f"spending ε = {spent_epsilon(most)} changes {guess}")]
+    guess = f"ε = {spent_epsilon(most)} changes the odds of any guess about a person's value by at most a factor of"
+    return [("Meaning", f"spending {guess} {odds(most)}, for somebody who knows everybody else's answer")]
 
 
 def group_parts(groups: Groups, level: float) -> Parts:

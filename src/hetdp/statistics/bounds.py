@@ -271,7 +271,7 @@ class Bounds(Answer):
             ("lower", "upper"), (self.lower, self.upper), self.cells, (0.2, 0.8), strict=True
         ):
             low, high = grid[cell], grid[cell + 1]
-            found.append(Figure(label, bound, low, high, high - low, {"q": q}))
+            found.append(Figure(label, bound, low, high, high - low, {"q": q}, room=self.statistic.interval.width))
         return found
 
     def facts(self, level: float) -> dict[str, Any]:

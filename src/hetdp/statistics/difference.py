@@ -123,7 +123,10 @@ class Difference(Reported):
         return self.conditional and EXAMPLE * self.moved * width / behind > ENOUGH * (high - low) / 4
 
     def changed(self, level: float | None = None) -> bool | None:
-        """Say whether the interval leaves out 0; None if it does, and a change of the weights may be the reason."""
+        """Say whether the interval leaves out 0; None if it does, and a change of the weights may be the reason.
+
+        It is a method: `change.changed()`. Without the brackets it is always true in an `if`.
+        """
         low, high = self.confidence_interval(level)
         if low <= 0 <= high or not self.weights_differ(level):
             return not low <= 0 <= high
@@ -262,12 +265,12 @@ def difference(later: Answer | Combined, earlier: Answer | Combined, *, level: f
     Returns
     -------
     Difference
-        The `estimate`, its interval, and whether it `changed`.
+        Its `estimate`; its methods `confidence_interval()` and `changed()`, which says whether 0 is ruled out.
 
     Notes
     -----
     Where ε may go with the value, a change of who counts how much looks like a change of the values. The interval then
-    holds if ε tells nothing about the value, as that of each answer does; `changed` is None if the weights moved
+    holds if ε tells nothing about the value, as that of each answer does; `changed()` is None if the weights moved
     between the levels of ε, and `explained_by` is the difference between levels that would explain what is found.
 
     Examples
