@@ -1188,8 +1188,8 @@ def publication_on_a_tick(site, world):
     clock = iter((0.0, 0.3, 0.0, 1.0, 0.0, 2.75))
     world.patch.setattr(server_app, "time", SimpleNamespace(monotonic=lambda: next(clock), sleep=slept.append))
     world.patch.setattr(site.app.state, "settings", replace(site.app.state.settings, tick=1.0))
-    study = site.study()
-    statuses = [site.publish(study).status_code]
+    empty, study = site.study(), site.study()
+    statuses = [site.publish(empty).status_code]
     site.join(study, [(1.0, "public")])
     statuses += [site.publish(study).status_code for _ in range(2)]
     assert statuses == [409, 200, 200]
