@@ -822,3 +822,35 @@ def test_every_text_has_enough_contrast(scheme, ink, on):
 def test_control_grey_on_grey_has_too_little_contrast():
     assert contrast("#000000", "#ffffff") == pytest.approx(21)
     assert contrast("#999999", "#ffffff") < 4.5
+
+
+# ---------------------------------------------------------------------------------------------------------
+# What an institute stumbled over that tried a survey by the documentation alone
+
+
+@pytest.mark.parametrize(("locale", "decimal"), [("en-GB", "."), ("de-DE", ",")])
+def test_shares_that_the_form_filled_in_are_read_as_they_stand(site, visit, locale, decimal):
+    """Three questions share ε as 33.33 %; with one of them changed the others count in the sum and are taken."""
+    curator = visit(**DESKTOP, locale=locale)
+    page = curator.page
+    page.goto("/sign-in")
+    page.locator("#key").fill(site.key)
+    page.locator("#key").press("Enter")
+    page.wait_for_url("**/curator")
+    page.goto("/curator/new")
+    page.locator("#title").fill("x")
+    for _ in range(2):
+        page.locator("#add-question").click()
+    shares = page.locator("#question-rows [data-part=share]")
+    assert [one.input_value() for one in shares.all()] == [f"33{decimal}33"] * 3
+    for i, row in enumerate(page.locator("#question-rows > li").all()):
+        row.locator("[data-part=text]").fill(f"Question {i}?")
+        row.locator("[data-part=kind]").select_option("yes-no")
+    shares.nth(0).fill(f"20{decimal}125")  # which no share means as twenty thousand
+    total = f"86{decimal}785 %"
+    expect(page.locator("#question-sum")).to_contain_text(total)
+    page.locator("#new-study button[type=submit]").click()
+    page.wait_for_url("**/curator/studies/*")
+    (study,) = site.curator.get("/api/studies").json()
+    questions = site.live(study["id"])["study"]["questions"]
+    assert [one["share"] for one in questions] == [0.20125, 0.3333, 0.3333]
