@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
 import re
+import time
 from pathlib import Path
 
 import pytest
 
 from hetdp.server import texts
-from serving import THREE, served, settings_for
+from serving import DAY, THREE, later, served, settings_for
 
 DOCS = Path(__file__).parents[2] / "docs"
 LANGUAGES = texts.languages()
@@ -92,3 +94,54 @@ def test_before_a_file_is_sent_the_page_says_that_cells_are_passed_over_silently
     words = {"en": ("cannot be read", "or who also answers by a link"), "de": ("nicht gelesen werden kann", "Link")}
     assert all(word in page for word in words[language])
     assert "what can be learnt adds up" in page or language != "en"
+
+
+# ---------------------------------------------------------------------------------------------------------
+# Dates
+
+
+def test_a_result_is_never_dated_before_its_publication_closed(site):
+    """It is dated to the minute, and a closing date may have seconds: one within this minute is the later of both."""
+    closes = (int(time.time()) + 5) // 60 * 60 + 59  # some seconds from now
+    study = site.study(waves=[{"closes": closes, "share": 1.0}], opens=closes - 3600)
+    site.rows(study, "value,tier\n1,open\n")
+    with later(max(closes - time.time(), 0) + 0.5):
+        assert site.publish_now(study).status_code == 200
+        found = site.client().get(f"/api/results/{study}").json()
+    assert found["published"] == closes == found["study"]["waves"][0]["closes"]
+
+
+@pytest.mark.parametrize("late", [True, False])
+def test_the_log_says_that_dates_moved_because_a_publication_was_late_and_only_then(site, late):
+    now = int(time.time())
+    study = site.study(waves=[{"closes": now + DAY * i, "share": 0.5} for i in (1, 30)], until=now + 300 * DAY)
+    site.rows(study, "value,tier\n1,open\n")
+    with later(28 * DAY if late else DAY + 60):
+        assert site.publish_now(study).status_code == 200
+        moved = site.live(study)["study"]["closes"] != now + 30 * DAY
+        log = [event["event"] for event in site.curator.get(f"/api/studies/{study}/events").json()]
+        page = site.curator.get(f"/curator/studies/{study}").text
+    assert moved is late
+    assert ("later dates moved" in log) is late
+    assert ("Later closing dates moved" in page) is late
+
+
+def test_a_limit_of_somebody_who_was_used_in_part_is_what_was_used_and_what_can_still_be(site):
+    """Who allows 2, of which publications take an eighth and then a half, is used at 0.25 and 1: at 1.25, not at 2."""
+    now = int(time.time())
+    waves = [{"closes": now + 3600, "share": 0.125}, {"closes": now + 60 * DAY, "share": 0.5}]
+    study = site.study(waves=waves)
+    site.rows(study, "value,tier\n" + "2,open\n" * 200)
+    (person,) = site.join(study, [(3, "open")])
+    assert site.publish(study).status_code == 200
+    mine = person.get("/api/answer").json()
+    spent, left = mine["balance"]["spent"], mine["balance"]["left"]
+    assert (spent, left) == (pytest.approx(0.25), 1)
+    (offer,) = [one for one in mine["choices"] if one["own"]]
+    limit = offer["limit"]["facts"]
+    assert (limit["spent"], limit["left"]) == (spent, left)
+    assert limit["epsilon"] == pytest.approx(spent + left)
+    assert offer["sure"] == pytest.approx(1 / (1 + math.exp(-spent - left)))
+    sentence = "Never more than ε = 1.25 in all publications together: up to ε = 0.25 counts as used, so at most 1 can"
+    assert offer["limit"]["sentence"].startswith(sentence)
+    assert sentence in person.get("/answer").text

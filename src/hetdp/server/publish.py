@@ -285,8 +285,7 @@ class Reading:
         The rows were compared then. Nobody has changed or withdrawn since if the register has the same MACs.
         """
         now = studies.get(transaction, self.study.id)
-        known = transaction.register.people(self.study.id)
-        same = self.macs.items() <= known.items()
+        same = self.macs.items() <= transaction.register.people(self.study.id).items()
         if (now.status, now.wave, same) != ("publishing", self.study.wave, True):
             raise ChangedError
         transaction.register.open(self.study.id, self.study.wave, self.release, uses)
@@ -294,7 +293,7 @@ class Reading:
 
 def _tally(plan: Plan, rows: list[int], places: list[int], codes: Ints) -> Tally:
     """Return the tally of a question: what each of some people said is added at their level, by the library's rule."""
-    statistic, said, level = plan.statistic, codes[rows], np.array(places, np.int64)
+    statistic, levels, said, level = plan.statistic, plan.levels, codes[rows], np.array(places, np.int64)
     unsaid, found = said == UNSAID, np.zeros((len(plan.levels), plan.statistic.width), np.int64)
     if statistic.coded:
         cell, given = np.zeros(said.size, np.int64), [np.where(unsaid, np.nan, said)]
@@ -303,7 +302,6 @@ def _tally(plan: Plan, rows: list[int], places: list[int], codes: Ints) -> Tally
     _, cell, added = settled(statistic, cell, given)
     sums = np.stack(added, axis=1).astype(np.int64) if added else np.zeros((said.size, 0), np.int64)
     statistic.add_to(found, level, cell, np.ones(said.size, np.int64), sums)
-    levels = plan.levels
     table = Table(levels.epsilon, levels.count, found, levels.rounded, levels.wide)
     return Tally(table, statistic, levels.names)
 
@@ -366,8 +364,8 @@ def _store(
 ) -> dict[str, Any]:
     """Store the result of the study's wave and open the next one, or delete the answers; return what is shown."""
     table, wave, last = tables.results, study.wave, study.wave + 1 == len(study.waves)
-    minute, text = int(access.now() // 60 * 60), json.dumps(body, allow_nan=False)
-    row = {"study": study.id, "wave": wave, "published": minute, "body": text}
+    at = max(int(access.now() // 60 * 60), study.current.closes)  # to the minute, yet never before the closing date
+    row = {"study": study.id, "wave": wave, "published": at, "body": json.dumps(body, allow_nan=False)}
     status, waves = "published" if last else "open", _following(study, notice)
     studies.move(transaction, study.id, wave=wave + 1, status=status, waves=waves)  # it may refuse
     transaction.execute(sa.delete(table).where((table.c.study == study.id) & (table.c.wave == wave)))
@@ -375,6 +373,8 @@ def _store(
     if last or study.each_wave == "ask":
         used_up(transaction, study.id, [row._asdict() for row in answered])
     transaction.note("published", study.id, wave=wave, n=body["n"])
+    if waves != studies.waves_text(study.waves):
+        transaction.note("later dates moved", study.id)
     return stored(transaction, study.id, wave)
 
 
