@@ -17,11 +17,11 @@ from lines import SOURCE, counted
 from support import examples
 from walks import WALKS
 
-MOST_LINES = 19_560  # 9,500 for means alone; then statistics, ordinary data, theory, and a survey server for years
+MOST_LINES = 19_600  # 9,500 for means alone; then statistics, ordinary data, theory, and a survey server for years
 MOST_FILES = 100
 LONGEST_FILE = 500
-MOST_MODULES = {"file": 20, "array": 20, "charge": 20, "answer": 20}
-"""An answer is a whole charge with five rooms of the server around it and a result with its interval."""
+MOST_MODULES = {"file": 20, "array": 20, "charge": 20, "answer": 21}
+"""An answer is a whole charge with six rooms of the server around it and a result with its interval."""
 NOT_IMPORTED = {"ctypes", "llvmlite"}
 """Libraries that reach past Python's own checks: a mistake there is a wrong number, not an error."""
 

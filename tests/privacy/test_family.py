@@ -197,6 +197,24 @@ def test_the_score_of_a_bin_is_minus_the_distance_of_the_wanted_rank_from_it():
                 upto += weight
 
 
+def test_a_person_moves_the_score_of_every_place_by_at_most_their_weight_also_by_not_answering():
+    """The ends of an interval too, whose rank may lie beyond all who answered; and some place always holds it."""
+    statistic, rng = (
+        STATISTICS["quantile"](q=(0.1, 0.5, 0.77), bounds=(0, 1), bins=5, within=0.9, missing="estimate"),
+        np.random.default_rng(4),
+    )
+    plan = small_plan(statistic, (1, 3, 7), (3, 3, 3))
+    assert len(statistic.scores([0] * 6, 3, plan)) == 7
+    for _ in range(300):
+        crowd, weight = (rng.integers(0, 9, 6) * rng.integers(0, 2, 6)).tolist(), int(rng.integers(1, 8))
+        for pick in range(9):
+            tables = [[total + weight * (i == mine) for i, total in enumerate(crowd)] for mine in range(6)]
+            seen = [statistic.scores(table, pick, plan) for table in tables]
+            assert {max(scores) for scores in seen} == {0}
+            for one, other in itertools.combinations(seen, 2):
+                assert max(abs(a - b) for a, b in zip(one, other, strict=True)) <= weight
+
+
 def test_control_floors_apart_would_change_the_total_and_cost_more(recorded, monkeypatch):
     """Each cell floored by itself: the answers of one person can then lower the sum of all cells by one."""
     monkeypatch.setattr(_release, "accumulate", list)

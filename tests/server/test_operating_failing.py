@@ -511,7 +511,7 @@ def test_after_a_check_and_a_backup_beside_it_a_server_that_is_killed_has_lost_n
     with subprocess.Popen(command, **pipes) as running:
         study, key = running.stdout.readline().split()
         subprocess.run([sys.executable, "-c", ASIDE, tmp_path, str(tests)], env=environment, check=True)
-        held = [os.readlink(one) for one in Path(f"/proc/{running.pid}/fd").iterdir()]
+        held = [str(one.readlink()) for one in Path(f"/proc/{running.pid}/fd").iterdir()]
         assert any(name.endswith("-wal") for name in held), "a control: it has a log open"
         assert [name for name in held if "deleted" in name and str(tmp_path) in name] == []
         running.communicate("go on\n")

@@ -281,19 +281,21 @@ def test_too_few_people_are_not_published(site):
     site.join(study, [(1, "open"), (2, "open")])
     said = site.publish(study)
     assert said.status_code == 409
-    assert said.json()["error"]["message"] == "People who count: 2; this study publishes from 3 on."
-    assert site.live(study)["study"]["phase"] == "open"
+    assert said.json()["error"]["message"] == "Too few people who count: 2. This study publishes from 3 on."
+    assert site.publish(study).json()["error"]["code"] == "too-few", "however often it is asked for"
+    assert site.client().get(f"/api/results/{study}").status_code == 404
 
 
 def test_times_are_kept(site):
     now = int(time.time())
     planned = site.study(opens=now + 900, waves=[{"closes": now + 1000}])
     closed = site.study(opens=now - 1000, waves=[{"closes": now - 10}])
-    for study, code in ((planned, "closed"), (closed, "closed")):
-        person = site.enter(site.invite(study, 1)[0])
-        assert person.put("/api/answer", json={"answers": {"hours": 2}, "tier": "open"}).json()["error"]["code"] == code
+    person = site.enter(site.invite(planned, 1)[0])
+    early = person.put("/api/answer", json={"answers": {"hours": 2}, "tier": "open"})
+    late = site.curator.post(f"/api/studies/{closed}/invitations", json={"count": 1})
+    assert [said.json()["error"]["code"] for said in (early, late)] == ["closed", "closed"]
     assert site.publish(planned).status_code == 409
-    assert site.live(closed)["study"]["phase"] == "closed"
+    assert site.live(closed)["study"]["phase"] == "published", "nobody came, and nobody can: it is over"
 
 
 def test_waves_spend_their_shares_and_never_more_than_the_budget(settings):
@@ -335,13 +337,13 @@ def test_a_publication_that_was_cut_off_is_finished_at_the_next_start(tmp_path, 
         study = site.study()
         site.rows(study, "value,tier\n" + "\n".join(["2,open"] * 500))
         publisher = site.app.state.publisher
-        from hetdp.server import publish
+        from hetdp.server import publish, results
 
         with later(DAY):
             found, *rows = site.app.state.store.write(publish._closed, study, 0, charged=False)
         before = None
         if step == "released":
-            (before,) = publish.results_of(json.dumps(publisher._released(found, *rows)))
+            (before,) = results.results_of(json.dumps(publisher._released(found, *rows)))
     with served(settings) as site:
         after = site.client().get(f"/api/results/{study}").json()["results"][0]
         kinds = [entry.kind for entry in site.app.state.publisher.ledger.history()]

@@ -509,6 +509,8 @@ def test_the_curators_way_from_an_empty_database_to_a_published_result(site, vis
     said = {"answers": {"sleep": 7.5, "rested": True}, "tier": "Open", "consent": True}
     assert person.put("/api/answer", json=said).status_code == 200
     expect(page.locator("#n")).to_have_text("1")  # without a reload
+    expect(page.locator("#invited-used")).to_have_text("1")
+    expect(page.locator("#invited-open")).to_have_text("2")
 
     (tmp_path / "rows.csv").write_bytes(sample_rows())
     page.locator("#rows").set_input_files(tmp_path / "rows.csv")
@@ -536,7 +538,7 @@ def test_the_curators_way_from_an_empty_database_to_a_published_result(site, vis
     expect(page.locator("#what-if-said li")).to_have_count(3)
     table = page.locator("#live td.num", has_text="±").all_inner_texts()  # both round alike
     said = [
-        re.search(r"Interval now: (± .*?)[.( ]*Then|$", one)[1]
+        re.search(r"interval now: (± .*?)[.( ]*Then|$", one)[1]
         for one in page.locator("#what-if-said li").all_inner_texts()
     ]
     assert said == table
@@ -713,7 +715,7 @@ def test_a_person_erases_everything_and_the_curator_does_it_for_another(site, vi
     expect(curator.page.get_by_role("button", name="Press again to delete")).to_be_visible()
     assert site.live(study)["n"] == 1  # nothing at the first press
     say(curator.page, "Press again to delete")
-    expect(curator.page.get_by_text("the link of this person were deleted.")).to_be_visible()
+    expect(curator.page.get_by_text("The link of this person was deleted, with the answers")).to_be_visible()
     expect(curator.page.locator("#n")).to_have_text("0")
     expect(curator.page.get_by_text("One person’s data erased · by curator")).to_be_visible()
     curator.check()
@@ -798,6 +800,36 @@ def test_the_explorers_sliders_ask_the_library(site, visit):
     expect(small.page.locator("#over-n svg.chart")).to_be_visible()
     small.check()
     small.picture("explore-phone-dark")
+
+
+def slide(page, kind, tier, to):
+    """Move a slider as a hand does."""
+    script = "(slider, to) => { slider.value = to; slider.dispatchEvent(new Event('input', { bubbles: true })); }"
+    page.locator(f"#tiers .{kind}").nth(tier).evaluate(script, str(to))
+
+
+def test_the_explorer_computes_the_people_that_its_sliders_show(site, visit):
+    """Shares could be set to 130 % and the strict tier above the open one; the figures were then of other people."""
+    page = visit(**DESKTOP).page
+    page.goto("/explore")
+    shown = page.locator("#tiers output")
+    page.get_by_role("button", name="Add a tier").click()
+    slide(page, "share", 1, 0.6)
+    expect(shown).to_have_text(["0.1", "40 %", "0.447", "60 %", "2", "0 %"])
+    expect(page.locator("#free")).to_have_text("–")  # nobody is in the open tier
+    expect(page.locator("#over-epsilon desc")).to_contain_text("At ε = 2: spent –")
+    expected = hetdp.plan({0.1: 400, 0.447: 600}, bounds=(0, 1))
+    expect(page.locator("#t")).to_have_text(f"{expected.threshold:.3g}")
+    page.get_by_role("button", name="Add a tier").click()
+    expect(shown).to_have_text(["0.1", "40 %", "0.447", "60 %", "0.955", "0 %", "2", "0 %"])
+    page.get_by_role("button", name="Near the paper’s case").click()
+    slide(page, "eps", 0, 1)
+    expect(shown).to_have_text(["10", "70 %", "10", "30 %"])
+    slide(page, "eps", 1, -1)
+    expect(shown).to_have_text(["0.1", "70 %", "0.1", "30 %"])
+    expect(page.locator("#free")).to_have_text("0 %")
+    expected = hetdp.plan({0.1: 1000}, bounds=(0, 1))
+    expect(page.locator("#error")).to_have_text(f"± {100 * expected.worst_case_error:#.3g} %")
 
 
 def luminance(colour):

@@ -90,7 +90,7 @@ def test_a_curator_is_not_told_that_a_changed_study_can_be_published_or_is_delet
             "live.wave-share",
             "live.predicted",
             "delete.date",
-            "study.about.one",
+            "studies.closes",
         )
         forms = ("invite.make", "what-if.ask", "import.import")
         page = pages(site.curator, path)
@@ -192,6 +192,8 @@ WRONG = [
     ({}, "hours,tier\n\n3,nope\n", "error.rows-epsilon", {"line": "3"}),
     ({}, "hours,tier\n3,open,4\n", "error.rows-line", {"line": "2"}),
     ({}, "", "error.rows-empty", {}),
+    ({}, "hours,tier\n", "error.rows-nobody", {}),
+    (FREE, "hours,epsilon", "error.rows-nobody", {}),
     (FREE, "hours,epsilon\n3,1\n\n3,9\n3,8\n", "error.rows-range", {"line": "4", "least": "0.1", "most": "1.2345"}),
     (FREE, "hours,epsilon\n3,0.05\n", "error.rows-range", {"line": "2", "least": "0.1", "most": "1.2345"}),
 ]

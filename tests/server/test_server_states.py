@@ -241,7 +241,7 @@ def test_one_person_is_counted_as_one_and_files_apart(site):
     assert said(page, "live.choices-text")
     with later(2 * HOUR):
         found = refused(site.curator, "POST", f"/api/studies/{study}/publish", json={"wave": 0})
-    assert found[None] == "People who count: 1, besides 2 from files; this study publishes from 3 on."
+    assert found[None] == "Too few people who count: 1. This study publishes from 3 on."
     for language, words in LANGUAGES.items():
         assert found[language] == words.catalogue["error.too-few"].format(n=1, fewest=3)
 
@@ -339,3 +339,64 @@ def test_who_has_no_session_any_more_is_told_to_open_their_link_and_of_links_tha
         assert entered[language] == words.catalogue["error.invitation"]
         assert signed_out[language] == words.catalogue["error.sign-in"]
     assert "was deleted" in entered[None]
+
+
+# ---------------------------------------------------------------------------------------------------------
+# Too few people
+
+
+@pytest.mark.parametrize("each", ["carry", "ask"])
+def test_a_publication_that_too_few_answered_is_passed_over_and_the_next_one_opens(site, each):
+    """Nobody could join it any more: the study goes on, and no page promises it."""
+    now = int(time.time())
+    dates = [{"closes": now + HOUR, "share": 0.25}, {"closes": now + 9 * HOUR, "share": 0.75}]
+    study = site.study(tiers=TIERS, fewest=3, waves=dates, each_wave=each)
+    one, two = site.join(study, [(3, "open"), (4, "open")])
+    with later(2 * HOUR):
+        page = pages(one)
+        for language, words in LANGUAGES.items():
+            date = re.escape(words.catalogue["about.publication-few"]).replace(r"\{date\}", ".*")
+            assert re.search(date, page[language])
+        mine = one.get("/api/answer").json()
+        assert (mine["study"]["wave"], mine["study"]["phase"]) == (1, "open")
+        assert mine["answered_this_wave"] == (each == "carry"), "who is asked each time is asked again"
+        assert mine["balance"]["left"] == 1.5, "the share of the publication that is left, of an ε of 2"
+        assert site.publish_now(study).json()["error"]["code"] == "too-few"
+        assert said(pages(site.curator, f"/curator/studies/{study}"), "study.few.one", which="1")
+        assert "too few people" in [event["event"] for event in site.curator.get(f"/api/studies/{study}/events").json()]
+        site.join(study, [(5, "open")] * 3)
+    with later(10 * HOUR):
+        found = site.publish_now(study, 1).json()
+        assert (found["results"][0]["n"], found["lost"]) == (5 if each == "carry" else 3, [])
+    assert two.get("/api/answer").status_code == 200
+
+
+def test_after_the_last_publication_that_too_few_answered_the_answers_are_deleted_and_nothing_is_promised(site):
+    study = site.study(tiers=TIERS, fewest=3)
+    (one,) = site.join(study, [(3, "open")])
+    with later(2 * HOUR):
+        assert site.curator.get(f"/api/studies/{study}").json()["study"]["phase"] == "published"
+        page = pages(one)
+        assert not said(page, "receipt.results")
+        assert said(page, "balance.nothing-at-all")
+        assert one.delete("/api/answer", params={"everything": True}).status_code == 200
+        invited = site.curator.post(f"/api/studies/{study}/invitations", json={"count": 1})
+        assert invited.json()["error"]["code"] == "closed"
+        overview = pages(site.curator, "/curator")
+        assert said(overview, "phase.over")
+    with site.app.state.store.engine.connect() as connection:
+        assert connection.exec_driver_sql("SELECT count(answer) FROM server_people").scalar() == 0
+
+
+def test_a_study_that_was_changed_from_outside_is_not_passed_over(site):
+    """Somebody who removes people from the database would have the answers of the others deleted."""
+    study = site.study(tiers=TIERS, fewest=2)
+    site.join(study, [(3, "open"), (4, "open")])
+    with site.app.state.store.engine.begin() as connection:
+        first = "UPDATE server_people SET answer = NULL WHERE id = (SELECT min(id) FROM server_people)"
+        connection.exec_driver_sql(first)
+    with later(2 * HOUR):
+        assert site.live(study)["study"]["phase"] == "closed"
+        assert site.publish_now(study).json()["error"]["code"] == "changed"
+    with site.app.state.store.engine.connect() as connection:
+        assert connection.exec_driver_sql("SELECT count(answer) FROM server_people").scalar() == 1

@@ -123,7 +123,7 @@ def test_the_log_says_that_dates_moved_because_a_publication_was_late_and_only_t
         page = site.curator.get(f"/curator/studies/{study}").text
     assert moved is late
     assert ("later dates moved" in log) is late
-    assert ("Later closing dates moved" in page) is late
+    assert ("Later closing dates put off" in page) is late
 
 
 def test_a_limit_of_somebody_who_was_used_in_part_is_what_was_used_and_what_can_still_be(site):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -169,6 +170,12 @@ CASES = {
     "quantiles in units of the values": Case(
         Ranks((0.3, 0.7), (0, 40), 256, LEVEL), lambda rng: 40 * rng.random(N), of_values, 0.02
     ),
+    "a median in units of the values, of few who answered": Case(
+        Ranks((0.5,), (0, 40), 256, LEVEL, missing="estimate"),
+        lambda rng: np.where(rng.random(N) < 0.02, 0.0, np.nan),
+        lambda answer: within(answer.confidence_interval()[0.5], 0),
+        0.02,
+    ),
 }
 
 
@@ -214,6 +221,20 @@ def too_many(count, runs=RUNS):
 @pytest.mark.parametrize("name", CASES)
 def test_a_guaranteed_interval_holds_at_least_at_its_level(name):
     assert not too_many(misses(CASES[name])).any()
+
+
+@pytest.mark.slow
+def test_control_ends_among_the_bins_alone_miss_if_few_answered(monkeypatch):
+    """Half of a few people is less than the radius: the rank that an end wants is beyond all who answered."""
+
+    def among_bins(asked, weights, pick, plan):
+        upto = [*accumulate(weights[: asked.bins])]
+        away = int((asked.ranks(plan)[pick] - asked.q[pick % len(asked.q)]) * plan.total)
+        wanted = min(max(int(asked.q[pick % len(asked.q)] * upto[-1]) + away, 0), upto[-1])
+        return [-max(0, end - weight - wanted, wanted - end) for end, weight in zip(upto, weights, strict=False)]
+
+    monkeypatch.setattr(Ranks, "scores", among_bins)
+    assert too_many(misses(CASES["a median in units of the values, of few who answered"])).all()
 
 
 @pytest.mark.slow

@@ -41,6 +41,7 @@ from .books import GENESIS, UNLIMITED, Event, State, budget_units, in_epsilon
 from .store import events, run, write, wrong_triggers
 
 _MOST_WARNINGS = 6
+_NOTHING_LEFT = "they count in no later release unless their budget is raised"
 _FEW = 500
 """So many people are asked for by their ids; of more, all are read."""
 
@@ -294,12 +295,10 @@ def warnings_of(tiers: Sequence[Mapping[str, Any]]) -> list[str]:
             who = f"{row['emptied']:,} of {row['people']:,} people"
             who = f"all {row['people']:,} people" if row["emptied"] == row["people"] else who
             who = "the one person" if row["people"] == 1 else who
-            said.append(f"this release uses up the budget of {who} of {tier}; they count in no later release")
+            said.append(f"this release uses up the budget of {who} of {tier}; {_NOTHING_LEFT}")
     if len(said) > _MOST_WARNINGS:
         gone, count = sum(row["emptied"] for row in tiers), len(said)
-        return [
-            f"this release uses up the budget of {gone:,} people of {count:,} tiers; they count in no later release"
-        ]
+        return [f"this release uses up the budget of {gone:,} people of {count:,} tiers; {_NOTHING_LEFT}"]
     return said
 
 

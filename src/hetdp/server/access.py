@@ -369,7 +369,7 @@ def session_token(request: Request, kind: str) -> str:
     if not token:
         raise RefusedError(401)
     if request.method not in SAFE and not same(csrf_of(token), request.headers.get("x-csrf-token", "")):
-        raise RefusedError(403)
+        raise RefusedError(403, "stale-page", "The CSRF token is missing, or of another session. Nothing was done.")
     return token
 
 

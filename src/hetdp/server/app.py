@@ -122,6 +122,8 @@ def look(app: FastAPI, *, resume: bool = True) -> None:
         if resume:
             app.state.publisher.resume()
         app.state.store.write(publish.expire)
+        for study in app.state.store.read(people.every):
+            app.state.store.write(people.pass_over, study.id, app.state.publisher.notice)
         if app.state.store.leftovers:
             app.state.store.leftovers = False
             rotate.scrub(app.state.settings.database)
@@ -140,7 +142,7 @@ def close(app: FastAPI) -> None:
 
 
 class CuratorKey(Strict):
-    """The key that was printed at the first start."""
+    """The key of a curator: that of the first start, or one that was made later."""
 
     key: Annotated[str, Field(min_length=1, max_length=200)]
 
@@ -213,6 +215,8 @@ def my_study(request: Request, token: Participant) -> dict[str, Any]:
         study, mine = database.read(people.seen, token, changed=False)
     except ChangedError:
         study, mine = database.read(people.seen, token, changed=True)
+    if _passed(request, study):
+        return my_study(request, token)
     joined = database.read(studies.joined, study)
     own = mine["choice"] and epsilon_of(mine["choice"]["epsilon"])
     spent = _spent(request, mine.pop("person"))
@@ -222,10 +226,16 @@ def my_study(request: Request, token: Participant) -> dict[str, Any]:
         **mine,
         "n": sum(joined.values()),
         "choices": dashboard.choices(study, own, spent or 0.0),
-        "balance": dashboard.balance(study, own, spent),
+        "balance": dashboard.balance(study, own, spent, answered=mine["answered_this_wave"]),
         "split": dashboard.split(study),
         "language": study.language,
     }
+
+
+def _passed(request: Request, study: studies.Study) -> bool:
+    """Go on to the next publication if this one has closed with too few people; say whether that was so."""
+    state = request.app.state
+    return study.phase() == "closed" and state.store.write(people.pass_over, study.id, state.publisher.notice)
 
 
 def _spent(request: Request, person: str) -> float | None:
@@ -291,7 +301,7 @@ def compare(request: Request, body: dashboard.Mix) -> dict[str, Any]:
 
 @api.post("/api/session/curator", tags=["sessions"])
 def sign_in(request: Request, body: CuratorKey) -> Response:
-    """Exchange the curator's key for a session."""
+    """Exchange a curator's key for a session."""
     pace(request, "attempt", request.app.state.settings.attempts)
     token = _store(request).write(access.sign_in, body.key)
     return _with_cookie(request, access.CURATOR, token)
@@ -308,7 +318,7 @@ def join(request: Request, body: Invitation) -> Response:
 
 @api.delete("/api/session/{kind}", tags=["sessions"])
 def sign_out(request: Request, kind: str) -> Response:
-    """Forget a session: `curator` or `participant`."""
+    """End all sessions of the person whose session this is, as `curator` or as `participant`."""
     if kind not in COOKIES:
         raise RefusedError(404)
     _store(request).write(access.close_session, COOKIES[kind], access.session_token(request, COOKIES[kind]))
@@ -352,6 +362,8 @@ def live(request: Request, study: str) -> dict[str, Any]:
     """Return what is public about a study while people join: counts, what the ledger says, and each question's plan."""
     database = _store(request)
     found = database.read(studies.shown, study)
+    if _passed(request, found):
+        found = database.read(studies.shown, study)
     joined, imported = database.read(studies.joined, found), database.read(importing.from_files, found)
     figures = dashboard.live(found, joined, imported, _balances(request, found))
     return {**figures, "study": database.read(studies.facts, found)}
@@ -388,7 +400,7 @@ def events(request: Request, study: str) -> list[dict[str, Any]]:
 
 @api.get("/api/studies/{study}/invitations", tags=["curator"], dependencies=[CURATOR])
 def invitations(request: Request, study: str) -> dict[str, int]:
-    """Count the invitations of a study: made, used, open, revoked."""
+    """Count the invitations of a study: made, used, open, revoked, deleted."""
     return _store(request).read(people.invitations, study)
 
 
@@ -417,7 +429,10 @@ async def _csv_body(request: Request) -> bytes:
 def import_rows(
     request: Request, by: Curator, study: str, body: Annotated[bytes, Depends(_csv_body)]
 ) -> dict[str, int]:
-    """Import people from CSV: a column for each question, and `tier` or `epsilon`. The same file twice imports once."""
+    """Import people from CSV: a column for each question, and `tier` or `epsilon`.
+
+    The same content twice from one curator is one import; in a study that asks again, one in each wave.
+    """
     database = _store(request)
     found = importing.taking(database.read(studies.get, study))
     file, rows = importing.read_rows(body, found, request.app.state.vault, by)
@@ -454,6 +469,7 @@ def publish_wave(request: Request, by: Curator, study: str, body: Publication) -
     start, tick = time.monotonic(), request.app.state.settings.tick
     publisher: publish.Publisher = request.app.state.publisher
     try:
+        _store(request).write(people.pass_over, study, publisher.notice)
         return publisher.publish(study, body.wave, by)
     finally:
         passed = time.monotonic() - start

@@ -58,8 +58,9 @@ def _figures(question: Question, p: Plan) -> dict[str, Any]:
     """Return the main figures of a question if everybody answers it: how far off it may be, whether it is of use.
 
     The error is the root of the mean squared one in the worst case, in the question's unit or as a share. The width is
-    half of the interval that would be published, where that is widest, and whether it is of use goes by the rule of a
-    result: not if the interval covers more than half of the range (`Figure.uncertain`).
+    about half of the interval that would be published: noise can make that of a mean or of a yes wider, because it is
+    of those who answer, and how many these are is noisy too. Whether it is of use goes by the rule of a result: not if
+    the interval covers more than half of the range (`Figure.uncertain`).
     """
     width = _width(p)
     return {
@@ -73,7 +74,7 @@ def _figures(question: Question, p: Plan) -> dict[str, Any]:
 
 
 def _width(p: Plan) -> float:
-    """Return half of the interval of a result where it is widest; those of a choice's cells all hold at once."""
+    """Return about half of the interval of a result; of a choice at its widest, and its cells' all hold at once."""
     if not isinstance(p.statistic, Shares):
         return p.width()
     low, high = share_intervals(p, (0.5,), 0.95, together=p.statistic.geometry.numbers)[0]
@@ -262,7 +263,7 @@ def _limit(study: Study, level: float, spent: float) -> dict[str, Any]:
         sentence = f"Nothing more: up to ε = {report.spent_epsilon(spent)} counts as used."
         return said("limit.spent", sentence, spent=spent)
     if level <= spent:
-        return said("limit.nothing", "Nothing, ever.")
+        return said("limit.nothing", "Nothing.")
     left, top = _coming(study), _most(study, level, spent)
     waves, one = len(left), level * max(wave.share for wave in left)
     never = f"Never more than ε = {report.spent_epsilon(top)}"
@@ -288,8 +289,10 @@ def to_come(study: Study, level: float, spent: float) -> float:
     return level if math.isinf(level) and coming else min(max(level - spent, 0.0), level * shares if coming else 0.0)
 
 
-def balance(study: Study, level: float | None, spent: float | None) -> dict[str, Any]:
+def balance(study: Study, level: float | None, spent: float | None, *, answered: bool) -> dict[str, Any]:
     """Return what was spent of a person by the ledger, and what can still be used at most, if anything is to come."""
+    if not answered and study.phase() in {"closed", "publishing"}:  # the wave is closed without them
+        study = study.model_copy(update={"wave": study.wave + 1})
     if spent is None:
         return {"spent": None, "left": None, **said("balance.unknown", "The ledger cannot be read now.")}
     used = f"At most ε = {report.spent_epsilon(spent)} was used" if spent else "Nothing was used"
@@ -374,6 +377,7 @@ def _traced(mix: Mix) -> dict[str, Any]:
     sizes = sorted({max(2, round(mix.n * factor)) for factor in np.geomspace(0.01, 100, POINTS)})
     return {
         **{name: facts[name] for name in ("n", "abstains", "tiers")},
+        "people": _people(mix, mix.n),
         "threshold": None if facts["threshold"] == "inf" else facts["threshold"],
         "frontier": p.frontier(0.01),
         "comparison": compare.compare(levels, bounds=(0, 1)).to_dict(),
@@ -383,12 +387,27 @@ def _traced(mix: Mix) -> dict[str, Any]:
 
 
 def _levels(mix: Mix, n: int, last: float) -> Levels:
-    """Return n whole people, the last tier with this ε: shares are rounded down, the last tier takes the rest."""
+    """Return n people, the last tier with this ε."""
     counts = Counter[float]()
-    for part in mix.tiers[:-1]:
-        counts[part.epsilon] += min(n - counts.total(), math.floor(n * part.share))
-    counts[last] += n - counts.total()
+    for level, people in zip([*(part.epsilon for part in mix.tiers[:-1]), last], _people(mix, n), strict=True):
+        counts[level] += people
     return Levels(counts)
+
+
+def _people(mix: Mix, n: int) -> list[int]:
+    """Return how many of n people each tier has, whole ones: shares are rounded down, the last tier takes the rest.
+
+    If no share is left to it, the largest takes it: a tier that is said to have nobody has nobody.
+    """
+    shares, counts = [part.share for part in mix.tiers[:-1]], list[int]()
+    for share in shares:
+        whole = math.floor(round(n * share, 6))  # 29 % of 100 are 29 people
+        counts.append(min(n - sum(counts), whole))
+    rest = n - sum(counts)
+    if sum(shares) > 1 - 1e-9:
+        counts[shares.index(max(shares))] += rest
+        rest = 0
+    return [*counts, rest]
 
 
 def _over_epsilon(mix: Mix) -> dict[str, Any]:

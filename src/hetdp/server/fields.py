@@ -70,10 +70,14 @@ class Wave(Strict):
 
 
 class Dated(Wave):
-    """A wave as it is stored: with the date that was said first, if its closing was brought forward."""
+    """A wave as it is stored: with the date that was said first, if its closing was brought forward.
+
+    One that closed with too few people is passed over, and has how many there were who count.
+    """
 
     share: Annotated[float, Field(gt=0, le=1)] = 1.0  # there was no other limit once
     first: int | None = None
+    too_few: int | None = None
 
 
 class NewAnswer(Strict):

@@ -100,6 +100,8 @@ def read_rows(body: bytes, study: Study, vault: access.Vault, by: str) -> tuple[
         except InputError as error:
             raise RefusedError(422, "rows", str(error).replace(str(path), "the file")) from None
     levels = [level for batch in batches for level in batch.epsilon.tolist()]
+    if not levels:
+        raise RefusedError(422, "rows", "the file has no people")
     if study.free:
         levels = [study.level(None, level) for level in levels]
     asked = enumerate(study.questions)

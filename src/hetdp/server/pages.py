@@ -35,6 +35,7 @@ _ROWS = {
     "error.rows-epsilon": r"(?:epsilon (?:cannot be read|is missing)|unknown tier .*) in line (?P<line>\d+) of",
     "error.rows-line": r"line (?P<line>\d+) of the file (?:has|is too short)",
     "error.rows-empty": r"the file is empty",
+    "error.rows-nobody": r"the file has no people",
 }
 _FOLDER = Path(__file__).parent
 _TEMPLATES = Environment(loader=FileSystemLoader(_FOLDER / "templates"), autoescape=True, undefined=StrictUndefined)
@@ -120,6 +121,7 @@ def _page(
         "t": t or texts.chosen(request),
         "languages": texts.languages(),
         "root": _root(request),
+        "now": access.now(),
         "csrf": access.csrf_of(token) if token else "",
         "signed_in": access.cookie_name(access.CURATOR, settings) in request.cookies,
         "scripts": [f"script.{name}." for name in scripts],
@@ -283,6 +285,8 @@ def study_page(request: Request, study: str) -> Response:
         "published": published,
         "pill": _pill(about, bool(published)),
         "notice_days": days,
+        "past": about["phase"] != "changed" and access.now() >= about["until"],
+        "few_numbers": ", ".join(str(i) for i, wave in enumerate(about["waves"], 1) if wave["too_few"] is not None),
         "may_close": access.now() + days * DAY < about["closes"] < about["until"],
         "imports": app.imported(request, study),
         "marked": request.app.state.store.read(importing.marked, study),
@@ -297,7 +301,8 @@ def study_page(request: Request, study: str) -> Response:
 def live_page(request: Request, study: str) -> Response:
     """Return the part of that page that changes."""
     t, live = texts.chosen(request), app.live(request, study)
-    return _page(request, "live.html", t=t, live=live, predicted=_predicted(t, live))
+    counts = app.invitations(request, study)
+    return _page(request, "live.html", t=t, live=live, predicted=_predicted(t, live), invitations=counts)
 
 
 def _predicted(t: Texts, live: dict[str, Any]) -> list[dict[str, Any]]:
@@ -347,6 +352,7 @@ def _shown(t: Texts, one: dict[str, Any], i: int, every: list[dict[str, Any]]) -
     """Return what was published of a question in words, with the same of all publications."""
     said, abstains = one["answered"], one.get("abstains", False)
     shares = {} if abstains or said is None else {name: _percent(t, said, name) for name in ("estimate", "low", "high")}
+    unknown = bool(shares) and said["estimate"] is None
     over = [
         {"wave": w["wave"], "published": w["published"], "figures": _figures(t, w["results"][i])}
         for w in every
@@ -357,17 +363,24 @@ def _shown(t: Texts, one: dict[str, Any], i: int, every: list[dict[str, Any]]) -
         "name": one["question"],
         "abstains": abstains,
         "figures": _figures(t, one),
-        "said": shares and t("result.answered", **shares),
+        "nothing": all(figure["estimate"] is None for figure in one["figures"]),
+        "said": t("result.answered-unknown") if unknown else shares and t("result.answered", **shares),
         "over": over,
         "level": t.percent(one["level"]),
     }
 
 
-def _percent(t: Texts, figure: dict[str, float], name: str) -> str:
+def _percent(t: Texts, figure: dict[str, Any], name: str) -> str:
     """Return a share in per cent, with the digits that its interval supports; ends are rounded outwards."""
-    width = 100 * (figure["high"] - figure["low"]) / 2
+    return _printed(t, figure, name, 100)
+
+
+def _printed(t: Texts, figure: dict[str, Any], name: str, times: float = 1) -> str:
+    if figure[name] is None:
+        return "–"
+    width = times * (figure["high"] - figure["low"]) / 2
     way = {"low": "down", "high": "up"}.get(name, "nearest")
-    return t.number(100 * figure[name], width, way)
+    return t.number(times * figure[name], width, way)
 
 
 def _figures(t: Texts, one: dict[str, Any]) -> list[dict[str, Any]]:
@@ -376,14 +389,9 @@ def _figures(t: Texts, one: dict[str, Any]) -> list[dict[str, Any]]:
     for figure in one["figures"]:
         if one.get("abstains"):
             shown = low = high = ""
-        elif one["kind"] == "number":
-            width = (figure["high"] - figure["low"]) / 2
-            shown, low, high = (
-                t.number(figure[name], width, way)
-                for name, way in (("estimate", "nearest"), ("low", "down"), ("high", "up"))
-            )
         else:
-            shown, low, high = (_percent(t, figure, name) for name in ("estimate", "low", "high"))
+            times = 1 if one["kind"] == "number" else 100
+            shown, low, high = (_printed(t, figure, name, times) for name in ("estimate", "low", "high"))
         name = {"number": "", "yes-no": t("answer.yes")}.get(one["kind"], figure["label"])
         rows.append({**figure, "name": name, "shown": shown, "from": low, "to": high})
     return rows

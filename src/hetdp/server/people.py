@@ -111,7 +111,8 @@ def invite(transaction: Transaction, study: str, count: int) -> dict[str, Any]:
     """Make invitations and return their tokens, which are stored nowhere, and the number of the first."""
     found = studies.get(transaction, study)
     studies.not_ended(found)
-    if found.status in {"published", "deleted"}:
+    last = found.wave + 1 >= len(found.waves) and found.phase() in {"closed", "publishing"}
+    if last or found.status in {"published", "deleted"}:
         raise RefusedError(409, "closed", "This study is closed.")
     about, tokens = tables.people.c, [access.new_token() for _ in range(count)]
     last = transaction.execute(sa.select(sa.func.max(about.number)).where(about.study == study)).scalar() or 0
@@ -238,7 +239,7 @@ def _erased(transaction: Transaction, person: str, study: str, *, everything: bo
         raise RefusedError(409, "being-read", _BEING_READ)
     if believed and not everything and _published(transaction, study):
         raise RefusedError(
-            409, "closed", "The answers were published and are gone; a choice and a link can be deleted."
+            409, "closed", "This study is over and the answers are gone; a choice and a link can be deleted."
         )
     # Who made the invitations may know to whom each number was sent: it goes too.
     kept = () if everything else ("invitation", "again", "number", "gone")
@@ -294,6 +295,34 @@ def close_early(transaction: Transaction, study_id: str, wave: int, notice: int)
     studies.move(transaction, study_id, waves=studies.waves_text(waves))
     transaction.note("closing brought forward", study_id, wave=wave, was=said, now=closes)
     return studies.get(transaction, study_id)
+
+
+def pass_over(transaction: Transaction, study_id: str, notice: int) -> bool:
+    """Go on to the next wave if this one has closed with too few people; return whether it has.
+
+    Nobody can join it any more, so it can never be published. After the last one the answers are deleted.
+    """
+    with suppress(ChangedError):
+        study = studies.get(transaction, study_id)
+        about, wave = tables.people.c, study.wave
+        there = sa.select(sa.func.count()).where(about.study == study_id, about.answer.is_not(None))
+        if not study.imports_count:
+            there = there.where(sa.func.length(about.id) <= MARK)
+        busy = transaction.register.opened(study_id, wave) or transaction.fact(f"importing {study_id}") is not None
+        if study.phase() != "closed" or busy or transaction.execute(there).scalar_one() >= study.fewest:
+            return False
+        answered, _, counted = publish.taking_part(transaction, study)  # the count above is the database's word
+        waves, last = [*study.waves], wave + 1 == len(study.waves)
+        waves[wave] = study.current.model_copy(update={"too_few": counted})
+        after = publish.following(study.model_copy(update={"waves": tuple(waves)}), notice)
+        studies.move(transaction, study_id, wave=wave + 1, status="published" if last else "open", waves=after)
+        if last or study.each_wave == "ask":
+            publish.used_up(transaction, study_id, [row._asdict() for row in answered])
+        transaction.note("too few people", study_id, publication=wave + 1, n=counted)
+        if after != studies.waves_text(waves):
+            transaction.note("later dates moved", study_id)
+        return True
+    return False
 
 
 def delete_study(transaction: Transaction, study_id: str) -> dict[str, bool]:

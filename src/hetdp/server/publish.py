@@ -20,7 +20,7 @@ covers, add up to one at most, whatever the ledger in the database says about bu
 
 Dates bind the curator too, by the server's own clock; the register vouches for them. Up to the closing date everybody
 can withdraw. It can be brought forward by `close_early` alone, which announces it and leaves the days of the notice.
-Whoever publishes late must wait for the next wave: see `_following`.
+Whoever publishes late must wait for the next wave: see `following`.
 
 One that fails before a number was drawn leaves the wave stopped: people can withdraw, and the curator can try again. A
 charge that no longer fits is given up then.
@@ -49,7 +49,7 @@ from hetdp.ledger import UNLIMITED, Ledger, OtherRequestError, Part, Request, Ru
 from hetdp.statistics.statistic import Answer
 from hetdp.tally import Table, Tally, settled
 
-from . import access, studies, tables
+from . import access, results, studies, tables
 from .access import RefusedError, Vault, where_raised
 from .store import ChangedError, Store, Transaction, new_version
 from .studies import UNSAID, Question, Study
@@ -67,8 +67,11 @@ _OLD_COPY = (
     "This wave was released before: the ledger has it and this database does not, so it is an old copy. "
     "Bring the newest one back."
 )
-_EARLY = "Answers are taken until {}. To publish sooner, close it early: the new date then stands on everybody’s page."
-_NEVER = "Answers are taken until {}; then everything is deleted. This publication does not take place."
+_EARLY = "Answers are taken until {}. Nothing is published before."
+_TOO_FEW = "Too few people who count: {}. This study publishes from {} on."
+_NEVER = (
+    "Answers are taken until {}; then answers, choices and links are deleted. This publication does not take place."
+)
 
 
 @dataclass
@@ -331,6 +334,8 @@ def _closed(
     """
     study = studies.get(transaction, study_id)
     if wave < study.wave:
+        if (few := study.waves[wave].too_few) is not None:
+            raise RefusedError(409, "too-few", _TOO_FEW.format(few, study.fewest), n=few, fewest=study.fewest)
         return stored(transaction, study_id, wave)
     studies.not_ended(study)
     if wave > study.wave or wave >= len(study.waves) or study.phase() in {"planned", "deleted"}:
@@ -345,18 +350,21 @@ def _closed(
     if transaction.fact(f"importing {study_id}") is not None:  # half of it would be published
         raise RefusedError(409, "importing", "A file is being imported into this study. Wait until that is done.")
     transaction.register.finish(study_id, study.wave)  # if the server was cut off just before it said so
-    everybody, known = transaction.everybody(study_id)
-    answered = [row for row in everybody if row.answer is not None]
-    macs, n = {row.id: known[row.id] for row in answered}, len(answered)
-    counted = n if study.imports_count else sum(not studies.is_imported(row.id) for row in answered)
+    answered, macs, counted = taking_part(transaction, study)
     if counted < study.fewest and not transaction.register.opened(study_id, wave):
-        there = f"People who count: {counted}" + ("" if counted == n else f", besides {n - counted} from files")
-        why = f"{there}; this study publishes from {study.fewest} on."
-        raise RefusedError(409, "too-few", why, n=counted, fewest=study.fewest, imported=n - counted)
+        raise RefusedError(409, "too-few", _TOO_FEW.format(counted, study.fewest), n=counted, fewest=study.fewest)
     if study.status != "publishing":
         studies.move(transaction, study_id, status="publishing")
-        transaction.note("closed for publication", study_id, wave=wave, n=n)
+        transaction.note("closed for publication", study_id, wave=wave, n=len(answered))
     return study, answered, macs
+
+
+def taking_part(transaction: Transaction, study: Study) -> tuple[list[Any], dict[str, bytes], int]:
+    """Return the rows of those who answered, their MACs, and how many count towards the fewest; all as compared."""
+    everybody, known = transaction.everybody(study.id)
+    answered = [row for row in everybody if row.answer is not None]
+    counted = [row for row in answered if study.imports_count or not studies.is_imported(row.id)]
+    return answered, {row.id: known[row.id] for row in answered}, len(counted)
 
 
 def _store(
@@ -366,7 +374,7 @@ def _store(
     table, wave, last = tables.results, study.wave, study.wave + 1 == len(study.waves)
     at = max(int(access.now() // 60 * 60), study.current.closes)  # to the minute, yet never before the closing date
     row = {"study": study.id, "wave": wave, "published": at, "body": json.dumps(body, allow_nan=False)}
-    status, waves = "published" if last else "open", _following(study, notice)
+    status, waves = "published" if last else "open", following(study, notice)
     studies.move(transaction, study.id, wave=wave + 1, status=status, waves=waves)  # it may refuse
     transaction.execute(sa.delete(table).where((table.c.study == study.id) & (table.c.wave == wave)))
     transaction.execute(sa.insert(table).values(row))
@@ -388,7 +396,7 @@ def used_up(transaction: Transaction, study: str, answered: Iterable[Mapping[str
     _forget_files(transaction, study, used=True)
 
 
-def _following(study: Study, notice: int) -> str:
+def following(study: Study, notice: int) -> str:
     """Return the waves as JSON; each after this one is open for as long as it was to be, or at least for the notice.
 
     Else a year of waves could be published late, within two minutes. When everything is deleted does not move: people
@@ -464,37 +472,11 @@ def expire(transaction: Transaction) -> None:
 
 def stored(transaction: Transaction, study: str, wave: int | None = None) -> dict[str, Any]:
     """Return a published result with its study, the latest if no wave is named; all of it public."""
-    rows, about = rows_of(transaction, study), studies.shown(transaction, study)
+    rows, about = results.rows_of(transaction, study), studies.shown(transaction, study)
     row, waves = next((row for row in reversed(rows) if wave in {None, row.wave}), None), [row.wave for row in rows]
-    lost = [number for number in range(about.wave) if number not in waves]  # with a restore of an older backup
+    gone = [number for number in range(about.wave) if number not in waves]
+    lost = [number for number in gone if about.waves[number].too_few is None]  # with a restore of an older backup
     if row is None:
         raise RefusedError(404, *(("lost", _LOST) if lost and wave in {None, *lost} else ()))
     which = {"wave": row.wave, "waves": waves, "lost": lost, "published": row.published}
-    return {"study": about.to_dict(), **which, "results": results_of(row.body)}
-
-
-def rows_of(transaction: Transaction, study: str) -> list[Any]:
-    """Return the published results of a study as the database has them, in the order of waves."""
-    found = sa.select(tables.results).where(tables.results.c.study == study).order_by(tables.results.c.wave)
-    return list(transaction.execute(found))
-
-
-def results_of(body: str) -> list[dict[str, Any]]:
-    """Return what was published of each question; before version 5 it was one mean, of everybody."""
-    facts = json.loads(body)
-    if "questions" in facts:
-        return [_possible(one) for one in facts["questions"]]
-    low, high = facts["interval"]["guaranteed"]
-    doubt = facts["interval"].get("uncertain", False)
-    figure = {"label": "mean", "estimate": facts["estimate"], "low": low, "high": high, "uncertain": doubt}
-    about = {"question": studies.ONLY, "kind": "number", "text": "", "unit": "", "bounds": facts.get("bounds")}
-    return [_possible({**facts, **about, "figures": [figure], "answered": None, "uncertain": doubt})]
-
-
-def _possible(one: dict[str, Any]) -> dict[str, Any]:
-    """Return a question with its estimates moved into their intervals, `raw` as drawn; none of it if it abstains."""
-    for figure in [*one["figures"], *filter(None, [one["answered"]])]:
-        raw, low, high = (figure[name] for name in ("estimate", "low", "high"))
-        shown = {"raw": raw, "estimate": min(max(raw, low), high)}
-        figure.update(dict.fromkeys(("raw", "estimate", "low", "high")) if one.get("abstains") else shown)
-    return one
+    return {"study": about.to_dict(), **which, "results": results.results_of(row.body)}

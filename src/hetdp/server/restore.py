@@ -398,7 +398,7 @@ class _Work:
                 self.transaction.change("study", {**row, "status": "stopped", "version": new_version()})
             return
         last = study.model_copy(update={"wave": lost[-1]})
-        moved = {"wave": last.wave + 1, "waves": publish._following(last, self.notice), "version": new_version()}
+        moved = {"wave": last.wave + 1, "waves": publish.following(last, self.notice), "version": new_version()}
         status = "published" if last.wave + 1 >= len(study.waves) else "open"
         self.transaction.change("study", {**row, **moved, "status": status})
         if status == "published" or study.each_wave == "ask":

@@ -1,18 +1,21 @@
-"""What was published, for everybody: a list of studies, and the numbers of one as CSV."""
+"""What was published, for everybody: a list of studies, and the numbers of one, also as CSV."""
 
 from __future__ import annotations
 
 import csv
 import io
+import json
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
 import sqlalchemy as sa
 
-from . import publish, studies, tables
+from . import studies, tables
 from .access import RefusedError
 from .store import Transaction
 
+_SHARE = (0.0, 1.0)  # all that is possible of a share
 _COLUMNS = [
     *("wave", "published", "question", "kind", "choice", "estimate", "low", "high", "uncertain"),
     *("answered", "answered_low", "answered_high", "n", "abstains"),
@@ -21,7 +24,7 @@ _COLUMNS = [
 
 def as_csv(transaction: Transaction, study: str) -> str:
     """Return all published results of a study as CSV: a row for a question, or for a choice of it, of each wave."""
-    rows = publish.rows_of(transaction, study)
+    rows = rows_of(transaction, study)
     if not rows:
         raise RefusedError(404)
     file = io.StringIO()
@@ -29,7 +32,7 @@ def as_csv(transaction: Transaction, study: str) -> str:
     table.writerow(_COLUMNS)
     for row in rows:
         at = datetime.fromtimestamp(row.published, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-        for one in publish.results_of(row.body):
+        for one in results_of(row.body):
             ends = ("estimate", "low", "high")
             answered = [(one["answered"] or {}).get(name) for name in ends]
             for figure in one["figures"]:
@@ -55,3 +58,48 @@ def published(transaction: Transaction) -> list[dict[str, Any]]:
     found = [(studies.shown(transaction, row.id), row.published) for row in transaction.execute(joint)]
     rows = [{"id": one.id, "title": one.title, "language": one.language, "published": at} for one, at in found]
     return sorted(rows, key=lambda row: -row["published"])
+
+
+def rows_of(transaction: Transaction, study: str) -> list[Any]:
+    """Return the published results of a study as the database has them, in the order of waves."""
+    found = sa.select(tables.results).where(tables.results.c.study == study).order_by(tables.results.c.wave)
+    return list(transaction.execute(found))
+
+
+def results_of(body: str) -> list[dict[str, Any]]:
+    """Return what was published of each question; before version 5 it was one mean, of everybody."""
+    facts = json.loads(body)
+    if "questions" in facts:
+        return [_possible(one) for one in facts["questions"]]
+    low, high = facts["interval"]["guaranteed"]
+    doubt = facts["interval"].get("uncertain", False)
+    figure = {"label": "mean", "estimate": facts["estimate"], "low": low, "high": high, "uncertain": doubt}
+    about = {"question": studies.ONLY, "kind": "number", "text": "", "unit": "", "bounds": facts.get("bounds")}
+    return [_possible({**facts, **about, "figures": [figure], "answered": None, "uncertain": doubt})]
+
+
+def _possible(one: dict[str, Any]) -> dict[str, Any]:
+    """Return a question with its estimates moved into their intervals, `raw` as drawn; none of it if it abstains.
+
+    Where the interval is all that is possible nothing was learnt, so there is no estimate: what was drawn is the middle
+    of the range if nobody answered, and little but noise if hardly anybody did.
+    """
+    own = [(figure, one["bounds"] if one["kind"] == "number" else _SHARE) for figure in one["figures"]]
+    for figure, bounds in [*own, *((share, _SHARE) for share in [one["answered"]] if share)]:
+        raw, low, high = (figure[name] for name in ("estimate", "low", "high"))
+        nothing = says_nothing(low, high, bounds)
+        shown = {"raw": raw, "estimate": None if nothing else min(max(raw, low), high)}
+        figure.update(dict.fromkeys(("raw", "estimate", "low", "high")) if one.get("abstains") else shown)
+    if "estimate" in one and one["figures"][0]["estimate"] is None:
+        one["estimate"] = None  # the library's own word for the same number
+    return one
+
+
+def says_nothing(low: float, high: float, bounds: Sequence[float] | None) -> bool:
+    """Say whether an interval is all that is possible, up to rounding.
+
+    >>> says_nothing(0.0, 10.0, (0, 10)), says_nothing(0.0, 9.0, (0, 10))
+    (True, False)
+    """
+    slack = 1e-9 * (bounds[1] - bounds[0]) if bounds else 0.0
+    return bounds is not None and low <= bounds[0] + slack and high >= bounds[1] - slack

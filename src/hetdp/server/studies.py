@@ -435,13 +435,13 @@ def move(transaction: Transaction, study: str, **changes: Any) -> None:
 
 
 def taking_part(study: Study) -> list[sa.ColumnElement[bool]]:
-    """Return who takes part, as conditions; where people are asked again in each wave, who has answered in this one."""
-    about, again = tables.people.c, study.each_wave == "ask" and study.status != "published"
+    """Return who takes part, as conditions; until it is over, those who have answered if people are asked again."""
+    about, again = tables.people.c, study.each_wave == "ask" and study.phase() not in {"published", "ended"}
     return [about.epsilon.is_not(None), *([about.answer.is_not(None)] if again else [])]
 
 
 def joined(transaction: Transaction, study: Study) -> dict[float, int]:
-    """Return {ε: people} of a study: who has answered, or after the last publication who had."""
+    """Return {ε: people} of a study: who has answered, or once it is over who had."""
     about = tables.people.c
     mine = sa.and_(about.study == study.id, *taking_part(study))
     query = sa.select(about.epsilon, sa.func.count().label("people")).where(mine)

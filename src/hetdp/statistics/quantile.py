@@ -38,6 +38,10 @@ class Ranks(Counted):
     With missing="estimate" the ranks are among those who answered: a last cell has the others, and τ = ⌊q·R⌋ with R the
     weight that answered. A person who moves, answers or stops answering changes L − q·R and L + E − q·R by W times a
     number in [−q, 1 − q] before and after, so by at most W (docs/proofs/family.md).
+
+    The ends of an interval may be wanted at a rank below 0 or above R, if few answered. So they are chosen among the
+    bins and two more places: below all bins, with L + E = 0 and no limit downwards, and above them, with L = R and none
+    upwards. Some place always holds the wanted rank.
     """
 
     q: Any = field(default=0.5, metadata={"help": "Which quantiles, as 0.1,0.5,0.9.", "metavar": "Q"})
@@ -111,9 +115,10 @@ class Ranks(Counted):
         )
         # the ends of an interval are so many of all people away, of whom some may not have answered
         away = up * plan.total // down - q_up * plan.total // q_down
-        wanted = min(max(q_up * above[-1] // q_down + away, 0), above[-1])
+        wanted = q_up * above[-1] // q_down + away
+        beyond = [-max(0, wanted), -max(0, above[-1] - wanted)] if pick >= len(self.q) else []
         pairs = zip(above, weights, strict=True)
-        return [-max(0, upto - weight - wanted, wanted - upto) for upto, weight in pairs]
+        return [*(-max(0, upto - weight - wanted, wanted - upto) for upto, weight in pairs), *beyond]
 
     @property
     def nothing(self) -> tuple[float, ...]:
@@ -224,8 +229,9 @@ class Quantiles(Answer):
         ends, radius = asked.sorting.ends, rank_radius(self.plan, asked.within)
         found = {}
         for i, q in enumerate(asked.q):
-            low = asked.interval.lo if q <= radius else ends(int(self.numbers[m + i]))[0]
-            high = asked.interval.hi if q + radius >= 1 else ends(int(self.numbers[2 * m + i]))[1]
+            first, last = (int(self.numbers[place * m + i]) for place in (1, 2))
+            low = asked.interval.lo if q <= radius or first >= asked.bins else ends(first)[0]
+            high = asked.interval.hi if q + radius >= 1 or last >= asked.bins else ends(last)[1]
             found[q] = min(low, self.values[q]), max(high, self.values[q])
         return found
 
@@ -274,4 +280,5 @@ def rank_radius(plan: Plan, level: float) -> float:
     alpha = (1 - level) / asked.geometry.numbers
     scale = plan.errors.scales[0] if plan.errors.scales else 0.0
     sampling = math.sqrt(plan.errors.ranges * math.log(4 / alpha) / 2)
-    return 1.0 if plan.abstains else sampling + scale * math.log(2 * asked.cells / alpha) + 2 / max(plan.total, 1)
+    places = asked.cells + 2 * (asked.within is not None)
+    return 1.0 if plan.abstains else sampling + scale * math.log(2 * places / alpha) + 2 / max(plan.total, 1)

@@ -14,9 +14,14 @@ async function refresh() {
   if (working || html.trim() === refresh.last) return;
   refresh.last = html.trim();
   live.innerHTML = html;
+  invited(JSON.parse(live.querySelector("[data-invited]").dataset.invited));
   if (live.querySelector("[data-phase]").dataset.phase !== live.dataset.phase) location.reload(); // other forms fit now
   localTimes(live);
   document.getElementById("heard").textContent = word("script.dashboard.joined", { n: document.getElementById("n").textContent });
+}
+// How many invitations there are stands beside the form that makes them, while there is one.
+function invited(counts) {
+  for (const [name, n] of Object.entries(counts)) document.getElementById(`invited-${name}`)?.replaceChildren(whole(n));
 }
 if (!["published", "deleted"].includes(live.dataset.phase)) {
   setInterval(() => { if (!document.hidden) refresh().catch(() => {}); }, PAUSE);
@@ -69,8 +74,7 @@ on("invite", async (say) => {
   document.getElementById("link-csv").href = URL.createObjectURL(new Blob([`invitation\n${links.join("\n")}\n`], { type: "text/csv" }));
   document.getElementById("links").hidden = false;
   say(counted("script.dashboard.links", links.length));
-  const counts = await call("GET", `/api/studies/${study}/invitations`);
-  for (const name of ["made", "used", "open", "revoked", "deleted"]) document.getElementById(`invited-${name}`).textContent = whole(counts[name]);
+  invited(await call("GET", `/api/studies/${study}/invitations`));
 });
 
 on("revoke", async () => {

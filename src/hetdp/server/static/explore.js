@@ -19,6 +19,24 @@ function read(tier) {
   return { epsilon: Number((10 ** Number(tier.querySelector(".eps").value)).toPrecision(3)), share: Number(tier.querySelector(".share").value) };
 }
 
+// What one slider takes the others give: shares make 100 % at most, and no tier is stricter than the one before it.
+function settle(moved) {
+  const all = [...tiers.children], i = all.indexOf(moved), at = (tier, kind) => tier.querySelector(kind);
+  const level = Number(at(moved, ".eps").value);
+  all.forEach((tier, j) => {
+    const input = at(tier, ".eps");
+    input.value = j < i ? Math.min(input.value, level) : Math.max(input.value, level);
+  });
+  let room = 100 - (i < all.length - 1 ? hundredths(moved) : 0);
+  all.slice(0, -1).filter((tier) => tier !== moved).forEach((tier) => {
+    const share = Math.min(hundredths(tier), room);
+    at(tier, ".share").value = share / 100;
+    room -= share;
+  });
+}
+const hundredths = (tier) => Math.round(100 * read(tier).share);
+const rest = () => 100 - [...tiers.children].slice(0, -1).reduce((sum, tier) => sum + hundredths(tier), 0);
+
 // The last tier is the open one; it takes whom the others leave.
 function label() {
   const all = [...tiers.children];
@@ -33,8 +51,8 @@ function label() {
     });
     const [eps, share] = tier.querySelectorAll("output");
     eps.textContent = short(read(tier).epsilon);
-    share.textContent = `${Math.round(100 * read(tier).share)} %`;
-    tier.querySelector(".share-slider").hidden = last;
+    share.textContent = `${last ? rest() : hundredths(tier)} %`;
+    tier.querySelector(".share").hidden = last;
     tier.querySelector(".remove").hidden = all.length < 3 || last;
   });
   field("add").hidden = all.length >= MOST;
@@ -48,10 +66,10 @@ function changed() {
   timer = setTimeout(ask, 120);
 }
 async function ask() {
-  const mine = ++asked;
+  const mine = ++asked, mix = { n: people(), tiers: [...tiers.children].map(read) };
   try {
-    const data = await call("POST", "/api/explore", { n: people(), tiers: [...tiers.children].map(read) });
-    if (mine === asked) show(data);
+    const data = await call("POST", "/api/explore", mix);
+    if (mine === asked) show(data, mix.tiers.at(-1).epsilon);
   } catch (error) {
     say(field("said"), error.message, true);
   }
@@ -60,20 +78,19 @@ async function ask() {
 const figure = (x) => x.toLocaleString(language, { minimumSignificantDigits: 3, maximumSignificantDigits: 3, useGrouping: false });
 const percent = (share) => `± ${figure(100 * share)} %`;
 
-function show(data) {
-  const asked = read(tiers.lastElementChild).epsilon;
-  const open = data.tiers.find((tier) => tier.epsilon === asked) ?? data.tiers.at(-1);
+function show(data, allowed) {
+  const open = data.people.at(-1) ? data.tiers.find((tier) => tier.epsilon === allowed) : null; // nobody may be in it
   const most = data.tiers.at(-1);
   const adpm = data.comparison.methods.find((entry) => entry.method === "adpm");
-  const free = open.epsilon > 0 ? Math.max(0, 1 - open.spent / open.epsilon) : 0;
+  const free = open ? Math.max(0, 1 - open.spent / open.epsilon) : 0;
   field("t").textContent = data.abstains ? "–" : short(data.threshold);
-  field("free").textContent = data.abstains ? word("script.explore.all") : `${Math.floor(100 * free)} %`;
+  field("free").textContent = !open ? "–" : data.abstains ? word("script.explore.all") : `${Math.floor(100 * free)} %`;
   field("error").textContent = percent(adpm.worst_case_error);
   field("floor").textContent = percent(Math.sqrt(data.comparison.certificate.lower));
   const facts = { epsilon: short(most.epsilon), spent: short(most.spent), cap: short(data.frontier) };
   say(field("said"), word(data.abstains ? "script.explore.midpoint" : most.spent < 0.999 * most.epsilon ? "script.explore.spends" : "script.explore.in-full", facts));
   document.body.dataset.threshold = data.threshold ?? "";
-  charts(data, open);
+  charts(data, allowed, open);
   table(data.comparison.methods);
 }
 
@@ -103,16 +120,16 @@ function lines(curves) {
   }));
 }
 
-function charts(data, open) {
-  const { epsilon, spent, methods } = data.over_epsilon;
+function charts(data, at, open) {
+  const { epsilon, methods } = data.over_epsilon, spent = data.over_epsilon.spent.map((one) => (open ? one : null));
   const allowed = { at: epsilon, label: word("script.explore.allows"), short: "ε =", show: short };
   const people = { at: data.over_n.n, label: word("script.explore.people"), short: word("script.explore.people-short"), show: (n) => brief(Math.round(n)) };
   const error = { label: word("script.explore.error"), unit: " %", show: brief, value: figure };
   draw(field("over-epsilon"), {
-    title: word("script.explore.over-epsilon"), x: allowed, y: { label: word("script.explore.one-person"), unit: "", show: short, value: short }, mark: open.epsilon, area: true,
+    title: word("script.explore.over-epsilon"), x: allowed, y: { label: word("script.explore.one-person"), unit: "", show: short, value: short }, mark: at, area: Boolean(open),
     lines: [{ name: word("script.explore.spent"), values: spent, look: "adpm" }, { name: word("script.explore.allowed"), values: epsilon, look: "allowed" }],
   });
-  draw(field("methods"), { title: word("script.explore.methods"), x: allowed, y: error, mark: open.epsilon, lines: lines(methods) });
+  draw(field("methods"), { title: word("script.explore.methods"), x: allowed, y: error, mark: at, lines: lines(methods) });
   draw(field("over-n"), { title: word("script.explore.over-n"), x: people, y: error, mark: data.n, lines: lines(data.over_n.methods) });
 }
 
@@ -122,12 +139,16 @@ function reset() {
   START.tiers.forEach(addTier);
   changed();
 }
-field("mix").addEventListener("input", changed);
+field("mix").addEventListener("input", (event) => {
+  const tier = event.target.closest("fieldset");
+  if (tier) settle(tier);
+  changed();
+});
 field("mix").addEventListener("submit", (event) => event.preventDefault());
 field("reset").addEventListener("click", reset);
 field("add").addEventListener("click", () => {
-  const last = tiers.lastElementChild;
-  addTier({ epsilon: Math.sqrt(read(tiers.children[0]).epsilon * read(last).epsilon), share: 0.15 });
+  const [before, last] = [...tiers.children].slice(-2);
+  addTier({ epsilon: Math.sqrt(read(before).epsilon * read(last).epsilon), share: Math.min(15, Math.floor(rest() / 2)) / 100 });
   tiers.insertBefore(tiers.lastElementChild, last);
   changed();
 });
