@@ -987,3 +987,34 @@ def test_who_switches_the_language_with_answers_that_were_not_sent_is_asked_firs
     say(page, "English")
     expect(page.get_by_text("Your answers are in, with the choice Open.")).to_be_visible()
     assert asked == ["beforeunload"], "what was sent is not lost"
+
+
+DRAWN = """(name) => getComputedStyle(document.querySelector(`svg.bar .${name}`)).stroke.match(/\\d+/g)
+  .reduce((text, part) => text + Number(part).toString(16).padStart(2, '0'), '#')"""
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("locale", ["en-GB", "de-DE"])
+def test_results_can_be_read_on_a_narrow_phone(site, visit, locale, scheme):
+    """Intervals have their unit and stand out from the bar, tables of what was used fit, dates of waves are days."""
+    now = int(time.time())
+    waves = [{"closes": now + 3600, "share": 0.5}, {"closes": now + 40 * DAY, "share": 0.5}]
+    study = sample_study(site, waves=waves, language=locale.partition("-")[0])
+    site.rows(study, sample_rows())
+    for wave in (0, 1):
+        assert site.publish(study, wave).status_code == 200
+    narrow = {**PHONE, "viewport": {"width": 375, "height": 812}}
+    reader = visit(**narrow, locale=locale, color_scheme=scheme)
+    page = reader.page
+    page.goto(f"/results/{study}")
+    for one in page.locator(".bar-name .muted").all_inner_texts():
+        assert re.fullmatch(r"[\d.,]+ (?:to|bis) [\d.,]+\u00a0%", one)
+    page.locator("summary").evaluate_all("(all) => all.forEach((one) => one.click())")
+    expect(page.locator("details table").last).to_be_visible()
+    wide = page.locator("details .scroll").evaluate_all("(all) => all.map((one) => one.scrollWidth - one.clientWidth)")
+    assert wide == [0, 0, 0]
+    assert contrast(page.evaluate(DRAWN, "whisker"), page.evaluate(DRAWN, "halo")) >= 4.5
+    for one in page.locator(".over .day").all_inner_texts():
+        assert re.fullmatch(r"[12] · \d+\.? \w+\.? \d{4}", one)
+    reader.check()
+    reader.picture(f"result-phone-{locale}-{scheme}")
