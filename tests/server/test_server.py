@@ -164,7 +164,7 @@ def test_row_116_what_is_spent_is_the_ledgers_and_a_lowered_level_promises_no_le
         pytest.approx(1 / (1 + math.exp(-spent))),
     )
     used = "up to ε = 0.1 counts as used, so at most 0.2 can still be used."
-    assert limits["some"][0] == f"Never more than ε = 0.4 in all publications together: {used}"
+    assert limits["some"][0] == f"Never more than ε = 0.3 in all publications together: {used}"
     assert after["balance"]["sentence"] == "At most ε = 0.1 was used; at most 0.2 can still be used."
     person.delete("/api/answer")
     assert person.get("/api/answer").json()["balance"]["sentence"] == "At most ε = 0.1 was used."

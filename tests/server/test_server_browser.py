@@ -229,11 +229,11 @@ def test_a_participant_on_a_phone_by_keyboard_alone(site, visit):
     expect(page.get_by_text("Your answers are in, with the choice Open.")).to_be_visible()
     expect(page.get_by_role("radio", name=re.compile("Open"))).to_be_checked()  # their own choice
     assert page.locator("#q-sleep").input_value() == ""
-    expect(page.get_by_role("link", name="The results, once they are published").first).to_be_visible()
+    expect(page.get_by_text("Once there are results, this page links to them.").first).to_be_visible()
     assert site.live(study)["n"] == 2201
     say(page, "Withdraw my answers")
     say(page, "Press again to delete")
-    expect(page.get_by_text("No answers of yours are in the database now.")).to_be_visible()
+    expect(page.get_by_text("Done: no answers of yours are in the database now.")).to_be_visible()
     expect(page.get_by_role("heading", name="Changed your mind?")).to_have_count(0)
     assert site.live(study)["n"] == 2200
     person.check()
@@ -694,8 +694,11 @@ def test_a_person_erases_everything_and_the_curator_does_it_for_another(site, vi
     expect(person.page.get_by_text("the ledger keeps, under a random number, the level").first).to_be_visible()
     say(person.page, "Delete everything of mine")
     say(person.page, "Press again to delete")
-    expect(person.page.get_by_role("heading", name="Open your invitation")).to_be_visible()
+    expect(person.page.get_by_text("Your link was deleted, with the answers")).to_be_visible()
+    person.check()
     assert site.live(study)["n"] == 1
+    person.page.goto("/answer")
+    expect(person.page.get_by_role("heading", name="Open your invitation")).to_be_visible()
     person.errors.clear()
     person.page.goto(f"/join#{links[0].rpartition('#')[2]}")
     expect(person.page.get_by_text("This link is not valid")).to_be_visible()
@@ -854,3 +857,164 @@ def test_every_text_has_enough_contrast(scheme, ink, on):
 def test_control_grey_on_grey_has_too_little_contrast():
     assert contrast("#000000", "#ffffff") == pytest.approx(21)
     assert contrast("#999999", "#ffffff") < 4.5
+
+
+# ---------------------------------------------------------------------------------------------------------
+# What an institute stumbled over that tried a survey by the documentation alone
+
+
+@pytest.mark.parametrize(("locale", "decimal"), [("en-GB", "."), ("de-DE", ",")])
+def test_shares_that_the_form_filled_in_are_read_as_they_stand(site, visit, locale, decimal):
+    """Three questions share ε as 33.33 %; with one of them changed the others count in the sum and are taken."""
+    curator = visit(**DESKTOP, locale=locale)
+    page = curator.page
+    page.goto("/sign-in")
+    page.locator("#key").fill(site.key)
+    page.locator("#key").press("Enter")
+    page.wait_for_url("**/curator")
+    page.goto("/curator/new")
+    page.locator("#title").fill("x")
+    for _ in range(2):
+        page.locator("#add-question").click()
+    shares = page.locator("#question-rows [data-part=share]")
+    assert [one.input_value() for one in shares.all()] == [f"33{decimal}33"] * 3
+    for i, row in enumerate(page.locator("#question-rows > li").all()):
+        row.locator("[data-part=text]").fill(f"Question {i}?")
+        row.locator("[data-part=kind]").select_option("yes-no")
+    shares.nth(0).fill(f"20{decimal}125")  # which no share means as twenty thousand
+    total = f"86{decimal}785 %"
+    expect(page.locator("#question-sum")).to_contain_text(total)
+    page.locator("#new-study button[type=submit]").click()
+    page.wait_for_url("**/curator/studies/*")
+    (study,) = site.curator.get("/api/studies").json()
+    questions = site.live(study["id"])["study"]["questions"]
+    assert [one["share"] for one in questions] == [0.20125, 0.3333, 0.3333]
+
+
+def filled_in(person, choice="Open"):
+    """Let somebody choose and answer the one question of a study, up to what is sent."""
+    person.page.get_by_role("radio", name=re.compile(choice)).check()
+    person.page.locator("[data-go=questions]").first.click()
+    person.page.locator("#q-sleep").fill("7")
+    person.page.locator("[data-go=check]").click()
+
+
+def one_question(site, **changes):
+    return site.study(title=TITLE, questions=QUESTIONS[:1], tiers=OFFERED, **changes)
+
+
+def test_after_withdrawing_the_top_of_the_page_says_so_and_goes_on_saying_it(site, visit):
+    person = visit(**PHONE)
+    page = person.page
+    person.enter(site.invite(one_question(site), 1)[0])
+    filled_in(person)
+    say(page, "Send my answers")
+    say(page, "Withdraw my answers")
+    say(page, "Press again to delete")
+    done = page.locator("h1 + #done")
+    expect(done).to_have_text("Done: no answers of yours are in the database now.")
+    expect(done).to_be_focused()
+    expect(page.locator("#receipt")).to_be_hidden()
+    page.wait_for_timeout(2500)  # it went away after a second and a half
+    expect(done).to_be_visible()
+    expect(done).to_be_in_viewport()
+    person.check()
+    person.picture("phone-withdrawn")
+    page.reload()
+    expect(page.get_by_role("heading", name="First, your privacy")).to_be_visible()
+    expect(done).to_have_count(0)  # said once
+
+
+def test_after_deleting_everything_nothing_is_left_on_the_page_but_that_it_was_done(site, visit):
+    person = visit(**PHONE)
+    page = person.page
+    person.enter(site.invite(one_question(site), 1)[0])
+    filled_in(person)
+    say(page, "Send my answers")
+    expect(page.locator("#receipt")).to_be_visible()
+    say(page, "Delete everything of mine")
+    say(page, "Press again to delete")
+    expect(page.locator("#done")).to_be_focused()
+    expect(page.locator("#done")).to_contain_text("Your link was deleted, with the answers")
+    assert page.locator("main > *").evaluate_all("(all) => all.map((one) => one.id || one.tagName)") == ["H1", "done"]
+    page.wait_for_timeout(2500)  # no reload to a page that asks for the invitation
+    expect(page.locator("#done")).to_be_visible()
+    person.check()
+
+
+def test_the_receipt_begins_with_the_link_and_has_no_link_to_results_that_are_not_there(site, visit):
+    waves = [{"closes": int(time.time()) + 3600 * i, "share": 0.5} for i in (1, 2000)]
+    study, person = one_question(site, waves=waves), visit(**PHONE)
+    page = person.page
+    person.enter(site.invite(study, 1)[0])
+    filled_in(person)
+    say(page, "Send my answers")
+    expect(page.locator("#receipt #link")).to_be_visible()
+    above = page.locator("#receipt a, #receipt input, #receipt dl, #receipt button")
+    assert above.first.get_attribute("id") == "link"
+    expect(page.locator("#receipt")).to_contain_text("Once there are results, this page links to them.")
+    results = page.locator(f"main a[href$='/results/{study}']")
+    expect(results).to_have_count(0)
+    person.picture("phone-receipt")
+    page.goto("/answer")
+    expect(page.locator("#results")).to_have_text("Once there are results, this page links to them.")
+    expect(results).to_have_count(0)
+    assert site.publish(study).status_code == 200
+    page.reload()
+    expect(page.locator("#results a")).to_have_attribute("href", f"/results/{study}")
+
+
+def test_who_switches_the_language_with_answers_that_were_not_sent_is_asked_first(site, visit):
+    person, asked = visit(**PHONE), []
+    page = person.page
+
+    def stay(dialog):
+        asked.append(dialog.type)
+        dialog.dismiss()
+
+    page.on("dialog", stay)
+    person.enter(site.invite(one_question(site), 1)[0])
+    say(page, "Deutsch")
+    expect(page.get_by_role("heading", name="Zuerst: Ihre Privatsphäre")).to_be_visible()
+    assert asked == [], "nothing is lost yet"
+    filled_in(person)
+    say(page, "English")
+    page.wait_for_timeout(500)
+    assert asked == ["beforeunload"]
+    expect(page.locator("#q-sleep")).to_have_value("7")
+    say(page, "Meine Antworten senden")
+    expect(page.locator("#receipt")).to_be_visible()
+    say(page, "English")
+    expect(page.get_by_text("Your answers are in, with the choice Open.")).to_be_visible()
+    assert asked == ["beforeunload"], "what was sent is not lost"
+
+
+DRAWN = """(name) => getComputedStyle(document.querySelector(`svg.bar .${name}`)).stroke.match(/\\d+/g)
+  .reduce((text, part) => text + Number(part).toString(16).padStart(2, '0'), '#')"""
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("locale", ["en-GB", "de-DE"])
+def test_results_can_be_read_on_a_narrow_phone(site, visit, locale, scheme):
+    """Intervals have their unit and stand out from the bar, tables of what was used fit, dates of waves are days."""
+    now = int(time.time())
+    waves = [{"closes": now + 3600, "share": 0.5}, {"closes": now + 40 * DAY, "share": 0.5}]
+    study = sample_study(site, waves=waves, language=locale.partition("-")[0])
+    site.rows(study, sample_rows())
+    for wave in (0, 1):
+        assert site.publish(study, wave).status_code == 200
+    narrow = {**PHONE, "viewport": {"width": 375, "height": 812}}
+    reader = visit(**narrow, locale=locale, color_scheme=scheme)
+    page = reader.page
+    page.goto(f"/results/{study}")
+    for one in page.locator(".bar-name .muted").all_inner_texts():
+        assert re.fullmatch(r"[\d.,]+ (?:to|bis) [\d.,]+\u00a0%", one)
+    page.locator("summary").evaluate_all("(all) => all.forEach((one) => one.click())")
+    expect(page.locator("details table").last).to_be_visible()
+    wide = page.locator("details .scroll").evaluate_all("(all) => all.map((one) => one.scrollWidth - one.clientWidth)")
+    assert wide == [0, 0, 0]
+    assert contrast(page.evaluate(DRAWN, "whisker"), page.evaluate(DRAWN, "halo")) >= 4.5
+    for one in page.locator(".over .day").all_inner_texts():
+        assert re.fullmatch(r"[12] · \d+\.? \w+\.? \d{4}", one)
+    reader.check()
+    reader.picture(f"result-phone-{locale}-{scheme}")

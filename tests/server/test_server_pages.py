@@ -149,7 +149,7 @@ def test_who_joins_late_and_who_goes_below_what_was_used_are_told_what_is_left(s
     assert "Never more than ε = 2 in all 3 publications together, and at most 1 in one." in before
     assert "See what was published so far" not in before
     people = site.join(study, [(1, "open")] * 40)
-    assert "The results, once they are published" in words(people[0].get("/answer")).partition("Step 1")[0]
+    assert "Once there are results, this page links to them" in words(people[0].get("/answer")).partition("Step 1")[0]
     assert site.publish(study).status_code == 200
     late, german, back = page_of(site, study), page_of(site, study, "de"), words(people[0].get("/answer"))
     assert "Never more than ε = 1 in the 2 publications that are left, and at most 0.6 in one." in late

@@ -732,7 +732,7 @@ def test_without_a_ledger_there_is_no_forecast_and_that_is_said(site, monkeypatc
     study = second_wave(site, 0, "open", people=5)
     monkeypatch.setattr(site.app.state.publisher, "balances", lambda _: None)
     with later(4 * HOUR):
-        page = pages(site.curator, f"/curator/studies/{study}")
+        page = pages(site.curator, f"/curator/studies/{study}/live")  # elsewhere it tells how yes is written in a file
         refused = site.curator.get(f"/api/studies/{study}/what-if", params={"people": 1, "tier": "open"})
     assert said(page, "balance.unknown")
     for key in ("live.unusable", "live.usable", "live.uncertain"):

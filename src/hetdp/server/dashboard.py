@@ -246,10 +246,14 @@ def _coming(study: Study) -> tuple[Dated, ...]:
 
 
 def _most(study: Study, level: float, spent: float) -> float:
-    """Return what can be used at most of somebody who allows this: who joins late is not in the waves before."""
+    """Return what can be used at most of somebody who allows this: who joins late is not in the waves before.
+
+    Of somebody of whom something was used that is what was, and what is to come; less than they allow, if they joined
+    late, or were not used in full.
+    """
     coming = _coming(study)
-    late = not spent and len(coming) < len(study.waves)
-    return to_come(study, level, 0.0) if late else level if coming else spent
+    late = spent or len(coming) < len(study.waves)
+    return min(level, spent + to_come(study, level, spent)) if coming and late else level if coming else spent
 
 
 def _limit(study: Study, level: float, spent: float) -> dict[str, Any]:
@@ -268,7 +272,7 @@ def _limit(study: Study, level: float, spent: float) -> dict[str, Any]:
         used = f"up to ε = {report.spent_epsilon(spent)} counts as used"
         more = f"so at most {report.spent_epsilon(rest)} can still be used"
         sentence = f"{never} in all publications together: {used}, {more}."
-        return said("limit.rest", sentence, epsilon=level, spent=spent, left=rest)
+        return said("limit.rest", sentence, epsilon=top, spent=spent, left=rest)
     late = waves < len(study.waves)
     if waves == 1:
         last = " in the one publication that is left" * late

@@ -26,7 +26,7 @@ from hetdp.core.cells import Words
 from hetdp.core.domain import GRID
 from hetdp.errors import InputError
 from hetdp.sources import Source
-from hetdp.sources.request import Batch
+from hetdp.sources.request import Batch, Form
 
 from . import access, publish, studies, tables
 from .access import RefusedError
@@ -38,8 +38,9 @@ from .studies import UNSAID, Question, Study
 _COMPRESSED = (b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"PAR1", b"ARROW1", b"\xff\xff\xff\xff")
 _OLD_ID = 64  # the length of the id of a file that an older hetdp imported, which is the mark of its content
 _PIECE = 1000  # people of a file who are written as text at a time
-# How yes and no are written in a file; true is 1 and false is 0.
-_YES_NO = Words.of({"yes": 1, "no": 0, "1": 1, "0": 0})
+# How yes and no are written in a file, small or not, beside true and false; the page and docs/server.md list them.
+_WORDS = {"yes": 1, "no": 0, "ja": 1, "nein": 0, "wahr": 1, "falsch": 0, "1": 1, "0": 0}
+_YES_NO = Words.of({way(word): code for word, code in _WORDS.items() for way in (str, str.capitalize, str.upper)})
 
 
 # ---------------------------------------------------------------------------------------------------------
@@ -66,20 +67,24 @@ class File(NamedTuple):
 def read_rows(body: bytes, study: Study, vault: access.Vault, by: str) -> tuple[File, list[dict[str, Any]]]:
     """Return a CSV file as it is known here and its people, their answers sealed as if they had sent them.
 
-    A column is called like its question; the only one of a study may be called `value`. Ids begin like that of the
-    file; by that its people are found again. They come in the order of their ids: these are random, so that tells
-    nothing of the order in the file, and rows that are written together stand together in every index.
+    A column is called like its question; the only one of a study may be called `value`. The header alone, which is
+    public, says what stands between cells; with semicolons decimals have a comma, as spreadsheets write them.
+
+    Ids begin like that of the file; by that its people are found again. They come in the order of their ids: these are
+    random, so that tells nothing of the order in the file, and rows that are written together stand together in every
+    index.
 
     Others are served meanwhile, so no single step is long: while Python sorts or writes a large list nobody else runs.
     """
     if body.startswith(_COMPRESSED):
         raise RefusedError(415)
     names = [question.name for question in study.questions]
-    header = re.split(rb"[\r\n]", body.removeprefix(b"\xef\xbb\xbf"), maxsplit=1)[0]
-    there = re.findall(rb"[^,;\t\"|]+", header)
-    if len(names) == 1 and names[0].encode() not in there and b"value" in there:
+    header = re.split(rb"[\r\n]", body.removeprefix(b"\xef\xbb\xbf"), maxsplit=1)[0].decode(errors="replace")
+    there = re.findall(r"[^,;\t\"|]+", header)
+    if len(names) == 1 and names[0] not in there and "value" in there:
         names = ["value"]
     column = "epsilon" if study.free else "tier"
+    form = _form(header, {*names, column})
     tiers = {tier.name: tier.epsilon for tier in study.tiers} or None
     reads = tuple(_reading(question) for question in study.questions)
     with os.fdopen(os.memfd_create("rows"), "wb") as file:
@@ -87,7 +92,7 @@ def read_rows(body: bytes, study: Study, vault: access.Vault, by: str) -> tuple[
         file.flush()
         path = Path(f"/proc/self/fd/{file.fileno()}")
         try:
-            source = Source.of(path, value=tuple(names), reads=reads, epsilon=column, tiers=tiers)
+            source = Source.of(path, value=tuple(names), reads=reads, epsilon=column, tiers=tiers, form=form)
             batches = list(source.batches())
             if study.free:
                 _within(study.free, source, batches)
@@ -107,6 +112,17 @@ def read_rows(body: bytes, study: Study, vault: access.Vault, by: str) -> tuple[
     order = np.argsort(ids)
     people = zip(order.tolist(), (f"{begins}{one:016x}" for one in ids[order].tolist()), strict=True)
     return file_here, [studies.sealed(said[i], person, levels[i], study, vault) for i, person in people]
+
+
+def _form(header: str, names: set[str]) -> Form:
+    """Return how a file is written: by what most of the names that are asked for stand between, else by what is most.
+
+    >>> _form("hours;tier;Name, first", {"hours", "tier"}), _form("a,b", {"c"})
+    (Form(delimiter=';', decimal=',', thousands=None), Form(delimiter=',', decimal='.', thousands=None))
+    """
+    known = {sign: names.intersection(re.sub(r" *\"", "", header).split(sign)) for sign in ",;\t"}
+    sign = max(known, key=lambda sign: (len(known[sign]), header.count(sign)))
+    return Form(sign, "," if sign == ";" else ".")
 
 
 def _within(free: FreeChoice, source: Source, batches: list[Batch]) -> None:

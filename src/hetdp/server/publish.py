@@ -293,8 +293,7 @@ class Reading:
         The rows were compared then. Nobody has changed or withdrawn since if the register has the same MACs.
         """
         now = studies.get(transaction, self.study.id)
-        known = transaction.register.people(self.study.id)
-        same = self.macs.items() <= known.items()
+        same = self.macs.items() <= transaction.register.people(self.study.id).items()
         if (now.status, now.wave, same) != ("publishing", self.study.wave, True):
             raise ChangedError
         transaction.register.open(self.study.id, self.study.wave, self.release, uses)
@@ -302,7 +301,7 @@ class Reading:
 
 def _tally(plan: Plan, rows: list[int], places: list[int], codes: Ints) -> Tally:
     """Return the tally of a question: what each of some people said is added at their level, by the library's rule."""
-    statistic, said, level = plan.statistic, codes[rows], np.array(places, np.int64)
+    statistic, levels, said, level = plan.statistic, plan.levels, codes[rows], np.array(places, np.int64)
     unsaid, found = said == UNSAID, np.zeros((len(plan.levels), plan.statistic.width), np.int64)
     if statistic.coded:
         cell, given = np.zeros(said.size, np.int64), [np.where(unsaid, np.nan, said)]
@@ -311,7 +310,6 @@ def _tally(plan: Plan, rows: list[int], places: list[int], codes: Ints) -> Tally
     _, cell, added = settled(statistic, cell, given)
     sums = np.stack(added, axis=1).astype(np.int64) if added else np.zeros((said.size, 0), np.int64)
     statistic.add_to(found, level, cell, np.ones(said.size, np.int64), sums)
-    levels = plan.levels
     table = Table(levels.epsilon, levels.count, found, levels.rounded, levels.wide)
     return Tally(table, statistic, levels.names)
 
@@ -377,16 +375,13 @@ def taking_part(transaction: Transaction, study: Study) -> tuple[list[Any], dict
 def _store(
     transaction: Transaction, study: Study, body: dict[str, Any], answered: list[Any], notice: int
 ) -> dict[str, Any]:
-    """Store the result of the study's wave and open the next one, or delete the answers; return what is shown."""
-    table, wave, last = tables.results, study.wave, study.wave + 1 == len(study.waves)
+    """Store the result of the study's wave and go on; return what is shown."""
+    table, wave = tables.results, study.wave
+    _go_on(transaction, study, answered, notice)  # it may refuse
     minute, text = int(access.now() // 60 * 60), json.dumps(body, allow_nan=False)
-    row = {"study": study.id, "wave": wave, "published": minute, "body": text}
-    status, waves = "published" if last else "open", following(study, notice)
-    studies.move(transaction, study.id, wave=wave + 1, status=status, waves=waves)  # it may refuse
+    row = {"study": study.id, "wave": wave, "published": max(minute, study.current.closes), "body": text}
     transaction.execute(sa.delete(table).where((table.c.study == study.id) & (table.c.wave == wave)))
     transaction.execute(sa.insert(table).values(row))
-    if last or study.each_wave == "ask":
-        used_up(transaction, study.id, [row._asdict() for row in answered])
     transaction.note("published", study.id, wave=wave, n=body["n"])
     return results.stored(transaction, study.id, wave)
 
@@ -394,7 +389,7 @@ def _store(
 def pass_over(transaction: Transaction, study_id: str, notice: int) -> bool:
     """Go on to the next wave if this one has closed with too few people; return whether it has.
 
-    Nobody can join it any more, so it can never be published. After the last one the answers are deleted.
+    Nobody can join it any more, so it can never be published.
     """
     with suppress(ChangedError):
         study = studies.get(transaction, study_id)
@@ -405,15 +400,23 @@ def pass_over(transaction: Transaction, study_id: str, notice: int) -> bool:
         if study.phase() != "closed" or busy or transaction.execute(there).scalar_one() >= study.fewest:
             return False
         answered, _, counted = taking_part(transaction, study)  # the count above is the database's word
-        waves, last = [*study.waves], wave + 1 == len(study.waves)
-        waves[wave] = study.current.model_copy(update={"too_few": counted})
-        after = following(study.model_copy(update={"waves": tuple(waves)}), notice)
-        studies.move(transaction, study_id, wave=wave + 1, status="published" if last else "open", waves=after)
-        if last or study.each_wave == "ask":
-            used_up(transaction, study_id, [row._asdict() for row in answered])
+        few = study.current.model_copy(update={"too_few": counted})
+        waves = (*study.waves[:wave], few, *study.waves[wave + 1 :])
+        _go_on(transaction, study.model_copy(update={"waves": waves}), answered, notice)
         transaction.note("too few people", study_id, publication=wave + 1, n=counted)
         return True
     return False
+
+
+def _go_on(transaction: Transaction, study: Study, answered: list[Any], notice: int) -> None:
+    """Open the next wave, or end the study after the last one; answers that no further wave uses are deleted."""
+    last, waves = study.wave + 1 == len(study.waves), following(study, notice)
+    status = "published" if last else "open"
+    studies.move(transaction, study.id, wave=study.wave + 1, status=status, waves=waves)
+    if last or study.each_wave == "ask":
+        used_up(transaction, study.id, [row._asdict() for row in answered])
+    if waves != studies.waves_text(study.waves):
+        transaction.note("later dates moved", study.id)
 
 
 def used_up(transaction: Transaction, study: str, answered: Iterable[Mapping[str, Any]]) -> None:

@@ -127,6 +127,10 @@ function go(name) {
   reveal(name).querySelector("h2").focus();
   scrollTo(0, form.offsetTop - 20);
 }
+// Who leaves, or switches the language, while something is entered and not sent is asked first.
+let entered = false;
+form?.addEventListener("input", () => { entered = true; });
+addEventListener("beforeunload", (event) => { if (entered) event.preventDefault(); });
 form?.addEventListener("click", (event) => { if (event.target.dataset.go) go(event.target.dataset.go); });
 // Enter in a field goes on, as the button below it does.
 form?.addEventListener("keydown", (event) => {
@@ -166,6 +170,7 @@ async function send() {
 }
 
 async function receipt(said, card) {
+  entered = false;
   form.reset(); // no value stays on the page
   form.hidden = true;
   form.querySelectorAll("#sent dd").forEach((shown) => { shown.textContent = ""; });
@@ -202,12 +207,28 @@ const LEAVE = {
   withdraw: ["/api/answer", "script.answer.withdrawn"],
   everything: ["/api/answer?everything=true", "script.answer.erased"],
 };
+// What was done stands at the top and stays there. After everything was deleted nothing else on the page holds.
+function confirmed(text) {
+  const said = Object.assign(document.createElement("p"), { className: "notice", id: "done", tabIndex: -1, textContent: text });
+  document.querySelector("h1").after(said);
+  said.focus();
+}
 document.addEventListener("click", (event) => {
   const [path, done] = LEAVE[event.target.id] ?? [];
   if (!path || !twice(event.target, word("script.answer.sure"))) return;
-  busy(field("leave"), async (say) => {
+  busy(field("leave"), async () => {
     await call("DELETE", path);
-    say(word(done));
-    setTimeout(() => location.reload(), 1500);
+    entered = false;
+    if (event.target.id === "withdraw") {
+      sessionStorage.setItem("done", done);
+      history.scrollRestoration = "manual";
+      location.reload();
+      return;
+    }
+    document.querySelectorAll("main > :not(h1)").forEach((part) => part.remove());
+    confirmed(word(done));
   });
 });
+const done = sessionStorage.getItem("done");
+sessionStorage.removeItem("done");
+if (done) confirmed(word(done));

@@ -34,12 +34,12 @@ class Rows {
     this.all.forEach((row, i) => {
       const legend = row.querySelector("legend");
       if (legend) legend.textContent = word(`script.new.${this.kind}`, { n: i + 1 });
-      if (this.sum && this.equal) part(row, "share").value = written(Math.floor(1e5 / this.all.length) / 1000, word("script.new.decimal"));
+      if (this.sum && this.equal) part(row, "share").value = written(Math.floor(1e4 / this.all.length) / 100, word("script.new.decimal"));
       row.querySelector(".remove").hidden = this.all.length <= this.least;
     });
     field(`add-${this.kind}`).hidden = this.all.length >= this.most;
     if (!this.sum) return;
-    const total = this.all.reduce((sum, row) => sum + (parse(part(row, "share").value).number ?? 0), 0);
+    const total = this.all.reduce((sum, row) => sum + (percentage(part(row, "share").value).number ?? 0), 0);
     const over = total > 100.0005, rounded = (x) => written(Math.round(1000 * x) / 1000, word("script.new.decimal"));
     this.sum.textContent = this.equal ? word(`script.new.${this.kind}-equal`) : word(over ? "script.new.too-much" : "script.new.left", { total: rounded(total), left: rounded(Math.abs(100 - total)) });
     this.sum.classList.toggle("bad", !this.equal && over);
@@ -47,10 +47,15 @@ class Rows {
   // A share as a part of one, written so that no digit is added by the division; none if all are equal.
   share(row) {
     if (this.equal) return undefined;
-    const percent = number(part(row, "share"));
+    const percent = number(part(row, "share"), percentage);
     if (!(percent >= 0.1 && percent <= 100)) throw new WrongField(part(row, "share"), word("script.new.percent"));
     return Number((percent / 100).toPrecision(12));
   }
+}
+// No share has thousands, so 33.333 and 33,333 can be read in one way only.
+function percentage(typed) {
+  const read = parse(typed);
+  return read.problem === "two-ways" ? { number: Number(read.smaller.replace(",", ".")) } : read;
 }
 const part = (row, name) => row.querySelector(`[data-part="${name}"]`);
 
@@ -128,8 +133,8 @@ function locate(path) {
 class WrongField extends Error {
   constructor(element, text) { super(text); this.element = element; }
 }
-function number(input) {
-  const { number: found, problem, larger, smaller } = parse(input.value);
+function number(input, way = parse) {
+  const { number: found, problem, larger, smaller } = way(input.value);
   if (problem === "two-ways") throw new WrongField(input, word("script.new.two-ways", { typed: input.value.trim(), larger, smaller: smaller.replace(/[.,]/, word("script.new.decimal")) }));
   if (problem) throw new WrongField(input, word("script.new.number"));
   return found;

@@ -2,9 +2,9 @@
 import { at, language } from "./api.js";
 
 export function localTimes(root = document) {
-  const parts = { day: "numeric", month: "short", year: "numeric", hour: "2-digit", minute: "2-digit", timeZoneName: "short" };
-  const form = new Intl.DateTimeFormat(language === "en" ? "en-GB" : language, parts);
-  root.querySelectorAll("time").forEach((time) => { time.textContent = form.format(new Date(time.dateTime)); });
+  const day = { day: "numeric", month: "short", year: "numeric" }, time = { hour: "2-digit", minute: "2-digit", timeZoneName: "short" };
+  const form = (parts) => new Intl.DateTimeFormat(language === "en" ? "en-GB" : language, parts);
+  root.querySelectorAll("time").forEach((one) => { one.textContent = form(one.closest(".day") ? day : { ...day, ...time }).format(new Date(one.dateTime)); });
 }
 localTimes();
 
