@@ -23,7 +23,7 @@ def serve(
     settings_file: Annotated[File, Option("--settings", help="A TOML file of settings.", metavar="FILE")] = None,
     database: Annotated[Text, Option(help="SQLite or PostgreSQL, as a URL.", metavar="URL")] = None,
     host: Annotated[Text, Option(help="The address to listen on (127.0.0.1).", metavar="ADDRESS")] = None,
-    port: Annotated[int | None, Option(help="The port to listen on (8000).", metavar="PORT", min=0, max=65535)] = None,
+    port: Annotated[int | None, Option(help="The port to listen on (8000).", metavar="PORT")] = None,
     allow_host: Annotated[Texts, Option(help="A further name of this server; repeat.", metavar="NAME")] = None,
     origin: Annotated[Text, Option(help="The public address, as https://survey.example.org.", metavar="URL")] = None,
     key_file: Annotated[File, Option(help="The key that seals answers; or set HETDP_KEY.", metavar="FILE")] = None,
@@ -39,7 +39,7 @@ def serve(
     ] = False,
     trust_clock: Annotated[bool, Option("--trust-clock", help="Start although the clock was set back.")] = False,
     notice_days: Annotated[
-        int | None, Option(help="Days to withdraw once a curator closes early (7).", metavar="DAYS", min=1, max=366)
+        int | None, Option(help="Days to withdraw once a curator closes early (7).", metavar="DAYS")
     ] = None,
     proxy: Annotated[bool, Option("--proxy", help="A proxy on this machine says which address a client has.")] = False,
     trusted_proxy: Annotated[
@@ -61,7 +61,7 @@ def serve(
         from hetdp.server import backup as backups
         from hetdp.server import check as checks
         from hetdp.server import restore as restores
-        from hetdp.server import rotate, run
+        from hetdp.server import rotate, run, tables
         from hetdp.server.settings import Settings
     except ImportError as error:
         raise InputError(f"serving needs {error.name}; install it with: pip install 'hetdp[server]'") from None
@@ -91,21 +91,20 @@ def serve(
         found = checks.check(settings)
         show([one._asdict() for one in found] if as_json else "\n".join(map(str, found)))
         raise Exit(2 if any(one.level == "error" for one in found) else 0)
-    if new_key:
-        print(run.replaced_key(settings))
-    elif backup is not None:
-        said = backups.back_up(settings, backup)
-        print(
-            f"written to {backup}, with the ledger's head {said['head']}; keep the key apart from it", file=sys.stderr
-        )
-    elif restore is not None:
-        print(restores.restore(settings, restore, trusted=trust_database))
-    elif rotate_key:
-        print(rotate.rotate_key(settings))
-    elif demo:
-        run.serve_demo(settings.host, settings.port)
-    else:
-        run.serve(settings, settings.host, settings.port)
+    with tables.in_words(settings.database):
+        if new_key:
+            print(run.replaced_key(settings))
+        elif backup is not None:
+            head = backups.back_up(settings, backup)["head"]
+            print(f"written to {backup}, with the ledger's head {head}; keep the key apart from it", file=sys.stderr)
+        elif restore is not None:
+            print(restores.restore(settings, restore, trusted=trust_database))
+        elif rotate_key:
+            print(rotate.rotate_key(settings))
+        elif demo:
+            run.serve_demo(settings.host, settings.port)
+        else:
+            run.serve(settings, settings.host, settings.port)
 
 
 def _needs_linux() -> None:

@@ -162,8 +162,7 @@ def parse(body: bytes) -> Any:
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
+    if len(found := dict(pairs)) != len(pairs):
         raise ValueError
     return found
 
@@ -243,7 +242,7 @@ class Guard:
     """Admits a request, limits its body, adds the headers, turns every error into a fixed text, writes the log."""
 
     def __init__(self, app: ASGIApp, settings: Settings) -> None:
-        self.app, self.settings = app, settings
+        self.app, self.settings, self.warned = app, settings, False
         self.hosts = {host.lower() for host in settings.hosts}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -251,7 +250,7 @@ class Guard:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        start, status, failure = time.perf_counter(), 0, 0
+        start, status, failure, reason = time.perf_counter(), 0, 0, ""
         left = self.settings.import_limit if scope["path"].endswith("/rows") else self.settings.body_limit
         request_id = scope.setdefault("state", {})["request_id"] = secrets.token_hex(8)  # it counts nothing
 
@@ -270,15 +269,14 @@ class Guard:
                 headers = MutableHeaders(scope=message)
                 headers.update({name: text for name, text in HEADERS.items() if name not in headers})
                 headers["X-Request-Id"] = request_id
-                if status == 429:
-                    headers["Retry-After"] = "60"
+                headers.update({"Retry-After": "60"} if status == 429 else {})
             await send(message)
 
         try:
             self._admit(Request(scope), left)
             await self.app(scope, limited, answer)
         except HTTPException as refusal:
-            failure = refusal.status_code
+            failure, reason = refusal.status_code, getattr(refusal, "code", "")
         except Exception as error:  # noqa: BLE001  the last line of defence: its message may quote an answer
             why = {"id": request_id, "error": type(error).__name__, "at": where_raised(error)}
             log.error("failed", extra={"facts": why})  # noqa: TRY400  a traceback would quote the message
@@ -289,19 +287,21 @@ class Guard:
             route = getattr(scope.get("route"), "path", "-")  # the pattern, never the address itself
             took = math.ceil(1000 * (time.perf_counter() - start))
             facts = {"id": request_id, "method": scope["method"], "route": route, "status": status, "ms": took}
-            log.info("request", extra={"facts": facts})
+            log.info("request", extra={"facts": facts | ({"reason": reason} if reason else {})})
 
     def _admit(self, request: Request, limit: int) -> None:
-        headers, host = request.headers, request.headers.get("host", "")
+        headers, host, peer = request.headers, request.headers.get("host", ""), request.client
+        if peer and not self.warned and peer.host not in headers.get("x-forwarded-for", peer.host):
+            self.warned = True  # else uvicorn had made the address there the client's
+            log.warning("a proxy is not trusted")  # once: all clients have its address, and share one limit
         if host_of(host) not in self.hosts:
-            raise RefusedError(403)
+            raise RefusedError(403, "host")
         if request.method not in SAFE:
             # Refuse a change that a page of another origin asks for. Programs send neither header; they need a token.
-            origin = headers.get("origin")
-            scheme = "https" if self.settings.secure else request.url.scheme
+            origin, scheme = headers.get("origin"), "https" if self.settings.secure else request.url.scheme
             foreign = origin is not None and origin.lower() != f"{scheme}://{host}".lower()
             if foreign or headers.get("sec-fetch-site", "same-origin") not in {"same-origin", "none"}:
-                raise RefusedError(403)
+                raise RefusedError(403, "origin")
         pace(request, "address", self.settings.per_address)
         length = headers.get("content-length", "0")
         if not length.isdecimal() or len(length) > 12 or int(length) > limit:

@@ -11,6 +11,7 @@ newer file by copying: the server refuses a ledger without its head, and one tha
 from __future__ import annotations
 
 import fcntl
+import glob
 import hashlib
 import hmac
 import json
@@ -26,7 +27,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from hetdp import __version__
-from hetdp.errors import InputError
+from hetdp.errors import HetdpError, InputError
 from hetdp.files import write_whole
 from hetdp.ledger import SCHEMA, Ledger
 from hetdp.ledger import TABLES as LEDGER
@@ -90,14 +91,19 @@ def back_up(settings: Settings, folder: Path) -> dict[str, Any]:
     a charge or a use that comes meanwhile must not be missing from the ledger or the register. If a study is changed
     meanwhile, all is copied again, so that the copied register vouches for the copied study: see `restore`.
     """
+    not_for_root(settings)
     vault, made = vault_there(settings), int(time.time())
     for path in (settings.sqlite_file, settings.sqlite_file and Path(settings.ledger)):
         if path is not None and not path.exists():
             raise InputError(f"there is no database {path}; start the server first, or bring it back")
     try:
         folder.mkdir(mode=0o700)
-    except OSError:
-        raise InputError(f"the folder {folder} cannot be made; name one that does not exist yet") from None
+    except FileExistsError:
+        raise InputError(f"the folder {folder} is there already; name one that does not exist yet") from None
+    except OSError as error:
+        raise InputError(
+            f"the folder {folder} cannot be made in {folder.absolute().parent}: {error.strerror}"
+        ) from None
     engine = tables.connect(settings.database)
     try:
         for _ in range(_TRIES):
@@ -211,10 +217,13 @@ def before_upgrade(settings: Settings) -> str | None:
     place = settings.sqlite_file or settings.register_file
     folder = beside(place, f"before-upgrade-{schema}-{ledger}")
     back_up(settings, folder)
-    if schema == "1":
-        bind_answers(settings)
-    if ledger is not None and ledger < SCHEMA:
-        Ledger.upgrade(settings.ledger, head_file=settings.ledger_head).close()
+    try:
+        if schema == "1":
+            bind_answers(settings)
+        if ledger is not None and ledger < SCHEMA:
+            Ledger.upgrade(settings.ledger, head_file=settings.ledger_head).close()
+    except HetdpError as error:
+        raise InputError(f"{error} (a backup of before is in {folder})") from None
     return (
         f"upgraded from schema {schema} of the database and {ledger} of the ledger to {tables.VERSION} and {SCHEMA}; "
         f"a backup of before is in {folder}"
@@ -222,13 +231,49 @@ def before_upgrade(settings: Settings) -> str | None:
 
 
 def not_lost(settings: Settings) -> None:
-    """Raise if the database is gone and what stands beside it is not: a new, empty one would forget everybody."""
-    if settings.ledger_head.exists() and versions_there(settings) is None:
-        where = settings.sqlite_file or "the database"
+    """Raise, before a start makes or changes anything, if the database or its key is gone, or the key is another one.
+
+    A new, empty database would forget everybody, and a new key would open nothing.
+    """
+    found = versions_there(settings)
+    if found is None:
+        if settings.ledger_head.exists():
+            where = settings.sqlite_file or "the database"
+            raise InputError(
+                f"{where} is missing or empty, and {settings.ledger_head} says that a server was here; bring it back, "
+                "or go back to a backup: hetdp serve --restore FOLDER"
+            )
+        return
+    if settings.key is None and not settings.vault_file.exists():
         raise InputError(
-            f"{where} is missing or empty, and {settings.ledger_head} says that a server was here; bring it back, or "
-            "go back to a backup: hetdp serve --restore FOLDER"
+            f"the key file {settings.vault_file} is missing, and there is a database whose answers it alone opens: "
+            "bring the key back. Nothing was made"
         )
+    with tables.asked(settings.database) as connection:
+        fits_key(settings, connection.execute(sa.select(tables.facts.c.text).filter_by(name="vault")).scalar())
+        # These are asked for before the upgrade; others by `prepare`, once it is known that no other server runs.
+        if found[0] in {"1", "2"} and not settings.trust_database:
+            tables.has_register(connection, settings.register_file, found[0])
+
+
+def fits_key(settings: Settings, fingerprint: str | None) -> None:
+    """Raise if a database's answers were sealed with another key, and say where the right one is, if it is known."""
+    if fingerprint in {None, vault_there(settings).fingerprint}:
+        return
+    why = "this is not the key with which the answers were sealed; nothing was changed"
+    place = settings.vault_file if settings.key is None else None
+    for path in sorted(place.parent.glob(f"{glob.escape(place.name)}.*")) if place else ():
+        with suppress(InputError):  # it is no key
+            if vault_of(key_text(path)).fingerprint == fingerprint:
+                cut_off = "a key rotation was cut off, finish it with: hetdp serve --rotate-key"
+                why += f"; {cut_off if path.suffix == '.new' else f'the right one is {path}: {key_back(path)}'}"
+    raise InputError(why)
+
+
+def key_back(old: Path) -> str:
+    """Return how to use a key again that was in use until a rotation, as after a restore of a backup from before it."""
+    place = str(old).partition(".until-")[0]
+    return f"keep {place} under another name, because newer backups need it, then run: cp -p {old} {place}"
 
 
 def bind_answers(settings: Settings) -> None:
@@ -251,23 +296,19 @@ def versions_there(settings: Settings) -> tuple[str | None, int | None] | None:
     file = settings.sqlite_file
     if file is not None and not file.exists():
         return None
-    engine = tables.connect(settings.database)
-    try:
-        with engine.connect() as connection:
-            if not sa.inspect(connection).has_table("server_facts"):
-                return None
-            query = "SELECT text FROM server_facts WHERE name = 'version'"
-            schema = connection.exec_driver_sql(query).scalar()
-            if schema is None:
-                return None
-            if file is None and sa.inspect(connection).has_table("hetdp_ledger"):
-                return schema, connection.exec_driver_sql("SELECT version FROM hetdp_ledger").scalar()
-        if file is not None and Path(settings.ledger).exists():
-            with closing(sqlite3.connect(f"{Path(settings.ledger).as_uri()}?mode=ro", uri=True)) as books:
-                return schema, books.execute("SELECT version FROM hetdp_ledger").fetchone()[0]
-        return schema, None
-    finally:
-        engine.dispose()
+    with tables.asked(settings.database) as connection:
+        if not sa.inspect(connection).has_table("server_facts"):
+            return None
+        schema = connection.exec_driver_sql("SELECT text FROM server_facts WHERE name = 'version'").scalar()
+        if schema is None:
+            return None
+        if file is None and sa.inspect(connection).has_table("hetdp_ledger"):
+            return schema, connection.exec_driver_sql("SELECT version FROM hetdp_ledger").scalar()
+    if file is not None and Path(settings.ledger).exists():
+        address = f"{Path(settings.ledger).as_uri()}?mode=ro"
+        with tables.in_words(f"sqlite:///{settings.ledger}"), closing(sqlite3.connect(address, uri=True)) as books:
+            return schema, books.execute("SELECT version FROM hetdp_ledger").fetchone()[0]
+    return schema, None
 
 
 # ---------------------------------------------------------------------------------------------------------
@@ -297,6 +338,16 @@ def checked(settings: Settings, folder: Path) -> Backup:
     return Backup(folder, int(said["made"]), kind, str(said["schema"]), said["head"], notice)
 
 
+def not_for_root(settings: Settings) -> None:
+    """Raise if root is about to write into the folder of another user."""
+    folder = (settings.sqlite_file or settings.register_file).parent
+    if os.geteuid() == 0 and folder.is_dir() and (owner := folder.stat().st_uid) != 0:
+        raise InputError(
+            f"the folder {folder} is not root's: the server could not open what root writes there. Run this as "
+            f"its owner: setpriv --reuid {owner} --regid {owner} --clear-groups hetdp serve …"
+        )
+
+
 @contextmanager
 def alone(settings: Settings) -> Iterator[None]:
     """Keep every server away from the database meanwhile; raise if one serves it."""
@@ -304,11 +355,7 @@ def alone(settings: Settings) -> Iterator[None]:
     place = settings.sqlite_file or settings.register_file
     if not place.parent.is_dir():
         raise InputError(f"the folder {place.parent} does not exist; make it first")
-    if os.geteuid() == 0 != (owner := place.parent.stat().st_uid):
-        raise InputError(
-            f"the folder {place.parent} is not root's: the server could not open what root writes there. Run this as "
-            f"its owner: setpriv --reuid {owner} --regid {owner} --clear-groups hetdp serve …"
-        )
+    not_for_root(settings)
     handle = os.open(f"{place}.lock", os.O_RDWR | os.O_CREAT, 0o600)
     engine = None if settings.sqlite_file is not None else tables.connect(settings.database)
     try:

@@ -15,7 +15,7 @@ import sqlite3
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -29,9 +29,9 @@ from hetdp.ledger import SCHEMA, Ledger
 
 from . import access, tables
 from .access import RefusedError, StrictRoute, where_raised
-from .backup import last_backup, not_lost, vault_there, versions_there
+from .backup import fits_key, last_backup, not_lost, vault_there, versions_there
 from .settings import LOOPBACK, Settings
-from .store import ChangedError, Transaction
+from .store import ChangedError, Register, Transaction
 from .studies import Study
 
 # Clocks of two machines may differ by so many seconds.
@@ -58,11 +58,16 @@ def check(settings: Settings) -> list[Finding]:
     for part, look in _PARTS.items():
         try:
             found += [Finding(part, *one) for one in look(settings)]
-        except (HetdpError, OSError, sa.exc.SQLAlchemyError, sqlite3.Error) as error:
+        except tables.UnreachedError as error:  # whoever asked it
+            found.append(Finding("database", "error", str(error)))
+        except HetdpError as error:
+            found.append(Finding(part, "error", str(error)))
+        except OSError as error:
+            found.append(Finding(part, "error", f"{error.filename or 'a file'}: {error.strerror}"))
+        except (sa.exc.SQLAlchemyError, sqlite3.Error) as error:
             # The messages of a database may quote the address with its password; ours do not.
-            why = str(error) if isinstance(error, HetdpError) else f"cannot be read or reached ({type(error).__name__})"
-            found.append(Finding(part, "error", why))
-    return found
+            found.append(Finding(part, "error", f"cannot be read or reached ({type(error).__name__})"))
+    return list(dict.fromkeys(found))  # what several parts need is said once
 
 
 Found = Iterator[tuple[str, str]]
@@ -73,6 +78,8 @@ def _network(settings: Settings) -> Found:
     alone = listens in LOOPBACK
     if settings.origin is None and not alone:
         yield "error", f"it listens on {settings.host}, and no name is known under which it is asked: give --origin URL"
+    elif settings.origin is None and settings.proxies:
+        yield "warning", "a proxy is trusted, and under which address it is reached is not known: give --origin URL"
     elif settings.origin is None:
         yield "ok", f"reached from this machine alone, on {settings.host} port {settings.port}"
     elif not settings.secure:
@@ -81,11 +88,12 @@ def _network(settings: Settings) -> Found:
         yield "warning", "no proxy is trusted (--proxy), so all clients have its address and share one limit"
     else:
         yield "ok", f"{settings.origin} through a proxy at {', '.join(settings.proxies)}"
-    if settings.secure and not alone and not settings.proxies:
-        yield (
-            "error",
-            f"it listens on {settings.host} without TLS, and {settings.origin} is https: put a proxy before it",
-        )
+    if settings.secure and not alone:
+        plain = f"it listens on {settings.host} without TLS, and {settings.origin} is https"
+        if settings.proxies:
+            yield "warning", f"{plain}: let nobody but the proxy reach port {settings.port}"
+        else:
+            yield "error", f"{plain}: put a proxy before it"
     family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
     with suppress(socket.gaierror), closing(socket.socket(family)) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -118,12 +126,9 @@ def _key(settings: Settings) -> Found:
         if not os.access(parent, os.W_OK):
             yield "error", f"the key file {settings.vault_file} cannot be made: its folder is missing or read-only"
             return
-        there = _there(settings)
-        wrong = "but there is a database already: bring the key back"
-        yield (
-            "error" if there else "ok",
-            f"{settings.vault_file} is made at the first start{', ' + wrong if there else ''}",
-        )
+        if _there(settings):
+            not_lost(settings)
+        yield "ok", f"{settings.vault_file} is made at the first start"
     else:
         vault_there(settings)
         yield "ok", "in HETDP_KEY" if settings.key is not None else f"in {settings.vault_file}, for its owner alone"
@@ -137,28 +142,20 @@ def _key(settings: Settings) -> Found:
 def _there(settings: Settings) -> bool:
     """Say whether there is a server's database; SQLite would make an empty file if it was merely connected to."""
     if settings.sqlite_file is not None:
-        return settings.sqlite_file.exists() and settings.sqlite_file.stat().st_size > 0
-    with _asked(settings) as connection:
+        query = "SELECT 1 FROM sqlite_master WHERE name = 'server_facts'"
+        return settings.sqlite_file.exists() and bool(_rows(settings, query))
+    with tables.asked(settings.database) as connection:
         return bool(sa.inspect(connection).has_table("server_facts"))
-
-
-@contextmanager
-def _asked(settings: Settings) -> Iterator[sa.Connection]:
-    engine = tables.connect(settings.database)
-    try:
-        with engine.connect() as connection:
-            yield connection
-    finally:
-        engine.dispose()
 
 
 def _rows(settings: Settings, query: str) -> list[Any]:
     """Return what a query of our own finds; SQLite is opened for reading alone."""
     file = settings.sqlite_file
     if file is not None:
-        with closing(sqlite3.connect(f"{file.as_uri()}?mode=ro", uri=True)) as raw:
+        address = f"{file.as_uri()}?mode=ro"
+        with tables.in_words(settings.database), closing(sqlite3.connect(address, uri=True)) as raw:
             return raw.execute(query).fetchall()
-    with _asked(settings) as connection:
+    with tables.asked(settings.database) as connection:
         return list(connection.exec_driver_sql(query).all())
 
 
@@ -172,6 +169,8 @@ def _database(settings: Settings) -> Found:
             yield "warning", f"others can read {file}; the server will change that at its start"
     if not _there(settings):
         not_lost(settings)
+        if file is not None and file.exists() and file.stat().st_size:
+            yield "warning", f"{file} is a database of something else; the start would add tables to it"
         yield "ok", "reached; there is no server's database yet, it is made at the first start"
         return
     facts = dict(map(tuple, _rows(settings, "SELECT name, text FROM server_facts")))
@@ -184,10 +183,19 @@ def _database(settings: Settings) -> Found:
     else:
         yield "ok", f"reached, version {version}"
     with suppress(InputError):  # said above
-        if facts.get("vault") not in {None, vault_there(settings).fingerprint}:
-            yield "error", "this is not the key with which the answers were sealed"
-    if file is None and _rows(settings, "SHOW fsync")[0][0] != "on":
+        vault_there(settings)
+        try:
+            fits_key(settings, facts.get("vault"))
+        except InputError as error:
+            yield "error", str(error)
+    yield from _settings_of_postgresql(settings) if file is None else ()
+
+
+def _settings_of_postgresql(settings: Settings) -> Found:
+    if _rows(settings, "SHOW fsync")[0][0] != "on":
         yield "error", "PostgreSQL runs with fsync = off and would forget answers; switch it on"
+    if _rows(settings, "SHOW wal_recycle")[0][0] == "on":
+        yield "warning", "PostgreSQL runs with wal_recycle = on: its log keeps deleted answers, sealed; turn it off"
 
 
 def _ledger(settings: Settings) -> Found:
@@ -197,8 +205,7 @@ def _ledger(settings: Settings) -> Found:
         yield "ok", "it is made at the first start"
         return
     if file is not None and not Path(settings.ledger).exists():
-        yield "error", f"{settings.ledger} is missing: without it budgets could be overspent; bring it back"
-        return
+        raise InputError(tables.LEDGER_GONE)
     if not settings.ledger_head.exists() and settings.expect_head is None:
         yield (
             "error",
@@ -214,19 +221,40 @@ def _ledger(settings: Settings) -> Found:
 
 
 def _register(settings: Settings) -> Found:
+    version, _ = versions_there(settings) or (None, None)
     if not settings.register_file.exists():
-        needed = _there(settings) and _rows(settings, "SELECT id FROM server_studies LIMIT 1")
-        level = "error" if needed and not settings.trust_database else "ok"
-        yield (
-            level,
-            f"{settings.register_file} {'is missing; bring it back' if needed else 'is made at the first start'}",
-        )
+        if version is not None and not settings.trust_database:
+            with tables.asked(settings.database) as connection:
+                tables.has_register(connection, settings.register_file, version)
+        yield "ok", f"{settings.register_file} is made at the first start"
         return
-    with closing(sqlite3.connect(f"{settings.register_file.as_uri()}?mode=ro", uri=True)) as raw:
-        raw.execute("SELECT count(*) FROM vouched").fetchone()
+    known, changed = _vouched(settings), 0
+    with suppress(InputError):  # of the key, said above
+        changed = _changed(settings, known) if version == tables.VERSION else 0
+    if changed:
+        outside = "it was changed from outside, or an older copy was put back. The studies concerned are not published"
+        yield "warning", f"rows of the database that are not as this server wrote them: {changed:,}; {outside}"
     if settings.register_file.stat().st_mode & 0o077:
         yield "warning", f"others can read {settings.register_file}; the server will change that at its start"
     yield "ok", str(settings.register_file)
+
+
+def _changed(settings: Settings, known: set[bytes]) -> int:
+    """Return how many rows the register does not vouch for, before or after they are read: a server may be writing."""
+    register = Register(settings.register_file, vault_there(settings).register_key)
+    with tables.asked(settings.database) as connection:
+        signed = (
+            register.sign_row(kind, row)[:32]
+            for kind, table in tables.VOUCHED.items()
+            for row in connection.execute(sa.select(table))
+        )
+        odd = [mac for mac in signed if mac not in known]
+    return len(set(odd) - _vouched(settings)) if odd else 0
+
+
+def _vouched(settings: Settings) -> set[bytes]:
+    with closing(sqlite3.connect(f"{settings.register_file.as_uri()}?mode=ro", uri=True)) as raw:
+        return {mac[:32] for macs in raw.execute("SELECT mac, coming FROM vouched") for mac in macs if mac is not None}
 
 
 def _disk(settings: Settings) -> Found:
@@ -253,7 +281,7 @@ def last_event(settings: Settings) -> int | None:
     """Return the time of the last event in the log of the database, if there is one."""
     if not _there(settings):
         return None
-    with suppress(sqlite3.Error, sa.exc.SQLAlchemyError):  # no such table yet, or it is refused in other words
+    with suppress(tables.UnreachedError):  # no such table yet
         found = _rows(settings, "SELECT max(at) FROM server_audit")
         return None if found[0][0] is None else int(found[0][0])
     return None
@@ -275,7 +303,8 @@ def _last_backup(settings: Settings) -> int | None:
 def _backups(settings: Settings) -> Found:
     made = _last_backup(settings)
     if made is None:
-        yield "warning" if _there(settings) else "ok", "none was made yet: hetdp serve --backup FOLDER"
+        unread = f"{last_backup(settings)} cannot be read by this user" if last_backup(settings).exists() else None
+        yield "warning" if _there(settings) else "ok", unread or "none was made yet: hetdp serve --backup FOLDER"
         return
     old = time.time() - made > _OLD_BACKUP
     yield "warning" if old else "ok", f"the last one is of {access.date(made)}"

@@ -387,10 +387,7 @@ def _store(
 
 
 def pass_over(transaction: Transaction, study_id: str, notice: int) -> bool:
-    """Go on to the next wave if this one has closed with too few people; return whether it has.
-
-    Nobody can join it any more, so it can never be published.
-    """
+    """Go on to the next wave if this one has closed with too few people: nobody can join it; return whether it has."""
     with suppress(ChangedError):
         study = studies.get(transaction, study_id)
         about, wave = tables.people.c, study.wave
@@ -410,9 +407,9 @@ def pass_over(transaction: Transaction, study_id: str, notice: int) -> bool:
 
 def _go_on(transaction: Transaction, study: Study, answered: list[Any], notice: int) -> None:
     """Open the next wave, or end the study after the last one; answers that no further wave uses are deleted."""
-    last, waves = study.wave + 1 == len(study.waves), following(study, notice)
-    status = "published" if last else "open"
-    studies.move(transaction, study.id, wave=study.wave + 1, status=status, waves=waves)
+    after, waves = study.wave + 1, following(study, notice)
+    last = after == len(study.waves)
+    studies.move(transaction, study.id, wave=after, status="published" if last else "open", waves=waves)
     if last or study.each_wave == "ask":
         used_up(transaction, study.id, [row._asdict() for row in answered])
     if waves != studies.waves_text(study.waves):

@@ -51,7 +51,7 @@ from hetdp.errors import HetdpError, InputError
 from hetdp.ledger import UNLIMITED, Ledger, Rule, budget_units, read_head
 
 from . import access, publish, rotate, tables
-from .backup import Backup, alone, beside, bind_answers, checked, copy, put_back, set_aside, vault_there
+from .backup import Backup, alone, beside, bind_answers, checked, copy, key_back, put_back, set_aside, vault_there
 from .people import new_key
 from .settings import Settings
 from .store import Register, Transaction, begin, new_version
@@ -72,6 +72,7 @@ class Restored:
     kept: int = 0
     emptied: int = 0
     came_later: int = 0
+    sent_later: int = 0
     waves: list[str] = field(default_factory=list)
     exact: bool = True
     written_off: int = 0
@@ -81,39 +82,32 @@ class Restored:
     trusted: bool = False  # the operator vouched for what no register knows
     key: str = ""
     aside: str = ""
+    old_key: Path | None = None  # the file of a key that was in use until a rotation
 
     def __str__(self) -> str:
         word = ", on your word that nobody withdrew or changed theirs since" if self.trusted and self.kept else ""
         said = [f"restored the backup of {access.date(self.made)}: {plural(self.kept, 'answer')} kept{word}"]
-        if self.emptied:
-            said.append(
-                f"lost: {plural(self.emptied, 'answer')}, changed, withdrawn or deleted since, or perhaps; people "
-                "whose link still works can answer again while their study is open"
-            )
-        if self.came_later:
-            said.append(
-                f"lost: {plural(self.came_later, 'row')} of people, studies or files that came after the backup"
-            )
-        if self.unknown:
-            said.append(
-                "back, because no register survived that knows what was ended since: links that were deleted or "
-                "revoked, and studies that were deleted, after the backup; delete or revoke them again"
-            )
-        if self.deleted:
-            said.append(f"deleted, as they were before: {plural(self.deleted, 'study')}")
-        if self.changed:
-            said.append(
-                f"changed from outside before the backup, and not to be published: {plural(self.changed, 'study')}"
-            )
+        some = {  # what is said of a number that is not 0
+            "lost: {}, changed, withdrawn or deleted since, or perhaps; people whose link still works can answer again "
+            "while their study is open": (self.emptied, "answer"),
+            "lost: {} of people, studies or files that came after the backup": (self.came_later, "row"),
+            "lost: what {} sent since who had no answer in the backup": (self.sent_later, "person"),
+            "back, because no register survived that knows what was ended since: links that were deleted or revoked, "
+            "and studies that were deleted, after the backup; delete or revoke them again. What people sent since is "
+            "lost, and cannot be counted": (self.unknown, ""),
+            "deleted, as they were before: {}": (self.deleted, "study"),
+            "changed from outside before the backup, and not to be published: {}": (self.changed, "study"),
+        }
+        said += [words.format(plural(*count)) for words, count in some.items() if count[0]]
         said += [f"over: {wave}" for wave in self.waves]
         if self.written_off:
             how = "what they used" if self.exact else "the most that they could have used"
             said.append(f"written off as spent in the ledger, {how}: for {plural(self.written_off, 'person')}")
         if self.aside:
             said.append(f"what was there before is in {self.aside}")
-        said += [
-            f'the one curator now is "{tables.FIRST}", with a new key (shown this once): {self.key}',
-        ]
+        if self.old_key is not None:
+            said.append(f"before the server starts, give it the key of then: {key_back(self.old_key)}")
+        said.append(f'the one curator now is "{tables.FIRST}", with a new key (shown this once): {self.key}')
         return "\n".join(said)
 
 
@@ -149,6 +143,7 @@ def restore(settings: Settings, folder: Path, *, trusted: bool = False) -> Resto
             register.close()
             engine.dispose()
         told.aside = str(aside) if aside.exists() else ""
+        told.old_key = settings.key_file if settings.key_file and ".until-" in settings.key_file.name else None
         return told
 
 
@@ -407,7 +402,7 @@ class _Work:
         numbers = ", ".join(str(wave + 1) for wave in lost)
         certain = self.before is not None or self.books.complete
         why = f"{'was' if certain else 'may have been'} drawn or published after the backup"
-        self.told.waves.append(f"wave {numbers} of study {study.id} {why}; its result is not in this copy")
+        self.told.waves.append(f"publication {numbers} of study {study.id} {why}; its result is not in this copy")
         self.transaction.note("waves lost with a backup", study.id, waves=numbers, certain=certain)
 
     # --- Answers
@@ -425,7 +420,9 @@ class _Work:
             ended = self._ended("person", row["id"])
             if row["id"] in newest:
                 self.told.kept += row["answer"] is not None
-            elif ended or row["answer"] is not None or row["epsilon"] is not None:
+                continue
+            self.told.sent_later += row["answer"] is None and not ended and ("person", row["id"]) in (self.before or {})
+            if ended or row["answer"] is not None or row["epsilon"] is not None:
                 self.told.emptied += row["answer"] is not None
                 gone = {"epsilon": None, "answer": None, "version": new_version()}
                 if ended:

@@ -20,7 +20,7 @@ from hetdp.errors import InputError
 
 from . import importing, people, studies, tables
 from .app import create_app
-from .backup import vault_there
+from .backup import not_for_root, vault_there
 from .check import check_clock
 from .settings import Settings
 from .store import Register, Transaction, begin
@@ -39,6 +39,7 @@ def serve(settings: Settings, host: str, port: int, *, proxy: bool = False, demo
     """
     import uvicorn
 
+    not_for_root(settings)
     check_clock(settings)
     listener = _listening(host, port)
     proxies = (*settings.proxies, "127.0.0.1") if proxy else settings.proxies

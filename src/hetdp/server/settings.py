@@ -7,6 +7,7 @@ default. Whatever is said and not known is refused: a misspelt limit would other
 
 from __future__ import annotations
 
+import difflib
 import ipaddress
 import os
 import re
@@ -19,12 +20,23 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from sqlalchemy.engine import make_url
+from sqlalchemy.exc import ArgumentError
 
 from hetdp.errors import InputError
 
 from .access import Vault, host_of
 
 LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
+# Between which numbers a setting must be, wherever it is said. At 0 a limit would refuse everybody.
+_MOST = 10**12
+RANGES = {
+    "port": (0, 65_535),
+    "notice_days": (1, 366),
+    "tick": (0, 60),
+    "body_limit": (1024, _MOST),
+    "import_limit": (1024, _MOST),
+    **dict.fromkeys(("per_address", "per_person", "attempts", "joins"), (1, _MOST)),
+}
 
 
 @dataclass(frozen=True)
@@ -91,6 +103,10 @@ class Settings:
     root: str = field(init=False, default="")  # the path under which the server lives, without a slash at its end
 
     def __post_init__(self) -> None:
+        for name, (low, high) in RANGES.items():
+            if not low <= getattr(self, name) <= high:
+                raise InputError(f"{name} must be from {low} to {high} (got {getattr(self, name)})")
+        _check_address(self.database)
         for network in self.proxies:
             try:
                 ipaddress.ip_network(network)
@@ -178,6 +194,22 @@ class Settings:
         return Path(url.database).resolve() if url.get_backend_name() == "sqlite" and url.database else None
 
 
+def _check_address(database: str) -> None:
+    """Raise unless this is a URL of SQLite or PostgreSQL that can be read; it is not quoted: it may hold a password."""
+    try:
+        url = make_url(database)
+    except (ArgumentError, ValueError):  # or its port is no number
+        url = make_url("unknown://")
+    kind = url.get_backend_name()
+    if "@" in (url.host or ""):
+        raise InputError("the database's URL has an @ too many; in a user or a password write %40 for @")
+    if not (kind in {"postgresql", "postgres"} or (kind == "sqlite" and url.database)):
+        raise InputError(
+            "the database must be sqlite:////var/lib/hetdp/survey.db (four slashes before an absolute path, three "
+            "before a relative one) or postgresql://USER:PASSWORD@HOST:PORT/NAME"
+        )
+
+
 # ---------------------------------------------------------------------------------------------------------
 # The environment and the file
 
@@ -227,7 +259,11 @@ def _from_environment(environment: Mapping[str, str]) -> dict[str, str]:
 def _unknown(said: str, name: str) -> str:
     if name in ONCE:
         return f"{said} is for one start alone; say it as an option: --{name.replace('_', '-')}"
-    return f"there is no setting {said}; the settings are {', '.join(sorted(KNOWN))}"
+    known = sorted(KNOWN.keys() - {"key"})  # which stands in no file
+    near = difflib.get_close_matches(name, known, 1)
+    return (
+        f"there is no setting {said}; {f'did you mean {near[0]}? T' if near else 't'}he settings are {', '.join(known)}"
+    )
 
 
 def _fitting(name: str, value: Any, where: str) -> Any:
@@ -243,13 +279,13 @@ def _fitting(name: str, value: Any, where: str) -> Any:
                 return value if isinstance(value, bool) else value.lower() in _YES
         elif kind in {"int", "float"}:
             number = {"int": int, "float": float}[kind](value)
-            if not isinstance(value, bool) and (text or number == value) and number >= 0:
+            if not isinstance(value, bool) and (text or number == value):
                 return number
         elif text:
             return Path(value) if kind.startswith("Path") else value
     except (TypeError, ValueError, OverflowError):
         pass
-    wanted = {"int": "a whole number from 0 on", "float": "a number from 0 on", "bool": "true or false"}
+    wanted = {"int": "a whole number", "float": "a number", "bool": "true or false"}
     raise InputError(f"{where} must be {wanted.get(kind, 'a list of names' if kind.startswith('tuple') else 'a text')}")
 
 

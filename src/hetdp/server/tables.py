@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
+import re
 import secrets
-from contextlib import suppress
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -159,7 +162,57 @@ def connect(url: str, **pool: int) -> sa.Engine:
     if address.drivername in {"postgresql", "postgres"}:
         address = address.set(drivername="postgresql+psycopg")
     # A connection that PostgreSQL has closed meanwhile, as when it restarts, is noticed before it is used.
-    return sa.create_engine(address, hide_parameters=True, pool_pre_ping=True, **pool)
+    try:
+        return sa.create_engine(address, hide_parameters=True, pool_pre_ping=True, **pool)
+    except ImportError:
+        raise UnreachedError(
+            "PostgreSQL needs psycopg; install it with: pip install 'hetdp[server,postgres]'"
+        ) from None
+
+
+class UnreachedError(InputError):
+    """The database cannot be reached or used, in words of ours: those of its driver may quote the password."""
+
+
+# What a driver says when it gets no connection has no code; these are parts of it, and fixed words instead.
+_CAUSES = {
+    "resolve host|translate host name": "the host of the database, {host}, is not known; is its name right?",
+    'database ".*" does not exist|^3D': "PostgreSQL at {place} has no database of this name; make it first",
+    'authentication failed|no password|pg_hba|role ".*" does not|^28': "PostgreSQL at {place} refuses this user or "
+    "password; in the URL write %40 for @, %2F for / and %25 for %",
+    "refused|No such file|timeout|timed out|unreachable|No route": "PostgreSQL does not answer at {place}; is it "
+    "running, and are host and port right?",
+    "^SQLITE_NOTADB|^SQLITE_CORRUPT": "{place} is no SQLite database, or it is damaged",
+    "^SQLITE_CANTOPEN|^SQLITE_READONLY|^SQLITE_PERM": "{place} or its folder cannot be written by this user",
+    "^SQLITE_FULL|^SQLITE_IOERR": "{place} cannot be read or written; is the disk full?",
+    "^SQLITE_BUSY": "{place} is locked by another program",
+}
+
+
+@contextmanager
+def in_words(url: str) -> Iterator[None]:
+    """Raise what a database raises in fixed words, with the place of the database and never its driver's message."""
+    try:
+        yield
+    except (sa.exc.DBAPIError, sqlite3.Error) as error:
+        address, raised = sa.make_url(url), getattr(error, "orig", error)
+        code = getattr(raised, "sqlite_errorname", None) or getattr(raised, "sqlstate", None)
+        host = address.host or address.query.get("host") or "its socket"
+        place = address.database if address.get_backend_name() == "sqlite" else f"{host}:{address.port or 5432}"
+        found = (words for part, words in _CAUSES.items() if re.search(part, code or str(raised)))
+        other = f"the database at {{place}} cannot be used ({code or type(raised).__name__}); its log may say why"
+        raise UnreachedError(next(found, other).format(host=host, place=place)) from None
+
+
+@contextmanager
+def asked(url: str) -> Iterator[sa.Connection]:
+    """Give a connection of a moment; what the database raises is said in fixed words."""
+    engine = connect(url)
+    try:
+        with in_words(url), engine.connect() as connection:
+            yield connection
+    finally:
+        engine.dispose()
 
 
 def take_lock(session: Any, _record: Any) -> None:
@@ -211,21 +264,13 @@ def prepare(transaction: Transaction, fingerprint: str, *, trusted: bool) -> Non
             "ALTER TABLE server_people ALTER answer SET STATISTICS 0, ALTER answer TYPE bytea"  # forgets what it has
         )
         transaction.connection.exec_driver_sql(apart)
-    before_registers = _upgraded(transaction)
+    version = _upgraded(transaction)
     if transaction.fact("vault") not in {None, fingerprint}:
-        raise InputError(
-            "this is not the key with which the answers were sealed; nothing was changed. If a key rotation was cut "
-            "off, finish it with: hetdp serve --rotate-key"
-        )
+        raise InputError("this is not the key with which the answers were sealed; nothing was changed")
     transaction.set_fact("vault", fingerprint)
     register = transaction.register
-    people_there = any(transaction.execute(sa.select(table.c.id).limit(1)).first() for table in (studies, people))
-    if not register.path.exists() and not trusted and people_there:
-        why = "an older hetdp made none: " if before_registers else "bring it back, or "
-        raise InputError(
-            f"{register.path} is missing, so answers that were put back or changed could not be noticed; {why}"
-            "start once with --trust-database if you know that nobody changed the database"
-        )
+    if not trusted:
+        has_register(transaction.connection, register.path, version)
     with suppress(OSError):  # what cannot be made is said when it is used
         make(register.path)
     with register.connected(writes=True) as file:
@@ -241,6 +286,17 @@ def prepare(transaction: Transaction, fingerprint: str, *, trusted: bool) -> Non
                     file.exec_driver_sql("INSERT INTO vouched (kind, id, study, mac) VALUES (?, ?, ?, ?)", told)
 
 
+def has_register(connection: sa.Connection, path: Path, version: str) -> None:
+    """Raise if a database with studies or people in it, of this version, has no register beside it."""
+    some = (connection.execute(sa.select(table.c.id).limit(1)).first() for table in (studies, people))
+    if not path.exists() and any(some):
+        why = "an older hetdp made none: " if version in {"1", "2"} else "bring it back, or "
+        raise InputError(
+            f"{path} is missing, so answers that were put back or changed could not be noticed; {why}"
+            "start once with --trust-database if you know that nobody changed the database"
+        )
+
+
 def widen(connection: sa.Connection) -> None:
     """Give old tables the columns that came at their end, all null, before any row is read by the tables above."""
     there = sa.inspect(connection)
@@ -250,8 +306,8 @@ def widen(connection: sa.Connection) -> None:
             connection.exec_driver_sql(f"ALTER TABLE {table.name} ADD COLUMN {column} {kind}")
 
 
-def _upgraded(transaction: Transaction) -> bool:
-    """Bring the tables to the version of this server; say whether they are from before there were registers."""
+def _upgraded(transaction: Transaction) -> str:
+    """Bring the tables to the version of this server; return that of before."""
     found = transaction.fact("version")
     if found is None and transaction.execute(sa.select(facts)).first() is None:
         found = VERSION
@@ -269,7 +325,13 @@ def _upgraded(transaction: Transaction) -> bool:
             transaction.execute(sa.insert(curators).values(name=FIRST, key=key, created=0))
         transaction.execute(sa.delete(facts).where(facts.c.name == "curator"))
     transaction.set_fact("version", VERSION)
-    return found == "2"
+    return found
+
+
+LEDGER_GONE = (
+    "the ledger of this server is missing: without it budgets could be overspent; bring it back, or go back to a "
+    "backup: hetdp serve --restore FOLDER"
+)
 
 
 def open_ledger(settings: Settings, database: Store) -> Ledger:
@@ -284,7 +346,7 @@ def open_ledger(settings: Settings, database: Store) -> Ledger:
         private(head)
         private(f"{head}.lock")
     if made and not there:
-        raise InputError("the ledger of this server is missing: without it budgets could be overspent; bring it back")
+        raise InputError(LEDGER_GONE)
     if made and not head.exists() and expected is None:
         # The ledger itself asks for its head only once something is charged; an old copy may be older than that.
         raise InputError(
