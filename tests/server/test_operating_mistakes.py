@@ -157,9 +157,10 @@ def test_a_restore_says_how_many_people_sent_their_first_answer_since_and_counts
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can write into the folder of somebody else")
-def test_root_neither_starts_nor_backs_up_in_the_folder_of_another_user(tmp_path):
+def test_root_neither_starts_nor_backs_up_in_the_folder_of_another_user(tmp_path, monkeypatch):
     settings = apart(tmp_path)
     os.chown(tmp_path / "data", 65534, 65534)
+    monkeypatch.setattr(run, "create_app", lambda _: pytest.fail("it starts"))
     with pytest.raises(InputError, match="Run this as its owner"):
         run.serve(settings, "127.0.0.1", 0)
     assert files(tmp_path) == {}

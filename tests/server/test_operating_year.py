@@ -96,7 +96,7 @@ def test_an_installation_lives_through_a_year(tmp_path):
         (folder / name).unlink(missing_ok=True)
     said = hetdp_command(folder, "serve", "--restore", tmp_path / "backup", "--trust-clock")
     assert "40 answers kept" in said
-    assert "wave 2 of study" in said
+    assert "publication 2 of study" in said
     key = said.split()[-1]
     heads.clear()  # a new history begins at the head of the backup
     assert verified(folder, heads)["people"] == 70
