@@ -405,7 +405,7 @@ def test_row_100_a_wave_has_one_number_also_if_the_database_refuses_to_store_it(
         result = site.publish(world.study).json()["results"][0]
     assert set(drawn) == {drawn[0]}
     upper, lower, _ = drawn[0]
-    assert result["figures"][0]["estimate"] == pytest.approx(Interval(0, 10).clamp(10 * upper / (upper + lower)))
+    assert result["figures"][0]["raw"] == pytest.approx(Interval(0, 10).clamp(10 * upper / (upper + lower)))
     assert len(drawn) == 3
 
 
