@@ -675,7 +675,7 @@ def test_a_year_of_four_waves_in_which_people_are_asked_again_each_time(site, vi
     expect(page.locator("#spent")).to_have_text(re.compile(r"^At most ε = [\d.]+ was used\.$"))
     balance = site.enter(link.rpartition("#")[2]).get("/api/answer").json()["balance"]
     assert 0 < balance["spent"] <= 2.0
-    page.get_by_role("link", name="See what was published so far").click()
+    page.get_by_role("link", name="See what was published", exact=True).click()
     page.wait_for_url(f"**/results/{study}")
     person.check()
     curator.page.goto(f"/results/{study}")

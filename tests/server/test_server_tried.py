@@ -145,3 +145,56 @@ def test_a_limit_of_somebody_who_was_used_in_part_is_what_was_used_and_what_can_
     sentence = "Never more than ε = 1.25 in all publications together: up to ε = 0.25 counts as used, so at most 1 can"
     assert offer["limit"]["sentence"].startswith(sentence)
     assert sentence in person.get("/answer").text
+
+
+# ---------------------------------------------------------------------------------------------------------
+# What a participant reads between publications, and after the last one
+
+
+def read_by(person):
+    shown = re.sub(r"<script.*?</script>|<[^>]*>", " ", person.get("/answer").text, flags=re.DOTALL)
+    return " ".join(shown.split())
+
+
+def test_between_publications_the_page_says_that_it_opens_again_and_after_the_last_nothing_is_still_to_come(site):
+    now = int(time.time())
+    waves = [{"closes": now + 3600, "share": 0.5}, {"closes": now + 40 * DAY, "share": 0.5}]
+    study = site.study(waves=waves)
+    (person,) = site.join(study, [(3, "public")])
+    again, over = "The survey opens again when this publication is out", "No more answers are taken."
+    with later(7200):
+        page = read_by(person)
+        assert again in page
+        assert over not in page
+    assert site.publish(study).status_code == 200
+    assert "Used so far" in read_by(person)
+    assert "See what was published so far" in read_by(person)
+    with later(41 * DAY):
+        page = read_by(person)
+        assert over in page
+        assert again not in page
+        assert "Withdraw my answers" in page
+        assert site.publish_now(study, 1).status_code == 200
+        page = read_by(person)
+    assert over in page
+    for word in (again, "No answers are taken now", "so far", "You can also delete"):
+        assert word not in page
+    assert "You can delete everything of yours that is still here" in page
+    assert "See what was published" in page
+
+
+# ---------------------------------------------------------------------------------------------------------
+# The curator's page
+
+
+def test_after_the_last_publication_no_column_says_what_this_publication_may_use(site):
+    study = site.study()
+    site.join(study, [(3, "public")])
+    column = "this publication, at most"
+    assert column in site.curator.get(f"/curator/studies/{study}").text
+    assert site.publish(study).status_code == 200
+    page = site.curator.get(f"/curator/studies/{study}").text
+    assert column not in page
+    table = page.partition('id="live"')[2].partition("</table>")[0].rpartition("<table>")[2]
+    rows = [len(re.findall(r"<t[hd]\b", row)) for row in table.split("<tr>")[1:]]
+    assert set(rows) == {5}
