@@ -198,3 +198,20 @@ def test_after_the_last_publication_no_column_says_what_this_publication_may_use
     table = page.partition('id="live"')[2].partition("</table>")[0].rpartition("<table>")[2]
     rows = [len(re.findall(r"<t[hd]\b", row)) for row in table.split("<tr>")[1:]]
     assert set(rows) == {5}
+
+
+def test_a_file_of_an_earlier_publication_is_told_apart_and_not_offered_for_deletion(site):
+    now, used = int(time.time()), "of an earlier publication, its answers are deleted"
+    waves = [{"closes": now + 3600, "share": 0.5}, {"closes": now + 60 * DAY, "share": 0.5}]
+    study = site.study(waves=waves, each_wave="ask")
+    rows = "value,tier\n" + "3,public\n" * 7
+    site.rows(study, rows)
+    assert used not in site.curator.get(f"/curator/studies/{study}").text
+    assert site.publish(study).status_code == 200
+    site.rows(study, rows)
+    files = site.curator.get(f"/api/studies/{study}/rows").json()
+    assert sorted((one["people"], one["used"]) for one in files) == [(7, False), (7, True)]
+    page = site.curator.get(f"/curator/studies/{study}").text
+    assert page.count("7 people from a file") == 2
+    assert page.count(used) == 1
+    assert re.findall(r'data-file="(\w+)"', page) == [one["file"] for one in files if not one["used"]]
