@@ -215,3 +215,25 @@ def test_a_file_of_an_earlier_publication_is_told_apart_and_not_offered_for_dele
     assert page.count("7 people from a file") == 2
     assert page.count(used) == 1
     assert re.findall(r'data-file="(\w+)"', page) == [one["file"] for one in files if not one["used"]]
+
+
+def test_the_page_of_a_study_has_its_questions_with_their_shares_and_all_closing_dates(site):
+    now = int(time.time())
+    waves = [{"closes": now + DAY * i, "share": 0.25 * i} for i in (1, 2)]
+    questions = [{**one, "share": share} for one, share in zip(THREE, (0.5, 0.3, 0.2), strict=True)]
+    page = site.curator.get(f"/curator/studies/{site.study(questions=questions, waves=waves)}").text
+    facts = page.partition('<details id="facts">')[2].partition("</details>")[0]
+    for question, share in zip(THREE, ("50", "30", "20"), strict=True):
+        assert re.search(rf"{re.escape(question['text'])} \([^)]*\): at most {share} %", facts)
+    for share in ("25", "50"):
+        assert re.search(rf"Publication \d: closing date <time [^>]*>[^<]*</time>, at most {share} % of ε", facts)
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_a_name_with_a_character_that_is_not_allowed_is_refused_by_those_that_are(site, language):
+    new = {"title": "x", "questions": [{**THREE[1], "name": "Müde"}], "tiers": [{"name": "a", "epsilon": 1}]}
+    new |= {"opens": int(time.time()), "waves": [{"closes": int(time.time()) + DAY, "share": 1.0}]}
+    said = site.curator.post("/api/studies", json=new, headers={"Accept-Language": language}).json()["error"]
+    assert said["field"] == "questions.0.name"
+    words = {"en": "small letters, digits, - and _", "de": "Kleinbuchstaben, Ziffern, - und _"}
+    assert words[language] in said["message"]
