@@ -556,6 +556,7 @@ def test_the_curators_way_from_an_empty_database_to_a_published_result(site, vis
     page.get_by_label("I want to close early").check()
     say(page, "Close in 7 days")
     expect(page.get_by_text("Closing brought forward")).to_be_visible()
+    expect(page.locator("#close")).to_have_count(0)  # it cannot be brought forward again
     assert "closes sooner than was said" in person.get("/answer").text
     curator.check()
     with later(8 * DAY):  # the curator's session has ended
@@ -675,7 +676,7 @@ def test_a_year_of_four_waves_in_which_people_are_asked_again_each_time(site, vi
     expect(page.locator("#spent")).to_have_text(re.compile(r"^At most ε = [\d.]+ was used\.$"))
     balance = site.enter(link.rpartition("#")[2]).get("/api/answer").json()["balance"]
     assert 0 < balance["spent"] <= 2.0
-    page.get_by_role("link", name="See what was published so far").click()
+    page.get_by_role("link", name="See what was published", exact=True).click()
     page.wait_for_url(f"**/results/{study}")
     person.check()
     curator.page.goto(f"/results/{study}")
@@ -711,6 +712,7 @@ def test_a_person_erases_everything_and_the_curator_does_it_for_another(site, vi
     expect(curator.page.get_by_text("No person of this study has this link.")).to_be_visible()
     curator.errors.clear()
     curator.page.get_by_label("Their link").fill(links[1])
+    expect(curator.page.get_by_text("No person of this study has this link.")).to_be_hidden()  # it was the other one
     say(curator.page, "Erase this person")  # another link is asked about anew
     expect(curator.page.get_by_role("button", name="Press again to delete")).to_be_visible()
     assert site.live(study)["n"] == 1  # nothing at the first press
@@ -1018,3 +1020,20 @@ def test_results_can_be_read_on_a_narrow_phone(site, visit, locale, scheme):
         assert re.fullmatch(r"[12] · \d+\.? \w+\.? \d{4}", one)
     reader.check()
     reader.picture(f"result-phone-{locale}-{scheme}")
+
+
+def test_levels_that_the_form_filled_in_follow_the_language_of_the_study_unless_they_were_changed(site, visit):
+    curator = visit(**DESKTOP)
+    sign_in(curator.page, site)
+    curator.page.goto("/curator/new")
+    names, sentences = (curator.page.locator(f"#tier-rows [data-part={part}]") for part in ("name", "sentence"))
+    expect(names).to_have_count(3)
+    sentences.nth(1).fill("My own.")
+    curator.page.locator("#language").select_option("de")
+    assert [one.input_value() for one in names.all()] == ["Streng", "Mittel", "Offen"]
+    said = [one.input_value() for one in sentences.all()]
+    assert said[1] == "My own."
+    assert all("erfahren" in one for one in (said[0], said[2]))
+    curator.page.locator("#language").select_option("en")
+    assert [one.input_value() for one in names.all()] == ["Strict", "Standard", "Open"]
+    curator.check()

@@ -145,3 +145,95 @@ def test_a_limit_of_somebody_who_was_used_in_part_is_what_was_used_and_what_can_
     sentence = "Never more than ε = 1.25 in all publications together: up to ε = 0.25 counts as used, so at most 1 can"
     assert offer["limit"]["sentence"].startswith(sentence)
     assert sentence in person.get("/answer").text
+
+
+# ---------------------------------------------------------------------------------------------------------
+# What a participant reads between publications, and after the last one
+
+
+def read_by(person):
+    shown = re.sub(r"<script.*?</script>|<[^>]*>", " ", person.get("/answer").text, flags=re.DOTALL)
+    return " ".join(shown.split())
+
+
+def test_between_publications_the_page_says_that_it_opens_again_and_after_the_last_nothing_is_still_to_come(site):
+    now = int(time.time())
+    waves = [{"closes": now + 3600, "share": 0.5}, {"closes": now + 40 * DAY, "share": 0.5}]
+    study = site.study(waves=waves)
+    (person,) = site.join(study, [(3, "public")])
+    again, over = "The survey opens again when this publication is out", "No more answers are taken."
+    with later(7200):
+        page = read_by(person)
+        assert again in page
+        assert over not in page
+    assert site.publish(study).status_code == 200
+    assert "Used so far" in read_by(person)
+    assert "See what was published so far" in read_by(person)
+    with later(41 * DAY):
+        page = read_by(person)
+        assert over in page
+        assert again not in page
+        assert "Withdraw my answers" in page
+        assert site.publish_now(study, 1).status_code == 200
+        page = read_by(person)
+    assert over in page
+    for word in (again, "No answers are taken now", "so far", "You can also delete"):
+        assert word not in page
+    assert "You can delete everything of yours that is still here" in page
+    assert "See what was published" in page
+
+
+# ---------------------------------------------------------------------------------------------------------
+# The curator's page
+
+
+def test_after_the_last_publication_no_column_says_what_this_publication_may_use(site):
+    study = site.study()
+    site.join(study, [(3, "public")])
+    column = "this publication, at most"
+    assert column in site.curator.get(f"/curator/studies/{study}").text
+    assert site.publish(study).status_code == 200
+    page = site.curator.get(f"/curator/studies/{study}").text
+    assert column not in page
+    table = page.partition('id="live"')[2].partition("</table>")[0].rpartition("<table>")[2]
+    rows = [len(re.findall(r"<t[hd]\b", row)) for row in table.split("<tr>")[1:]]
+    assert set(rows) == {5}
+
+
+def test_a_file_of_an_earlier_publication_is_told_apart_and_not_offered_for_deletion(site):
+    now, used = int(time.time()), "of an earlier publication, its answers are deleted"
+    waves = [{"closes": now + 3600, "share": 0.5}, {"closes": now + 60 * DAY, "share": 0.5}]
+    study = site.study(waves=waves, each_wave="ask")
+    rows = "value,tier\n" + "3,public\n" * 7
+    site.rows(study, rows)
+    assert used not in site.curator.get(f"/curator/studies/{study}").text
+    assert site.publish(study).status_code == 200
+    site.rows(study, rows)
+    files = site.curator.get(f"/api/studies/{study}/rows").json()
+    assert sorted((one["people"], one["used"]) for one in files) == [(7, False), (7, True)]
+    page = site.curator.get(f"/curator/studies/{study}").text
+    assert page.count("7 people from a file") == 2
+    assert page.count(used) == 1
+    assert re.findall(r'data-file="(\w+)"', page) == [one["file"] for one in files if not one["used"]]
+
+
+def test_the_page_of_a_study_has_its_questions_with_their_shares_and_all_closing_dates(site):
+    now = int(time.time())
+    waves = [{"closes": now + DAY * i, "share": 0.25 * i} for i in (1, 2)]
+    questions = [{**one, "share": share} for one, share in zip(THREE, (0.5, 0.3, 0.2), strict=True)]
+    page = site.curator.get(f"/curator/studies/{site.study(questions=questions, waves=waves)}").text
+    facts = page.partition('<details id="facts">')[2].partition("</details>")[0]
+    for question, share in zip(THREE, ("50", "30", "20"), strict=True):
+        assert re.search(rf"{re.escape(question['text'])} \([^)]*\): at most {share} %", facts)
+    for share in ("25", "50"):
+        assert re.search(rf"Publication \d: closing date <time [^>]*>[^<]*</time>, at most {share} % of ε", facts)
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_a_name_with_a_character_that_is_not_allowed_is_refused_by_those_that_are(site, language):
+    new = {"title": "x", "questions": [{**THREE[1], "name": "Müde"}], "tiers": [{"name": "a", "epsilon": 1}]}
+    new |= {"opens": int(time.time()), "waves": [{"closes": int(time.time()) + DAY, "share": 1.0}]}
+    said = site.curator.post("/api/studies", json=new, headers={"Accept-Language": language}).json()["error"]
+    assert said["field"] == "questions.0.name"
+    words = {"en": "small letters, digits, - and _", "de": "Kleinbuchstaben, Ziffern, - und _"}
+    assert words[language] in said["message"]

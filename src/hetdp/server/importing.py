@@ -228,10 +228,13 @@ def add_rows(
 
 
 def imports(transaction: Transaction, study: str) -> list[dict[str, Any]]:
-    """Return the files that were imported into a study and not deleted: how each is named here, and its people."""
+    """Return the files that were imported into a study and not deleted: how each is named here, and its people.
+
+    Of one that is `used` the answers are gone, with the publication that counted them.
+    """
     table = tables.imports
     rows = transaction.execute(sa.select(table).where((table.c.study == study) & (table.c.people != 0)))
-    return [{"file": row.id[: tables.MARK], "people": abs(row.people)} for row in rows]
+    return [{"file": row.id[: tables.MARK], "people": abs(row.people), "used": row.people < 0} for row in rows]
 
 
 def marked(transaction: Transaction, study: str) -> bool:

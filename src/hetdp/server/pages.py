@@ -287,7 +287,7 @@ def study_page(request: Request, study: str) -> Response:
         "notice_days": days,
         "past": about["phase"] != "changed" and access.now() >= about["until"],
         "few_numbers": ", ".join(str(i) for i, wave in enumerate(about["waves"], 1) if wave["too_few"] is not None),
-        "may_close": access.now() + days * DAY < about["closes"] < about["until"],
+        "may_close": math.ceil(access.now()) + days * DAY < about["closes"] < about["until"],
         "imports": app.imported(request, study),
         "marked": request.app.state.store.read(importing.marked, study),
         "invitations": app.invitations(request, study),

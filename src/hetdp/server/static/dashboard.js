@@ -1,4 +1,4 @@
-import { at, busy, call, counted, language, once, renew, twice, whole, word } from "./api.js";
+import { at, busy, call, counted, language, once, renew, say as tell, twice, whole, word } from "./api.js";
 import { localTimes } from "./page.js";
 
 const live = document.getElementById("live");
@@ -103,7 +103,7 @@ document.addEventListener("click", (event) => {
 
 // The second press is for the link that stood there at the first.
 const theirs = document.getElementById("their-link"), eraser = document.querySelector("#erase button");
-theirs?.addEventListener("input", () => once(eraser));
+theirs?.addEventListener("input", () => { once(eraser); tell(document.querySelector("#erase .status"), ""); });
 on("erase", async (say) => {
   await call("DELETE", `/api/studies/${study}/people`, { link: theirs.value.trim() });
   theirs.value = "";

@@ -83,6 +83,15 @@ for (const name of ["strict", "standard", "open"]) {
 }
 waves.add({});
 
+// Names and sentences of levels that the form filled in follow the language of the study, unless they were changed.
+const filled = JSON.parse(field("levels").textContent);
+field("language").addEventListener("change", () => tiers.list.querySelectorAll("input").forEach((input) => {
+  for (const words of Object.values(filled)) {
+    const key = Object.keys(words).find((one) => words[one] === input.value);
+    if (key) { input.value = filled[field("language").value][key]; return; }
+  }
+}));
+
 form.querySelectorAll('input[name="kind"]').forEach((radio) => radio.addEventListener("change", () => {
   const free = form.elements.kind.value === "free";
   field("free").hidden = !free;
