@@ -20,6 +20,7 @@ import typer
 from hetdp import __version__
 from hetdp.errors import HetdpError
 from hetdp.statistics import FORMS, STATISTICS
+from hetdp.statistics.mean import Mean
 from hetdp.statistics.moments import Spread
 from hetdp.statistics.quantile import Ranks
 
@@ -47,7 +48,7 @@ def _add(group: typer.Typer, *commands: Callable[..., None]) -> None:
         group.command(cls=options.Command)(options.shared(command))
 
 
-_add(app, data.mean)
+app.command(cls=options.Command)(options.shared(data.mean, hidden=options.unused(Mean)))
 for name, kind in STATISTICS.items():
     if name not in FORMS:
         app.command(name, cls=options.Command)(data.command(kind, name))

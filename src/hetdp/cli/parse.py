@@ -37,7 +37,7 @@ def parameters_of(kind: type[Statistic], given: Mapping[str, Any]) -> dict[str, 
             continue
         found[field.name] = text if not isinstance(text, str) else _READ.get(field.name, str)(text)
     found |= values_of(given)
-    if unknown := [name for name in PARAMETERS if given.get(name) is not None and name not in found]:
+    if unknown := [name for name in ("bounds", *PARAMETERS) if given.get(name) is not None and name not in found]:
         raise InputError(f"a {kind.name} does not take --{unknown[0]}; see --help")
     return found
 

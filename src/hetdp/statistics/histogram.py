@@ -47,9 +47,11 @@ class Celled(Counted):
         super().__post_init__()
         given = [self.categories is not None, self.edges is not None, self.bins is not None or self.bounds is not None]
         if sum(given) != 1 or (self.bins is None) != (self.bounds is None):
+            alone = self.bounds is not None and (given[0] or given[1])
             raise InputError(
                 f"a {self.name} needs categories=[…] (--categories A,B,C), edges=[…] (--edges X,Y,Z), "
                 "or bins=… with bounds=(lo, hi) (--bins N --bounds LO HI)"
+                f"{'; leave out the bounds: they go with bins alone' if alone else ''}"
             )
         if self.bounds is not None and isinstance(Interval.of(self.bounds), PrivateInterval):
             raise InputError(
