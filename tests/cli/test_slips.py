@@ -73,3 +73,14 @@ def test_a_ledger_charges_private_bounds_from_the_command_line(table, hetdp_comm
     code, out, err = hetdp_command("bounds", "p.csv", "--value", "age", "--outer", 0, 1000, *words)
     assert (code, err) == (0, "")
     assert json.loads(out)["ledger"]["release_id"] == "may"
+
+
+def test_private_bounds_are_not_called_uncertain_and_say_how_they_are_used(table, hetdp_command):
+    """The mark beside good bounds invited people to spend again; typed into --bounds they forget what they spent."""
+    said = " ".join(hetdp_command(*BOUNDS)[1].split())
+    assert "uncertain" not in said
+    assert "Quantile in the cells of the grid that hold the quantiles, at 1/5 and 4/5" in said
+    assert "do not type these into --bounds" in said
+    assert "hetdp mean --outer" in said
+    rows = json.loads(hetdp_command(*BOUNDS, "--json")[1])["results"]
+    assert [row["uncertain"] for row in rows] == [False, False]

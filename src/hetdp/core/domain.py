@@ -77,7 +77,7 @@ CHOICES = (
 
 UNSAID = (
     ". How many they are is not published and can be most people: the owner sees it with hetdp check, and which cells "
-    "cannot be read (such as 1,234, which needs --thousands)"
+    "cannot be read (such as 1,234 without --thousands, 0,5 without --decimal, 5%, a date, a word without --map)"
 )
 """What is said of people without a value where their share is not released with the number."""
 

@@ -176,12 +176,12 @@ class Histogram(Answer):
         return replace(self, numbers=tuple(nearest_shares(np.array(self.numbers)).tolist()))
 
     def to_frame(self) -> Any:
-        """Return a Polars frame with a row for each cell: cell, share, low, high, people."""
+        """Return a Polars frame with a row for each cell: cell, share, low, high, people, uncertain."""
         import polars as pl
 
         return pl.DataFrame(
-            [(f.label, f.estimate, f.low, f.high, f.about["people"]) for f in self.figures()],
-            schema=["cell", "share", "low", "high", "people"],
+            [(f.label, f.estimate, f.low, f.high, f.about["people"], f.uncertain) for f in self.figures()],
+            schema=["cell", "share", "low", "high", "people", "uncertain"],
             orient="row",
         )
 
@@ -295,7 +295,9 @@ class Mode(Answer):
 
     def facts(self, level: float) -> dict[str, Any]:
         """Return what the JSON says first."""
-        return {"estimate": self.estimate, "level": level, "at_most_below_the_largest": self.shortfall(level)}
+        most = self.shortfall(level)
+        doubt = {"uncertain": self.figures(level)[0].uncertain}
+        return {"estimate": self.estimate, "level": level, "at_most_below_the_largest": most, **doubt}
 
     def __repr__(self) -> str:
         return f"Mode({self.estimate!r}, n={self.plan.n}, method={self.plan.method!r})"
@@ -473,6 +475,6 @@ class GroupMeans(Answer, Groups):
 
         found = self.figures(level)
         rows = [{"group": f.label, "estimate": f.estimate, "low": f.low, "high": f.high, **f.about} for f in found]
-        return pl.DataFrame(rows)
+        return pl.DataFrame(rows).with_columns(pl.Series("uncertain", [f.uncertain for f in found]))
 
     __repr__ = Answer.__repr__

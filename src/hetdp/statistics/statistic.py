@@ -491,9 +491,9 @@ class Release(Answer):
 
     def facts(self, level: float) -> dict[str, Any]:
         """Return what the JSON says first."""
-        guaranteed, normal = self.confidence_interval(level), self.confidence_interval(level, "normal")
-        interval = {"level": level, "guaranteed": list(guaranteed), "normal": list(normal)}
-        interval["uncertain"] = self.figures(level)[0].uncertain
+        (f,), normal = self.figures(level), self.confidence_interval(level, "normal")
+        doubt = {"uncertain": f.uncertain, "at_end": f.edge}
+        interval = {"level": level, "guaranteed": [f.low, f.high], "normal": list(normal), **doubt}
         return {"estimate": self.estimate, "unclamped": self.unclamped, "interval": interval}
 
     def __float__(self) -> float:
