@@ -223,8 +223,8 @@ def test_a_mean_of_those_who_answered_says_so_too(upper, lower, said):
 
 
 ENDS = {
-    "a mean": (hetdp.ask.mean(bounds=(0, 1)), "most values lie there or beyond: look at the bounds"),
-    "a share": (hetdp.ask.proportion(equals="Ja"), "look at how it is spelt"),
+    "a mean": (hetdp.ask.mean(bounds=(0, 1)), "most values lie there or beyond: look at bounds and how cells are read"),
+    "a share": (hetdp.ask.proportion(equals="Ja"), "nobody, or everybody, has the value: look at how that is spelt"),
 }
 
 
@@ -235,7 +235,7 @@ def test_a_number_at_the_end_of_the_range_is_not_blamed_on_noise_alone(kind):
     plan = hetdp.plan({0.5: 2000}, statistic=asked)
     at_end, inside = hetdp.Release(plan, (-0.02,)), hetdp.Release(plan, (0.3,))
     said = " ".join(at_end.report().split())
-    assert "by noise, or because" in said
+    assert "the end of the range by noise, or" in said
     assert why in said
     told = at_end.to_dict()
     assert told["interval"]["at_end"] is True

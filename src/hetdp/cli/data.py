@@ -70,6 +70,7 @@ def _agree(what: str, given: Mapping[str, Any], kind: type[Statistic]) -> None:
             raise InputError(why.format(refused))
     parameters = () if what == "a tally" else options.required(kind)
     if missing := flags((*_NEEDED[what], *parameters), present=False):
+        missing += ", --missing" if kind.asks_missing and given.get("missing", "") is None else ""
         first = missing.partition(",")[0].strip("- ")
         meaning = next(
             (f" ({f.metadata['help'].rstrip('.')})" for f in fields(kind) if f.name == first and "help" in f.metadata),
@@ -158,9 +159,9 @@ def _released(
         result = result.simplex()
     try:
         title = f"{title} by {' and '.join(given['by'])}" if given["by"] else title
-        _hand_out(result, confidence, output, title, as_json=given["as_json"])
-        if given["plot"] is not None and isinstance(result, Answer):
+        if given["plot"] is not None and isinstance(result, Answer):  # first: whoever reads what is printed may stop
             result.plot(given["plot"], confidence)
+        _hand_out(result, confidence, output, title, as_json=given["as_json"])
         sys.stdout.flush()
     except BrokenPipeError:
         raise

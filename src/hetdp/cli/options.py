@@ -340,7 +340,7 @@ class PublicTable(TypedDict):
         Option(help="NAME=ε:PEOPLE without a file; NAME=ε if the file's ε column holds names; repeat.", metavar="TIER"),
     ]
     tiers: TierFile
-    value: Annotated[Text, Option(help="The private column: lines may be too short for it.", metavar="COL")]
+    value: Annotated[Text, Option(help="The private column: it is not read, rows may end before it.", metavar="COL")]
 
 
 class Public(PublicTable, Rows, Written, Parameters):
@@ -416,8 +416,9 @@ DataVariance = Annotated[
     Number, Option(help="Also show the error for this variance (default: evenly spread values).", metavar="V")
 ]
 TargetError = Annotated[
-    Number, Option(help="Also say what would bring the worst-case error down to this.", metavar="ERROR")
+    Number, Option(help="Say what brings the worst-case error down to this, in units of the values.", metavar="ERROR")
 ]
 TargetWidth = Annotated[
-    Number, Option(help="Also say what would bring half of the 95% interval down to this.", metavar="WIDTH")
+    Number,
+    Option(help="Say what brings half of the 95% interval down to this, in units of the values.", metavar="WIDTH"),
 ]

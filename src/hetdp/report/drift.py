@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hetdp.core.accuracy import condition, counts_missing
+from hetdp.core.domain import UNREADABLE
 from hetdp.core.levels import Levels
 from hetdp.core.plan import Plan
 from hetdp.estimators import METHODS
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
     from hetdp.statistics import Statistic
     from hetdp.statistics.answer import Combined, Groups
     from hetdp.statistics.difference import Difference
-    from hetdp.statistics.statistic import Answer
 
 _MOST_WORDS = 6
 
@@ -36,18 +36,11 @@ LEAST = 0.05
 ENOUGH = 0.5
 """A bias that is a larger share of the promised error than this is warned of."""
 
-UNREAD = (
-    "hardly any cell could be read as a number. Words need values= (--map yes=1); a decimal comma and separators of "
-    "thousands need --decimal and --thousands; %, currency signs and dates cannot be read. hetdp check shows where"
-)
+UNREAD = f"hardly any cell could be read as a number. {UNREADABLE} hetdp check shows where"
 AT_END = (
-    "a number at the end of the range is there by noise, or because most values lie there or beyond: look at the "
-    "bounds and at how cells are read (--decimal, --thousands)"
+    "it is the end of the range by noise, or most values lie there or beyond: look at bounds and how cells are read"
 )
-SHARE_AT_END = (
-    "a share at the end of the range is there by noise, or because nobody, or everybody, has the value that is "
-    "counted: look at how it is spelt"
-)
+SHARE_AT_END = "it is the end of the range by noise, or nobody, or everybody, has the value: look at how that is spelt"
 INDEPENDENT = "ε is public and must not depend on the value."
 DRIFTING = (
     "ε is public, and what somebody's ε tells about their value is not protected. It was stated, not measured, that "
@@ -261,24 +254,17 @@ def clipped_to(statistic: Statistic, found: Interval) -> Interval:
     return statistic.interval if statistic.name == "sum" else found
 
 
-def doubts(answers: Iterable[Answer], level: float) -> list[str]:
+def doubt_lines(answers: Iterable[Any], level: float) -> Lines:
     """Return what the released numbers themselves give reason to look at: unread cells, an end of the range."""
     said = []
     for r in answers:
-        shares = [getattr(r, "share", None), getattr(r, "answered", None)]
-        figures = [] if r.plan.abstains else r.figures(level)
-        shares += [f.about.get("answered") for f in figures]
-        counts = hasattr(r.plan.statistic, "equals")
+        counts, figures = hasattr(r.plan.statistic, "equals"), [] if r.plan.abstains else r.figures(level)
+        shares = [getattr(r, "share", None), getattr(r, "answered", None), *(f.about.get("answered") for f in figures)]
         if figures and not counts and any(share is not None and share < LEAST for share in shares):
             said.append(UNREAD)
         if any(f.edge and not f.uncertain for f in figures):
             said.append(SHARE_AT_END if counts else AT_END)
-    return list(dict.fromkeys(said))
-
-
-def doubt_lines(answers: Iterable[Answer], level: float) -> Lines:
-    """Return the same as lines of a report."""
-    return [("Note", said) for said in doubts(answers, level)]
+    return [("Note", sentence) for sentence in dict.fromkeys(said)]
 
 
 def bounds_warnings(p: Plan) -> list[str]:
@@ -382,19 +368,12 @@ def combined_parts(combined: Combined, level: float) -> Parts:
     inside = f"if in every group the strictest people's mean differed from the most open people's {apart}, this "
     inside += f"estimate would be off by up to {number(off, off)}"
     inside += ", which the error includes" if first.drift else ""
+    whose = [*doubt_lines(combined.groups.values(), level), *target_line(first), *read_as(first)]
     warned, together = [("Warning", words) for words in combined.warnings], ("Together", combined.groups.composition)
     return [
         [*clipped(first), ("Estimate", estimate), ("", combined.meaning), ("Missing", str(first.statistic.counted))],
         Grid(("Group", "Share", "People", "Estimate", f"{level_words(level)} interval", "Most spent"), rows),
-        [
-            *doubt_lines(combined.groups.values(), level),
-            *target_line(first),
-            *read_as(first),
-            ("Error", size),
-            ("Drift", inside),
-            *warned,
-            together,
-        ],
+        [*whose, ("Error", size), ("Drift", inside), *warned, together],
         assumed_lines(list(said)),
     ]
 

@@ -448,14 +448,8 @@ def group_parts(groups: Groups, level: float) -> Parts:
     said = list(dict.fromkeys([*said, *group_notes(groups)]))
     first = next(iter(groups.values()))
     missing = [("Missing", first.plan.statistic.counted)] if first.plan.statistic.counted else []
-    last = [
-        *doubt_lines(groups.values(), level),
-        *clipped(first.plan),
-        *target_line(first.plan),
-        *read_as(first.plan),
-        *missing,
-        *group_lines(groups),
-    ]
+    last = [*doubt_lines(groups.values(), level), *clipped(first.plan), *target_line(first.plan)]
+    last += [*read_as(first.plan), *missing, *group_lines(groups)]
     last += [*_meaning([r.plan for r in groups.values()]), *budget_lines(groups), ("Together", groups.composition)]
     last += assumed_lines(said)
     last.append(about_line(groups.provenance))

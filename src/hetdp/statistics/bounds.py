@@ -37,10 +37,7 @@ MANY_ALIKE = (
     "values may lie beyond these bounds, which are then anything between {0} and them, and the number is far too near "
     "to {0}. Publish with it how many have another value (a proportion or a histogram), or give public bounds."
 )
-USE = (
-    "do not type these into --bounds, which forgets what they spent: hetdp mean --outer LO HI finds and uses bounds at "
-    "once; in Python pass on this object, bounds=found"
-)
+USE = "do not type these into --bounds, which forgets what they spent: hetdp mean --outer …, in Python bounds=found"
 MOST_SHARE = 0.3
 """The largest share of everybody's ε that is spent on bounds unless the caller names another."""
 
@@ -313,7 +310,7 @@ class Bounds(Answer):
         ends = f"[{self.lower:,.6g}, {self.upper:,.6g}]"
         lines = [("Bounds", f"{ends}: the quantiles, and {self.widening:.3g} times their distance to both sides")]
         lines.append(
-            ("Quantile in", "the cells of the grid that hold the quantiles, at 1/5 and 4/5 of those who answered")
+            ("", "Quantile in: the cells of the grid that hold the quantiles at 1/5 and 4/5 of those who answered")
         )
         if self.one_cell:
             most = "both quantiles are in one cell, so most people are: whoever has other values is clipped to about it"

@@ -296,11 +296,11 @@ class Mode(Answer):
     def facts(self, level: float) -> dict[str, Any]:
         """Return what the JSON says first."""
         most = self.shortfall(level)
-        doubt = {"uncertain": self.figures(level)[0].uncertain}
-        return {"estimate": self.estimate, "level": level, "at_most_below_the_largest": most, **doubt}
+        return {"estimate": self.estimate, "level": level, "at_most_below_the_largest": most, "uncertain": most > 0.5}
 
     def __repr__(self) -> str:
-        return f"Mode({self.estimate!r}, n={self.plan.n}, method={self.plan.method!r})"
+        stored = ", stored" * ("stored" in self.ledger)
+        return f"Mode({self.estimate!r}, n={self.plan.n}, method={self.plan.method!r}{stored})"
 
 
 # Means by a private group ---------------------------------------------------------------------------------------------

@@ -430,8 +430,8 @@ class Answer(Reported):
 
     def __repr__(self) -> str:
         shown = ", ".join(f"{f.label if self.heading else 'estimate'}={f.estimate:.6g}" for f in self.figures()[:6])
-        how = f"method={self.plan.method!r}" + (", no data used" if self.plan.abstains else "")
-        return f"{type(self).__name__}({shown}, n={self.plan.n}, {how})"
+        how = f"method={self.plan.method!r}{', no data used' * bool(self.plan.abstains)}"
+        return f"{type(self).__name__}({shown}, n={self.plan.n}, {how}{', stored' * ('stored' in self.ledger)})"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
