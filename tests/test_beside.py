@@ -16,6 +16,7 @@ from hetdp.core.cells import Categories, Edges, Words
 from hetdp.ledger import Ledger
 from hetdp.report import percent, spent_epsilon
 from hetdp.report.compare import needed
+from hetdp.report.drift import UNREAD
 
 ask = hetdp.ask
 RNG = np.random.default_rng(23)
@@ -845,9 +846,27 @@ def test_words_that_are_no_numbers_are_hinted_at_if_hardly_anybody_answered():
     """It follows from the released share alone; a column of numbers has no such note."""
     words = pd.DataFrame({"x": ["yes", "no"] * 1000, "e": [1.0] * 2000})
     how = {"value": "x", "epsilon": "e", "bounds": (0, 1), "missing": "estimate"}
-    assert "words count as missing unless values=" in " ".join(hetdp.mean(words, **how).report().split())
+    assert UNREAD in " ".join(hetdp.mean(words, **how).report().split())
     said = hetdp.mean(words, **how, values={"yes": 1, "no": 0})
-    assert "words count as missing" not in " ".join(said.report().split())
+    assert UNREAD not in " ".join(said.report().split())
+
+
+@pytest.mark.parametrize("statistic", ["mean", "variance", "means"])
+def test_json_says_of_unread_cells_and_doubt_what_the_text_says(statistic):
+    """The mean of a column of words had neither the note nor `uncertain` in its JSON."""
+    words = pd.DataFrame({"x": ["yes", "no"] * 1000, "e": [1.0] * 2000})
+    bounds = {"x": (0, 1)} if statistic == "means" else (0, 1)
+    of = {"value": ["x"]} if statistic == "means" else {"value": "x"}
+    called = hetdp.mean if statistic == "means" else getattr(hetdp, statistic)
+    found = called(words, **of, epsilon="e", bounds=bounds, missing="estimate")
+    assert UNREAD in " ".join(found.report().split())
+    told = json.loads(found.to_json())
+    assert UNREAD in told["warnings"]
+    rows = told.get("results", [told])
+    assert all(row["uncertain"] for row in rows)
+    numbers = hetdp.mean([1.0, 0.0] * 1000, epsilon=1, bounds=(0, 1), missing="estimate").to_dict()
+    assert (numbers["uncertain"], numbers["at_end"], UNREAD in numbers["warnings"]) == (False, False, False)
+    assert numbers["answered"]["uncertain"] is False
 
 
 def test_a_report_through_a_ledger_says_at_its_top_in_which_cell_several_rows_count(tmp_path):

@@ -292,7 +292,7 @@ def test_a_ledger_names_its_options_as_they_are_written_in_python(tmp_path):
         how = {"person": PEOPLE, "bounds": (0, 1), "missing": "none", "release_id": "may"}
         with pytest.raises(InputError, match=r"one of spend=ε, share= of the budget or share_left= .*got 0 of them"):
             ledger.mean(VALUES, **how)
-        with pytest.raises(TypeError, match=r"Ledger\.ask has no option 'spnd'; did you mean 'spend'\?"):
+        with pytest.raises(TypeError, match=r"Ledger\.mean has no option 'spnd'; did you mean 'spend'\?"):
             ledger.mean(VALUES, **how, spnd=1)
         with pytest.raises(InputError, match="takes no delta: pure ε only"):
             ledger.mean(VALUES, **how, spend=1, delta=1e-6)

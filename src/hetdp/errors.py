@@ -48,6 +48,9 @@ class OtherRequestError(InputError):
     """A release id was charged for another request, so that charge is not carried out."""
 
 
+PEOPLE = """counts {ε: people}, as df["eps"].value_counts().to_dict(), or one ε a person, as df["eps"]"""
+"""How a plan takes people, for messages."""
+
 _SEEDS = ("seed", "rng", "random_state", "random_seed", "generator")
 
 
@@ -63,5 +66,11 @@ def unknown_option(function: str, given: Iterable[str], known: Collection[str]) 
         )
     if name == "delta":
         return InputError(f"{function} takes no delta: pure ε only; see 'hetdp or OpenDP' in the documentation")
+    said = f"; say form=hetdp.sources.Form({name}=…)" if name in ("delimiter", "decimal", "thousands") else ""
+    if name == "epsilon" and function in ("hetdp.plan", "hetdp.compare"):
+        said = f"; people come first: {PEOPLE}"
+    elif name == "epsilon" and function.startswith("Ledger."):
+        said = "; a ledger knows everybody's ε: say spend=, share= or share_left="
     near = get_close_matches(name, sorted({*known} - {"unknown"}), 1)
-    return TypeError(f"{function} has no option {name!r}" + (f"; did you mean {near[0]!r}?" if near else ""))
+    said = said or (f"; did you mean {near[0]!r}?" if near else "")
+    return TypeError(f"{function} has no option {name!r}{said}")

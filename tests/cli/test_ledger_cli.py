@@ -124,7 +124,7 @@ def test_bad_input_is_one_line_and_code_2(ledger, hetdp_command, command, text):
     [
         (["--spend", 0.1], "--release-id"),
         (["--release-id", "may"], "one of --spend"),
-        (["--spend", 0.1, "--release-id", "may", "--value", "y"], "no column"),
+        (["--spend", 0.1, "--release-id", "may", "--by", "y", "--public-column", "y"], "no column"),
         (["--spend", 0.1, "--release-id", "may", "--epsilon", "tier"], "leave out"),
         (["--spend", 0.1, "--release-id", "may", "-o", "people.csv"], "people.csv"),
     ],

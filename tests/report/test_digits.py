@@ -128,6 +128,24 @@ def test_a_quantile_is_judged_by_its_rank_and_not_by_its_bin():
     assert few.figures()[0].high - few.figures()[0].low < 0.01
 
 
+@pytest.mark.parametrize(("people", "doubted"), [(150, True), (200, True), (250, True), (400, True), (20_000, False)])
+def test_a_deviation_whose_interval_is_wider_than_itself_is_too_uncertain_and_so_is_its_variance(people, doubted):
+    """Half of the largest deviation was passed, or not, by luck: 0 to 63,000 was marked and 0 to 61,000 was not."""
+    asked = hetdp.ask.variance(bounds=(0, 250_000))
+    found = asked.answer(hetdp.plan({0.5: people}, statistic=asked), (0.5, 0.0211))
+    mean, variance, deviation = found.figures()
+    assert (deviation.high - deviation.low > deviation.estimate) == doubted
+    assert (mean.uncertain, variance.uncertain, deviation.uncertain) == (False, doubted, doubted)
+
+
+def test_a_column_that_hardly_varies_is_not_called_uncertain():
+    """Its deviation is 0, and no interval is narrower than that: a small one says all that can be said."""
+    asked = hetdp.ask.variance(bounds=(0, 250_000))
+    found = asked.answer(hetdp.plan({2.0: 40_000_000}, statistic=asked), (0.5, 0.0))
+    assert (found.std, found.figures()[2].low) == (0, 0)
+    assert not any(figure.uncertain for figure in found.figures())
+
+
 def test_what_is_not_from_the_data_is_not_called_uncertain_besides():
     found = hetdp.mean([0.5] * 3, epsilon=[0.01] * 3, bounds=(0, 1))
     assert found.plan.abstains
@@ -185,7 +203,7 @@ def test_singular_and_plural_agree(count, tmp_path, hetdp_command):
         assert f"2 events, {people} in 1 cohort, 0 releases" in str(ledger.verify())
 
 
-EDGE = "(noise pushed it to the end of the range)"
+EDGE = "(at the end of the range)"
 
 
 @pytest.mark.parametrize(("drawn", "said"), [(-0.02, True), (0.0, False), (0.1, False), (1.01, True)])
@@ -202,6 +220,31 @@ def test_a_mean_of_those_who_answered_says_so_too(upper, lower, said):
     assert (EDGE in " ".join(found.report().split())) is said
     groups = hetdp.Groups({"a": found, "b": found}, checked=True)
     assert (EDGE in " ".join(groups.report().split())) is said
+
+
+ENDS = {
+    "a mean": (hetdp.ask.mean(bounds=(0, 1)), "most values lie there or beyond: look at bounds and how cells are read"),
+    "a share": (hetdp.ask.proportion(equals="Ja"), "nobody, or everybody, has the value: look at how that is spelt"),
+}
+
+
+@pytest.mark.parametrize("kind", ENDS)
+def test_a_number_at_the_end_of_the_range_is_not_blamed_on_noise_alone(kind):
+    """Bounds written 200.000, or a category that nobody has, give such a number too; text, JSON and frame say so."""
+    asked, why = ENDS[kind]
+    plan = hetdp.plan({0.5: 2000}, statistic=asked)
+    at_end, inside = hetdp.Release(plan, (-0.02,)), hetdp.Release(plan, (0.3,))
+    said = " ".join(at_end.report().split())
+    assert "the end of the range by noise, or" in said
+    assert why in said
+    told = at_end.to_dict()
+    assert told["interval"]["at_end"] is True
+    assert [sentence for sentence in told["warnings"] if why in sentence] != []
+    assert why not in " ".join(inside.report().split())
+    assert inside.to_dict()["interval"]["at_end"] is False
+    groups = hetdp.Groups({"a": at_end, "b": inside}, checked=True)
+    assert groups.to_frame()["at_end"].to_list() == [True, False]
+    assert " ".join(groups.report().split()).count(why) == 1
 
 
 def test_where_everybody_is_public_there_is_no_noise_that_could_have_pushed():

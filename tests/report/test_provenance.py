@@ -159,7 +159,7 @@ def test_standard_input_is_called_so_and_its_copy_is_not_named(hetdp_command, mo
     import io
     import sys
 
-    for words, code in ((WORDS, 0), (("--value", "y", "--missing", "midpoint", *WORDS[2:]), 2)):
+    for words, code in ((WORDS, 0), (("--value", "y", *WORDS[2:]), 2)):
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(TABLE.encode())))
         found = hetdp_command("mean", "-", *words)
         assert found[0] == code

@@ -171,7 +171,9 @@ def test_groups_of_several_columns_show_in_reports_json_and_frames():
     assert told["north · f"]["group"] == {"region": "north", "sex": "f"}
     assert told["north · f"]["estimate"] == found["north", "f"].estimate
     frame = found.to_frame()
-    assert frame.columns == [*BY, "estimate", "low", "high", "n", "most_spent", "from_data"]
+    assert frame.columns == [*BY, "estimate", "low", "high", "uncertain", "at_end", "n", "most_spent", "from_data"]
+    doubted = [release.figures()[0].uncertain for release in found.values()]
+    assert frame["uncertain"].to_list() == doubted
     assert frame.select(BY).rows() == named
     assert frame["n"].sum() == 600
     assert frame["from_data"].to_list() == [True] * 6 + [False] * 2

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hetdp.core.domain import GRID, Interval, plural
+from hetdp.core.domain import GRID, UNREADABLE, Interval, plural
 from hetdp.core.types import BoundsLike, EpsilonLike, SourceLike, TiersLike, documented_by
 from hetdp.errors import InputError
 from hetdp.report import number
@@ -83,7 +83,7 @@ class Check:
         if not missing:
             none = "Nothing is missing here: missing='none' fits as long as that stays so, 'estimate' always does."
             return none + codes
-        words = " Words such as yes and no need values= (--map yes=1)." if self.counts["unreadable"] else ""
+        words = f" {UNREADABLE}" if self.counts["unreadable"] else ""
         whose = f"{missing:,} of {self.n:,} values are missing ({missing / self.n:.1%})"
         return (
             f"{whose}: missing='estimate' gives the mean of those who answered, and who did stays private; 'drop' is a "
@@ -173,8 +173,9 @@ def check(  # noqa: PLR0913  mirrors the columns of a table
     2 of 4 values are missing (50.0%): missing='estimate' gives the mean of those who answered, and who
     did stays private; 'drop' is a little more accurate and makes public who answered; a number fits
     where a missing value has a meaning, as 0 visits. 'none' and 'midpoint' would count all of them as
-    the midpoint. Words such as yes and no need values= (--map yes=1). Outside the bounds: 1; if such
-    values are codes for missing answers, list all others (values=).
+    the midpoint. Words need values= (--map yes=1); a decimal comma and separators of thousands need
+    --decimal and --thousands; %, currency signs and dates cannot be read. Outside the bounds: 1; if
+    such values are codes for missing answers, list all others (values=).
     <BLANKLINE>
     mean by ε of the values that can be read, without noise, and the share of people who have one
     (if these differ much, ε depends on the value or on who answers, which it must not; choosing a

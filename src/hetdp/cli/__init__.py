@@ -20,6 +20,7 @@ import typer
 from hetdp import __version__
 from hetdp.errors import HetdpError
 from hetdp.statistics import FORMS, STATISTICS
+from hetdp.statistics.mean import Mean
 from hetdp.statistics.moments import Spread
 from hetdp.statistics.quantile import Ranks
 
@@ -47,7 +48,7 @@ def _add(group: typer.Typer, *commands: Callable[..., None]) -> None:
         group.command(cls=options.Command)(options.shared(command))
 
 
-_add(app, data.mean)
+app.command(cls=options.Command)(options.shared(data.mean, hidden=options.unused(Mean)))
 for name, kind in STATISTICS.items():
     if name not in FORMS:
         app.command(name, cls=options.Command)(data.command(kind, name))
@@ -82,12 +83,7 @@ def main() -> None:
     except HetdpError as error:
         _fail(str(error), 2)
     except WrongUse as error:
-        wanted = getattr(getattr(error, "param", None), "help", None)  # what the option means, if it is about one
-        meaning = f" ({wanted.rstrip('.')})" if wanted else ""
-        meaning += (
-            "; write 0.1 for 10%, and several numbers with a blank between them" if "valid number" in str(error) else ""
-        )
-        _fail(f"{error.format_message().rstrip('.')}{meaning}; see --help", 2)
+        _fail(f"{error.format_message().rstrip('.')}{_meaning(error)}; see --help", 2)
     except (typer.Abort, KeyboardInterrupt):
         _fail("interrupted; nothing was written", INTERRUPTED)
     except BrokenPipeError:
@@ -99,6 +95,19 @@ def main() -> None:
         where = f"{Path(at.filename).name}:{at.lineno}"
         _fail(f"internal error {type(error).__name__} at {where}; please report it (the message is withheld)", 1)
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def _meaning(error: Any) -> str:
+    """Return what a wrong option means and, if it takes numbers, what was typed and how they are written."""
+    param: Any = getattr(error, "param", None)
+    said = f" ({param.help.rstrip('.')})" if getattr(param, "help", None) else ""
+    if not re.search("valid number|valid float|requires 2", error.format_message()):
+        return said
+    option = param.opts[0] if param else error.option_name
+    _, _, typed = " ".join(sys.argv).partition(f" {option} ")
+    said += f"; got {' '.join(typed.split()[: param.nargs if param else 1])[:64]!r}" if typed else ""
+    ends = "0 200000, a blank between two and no separators of thousands; if nobody knows bounds, say --outer LO HI"
+    return f"{said}; write plain numbers, as {ends if option in ('--bounds', '--outer') else '0.95, not 95%'}"
 
 
 def _prepare() -> None:

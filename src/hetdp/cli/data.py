@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 # Which options go together. What is released decides: tallies, a table through a ledger, or a table by itself.
 
-_CHARGE = ("spend", "share", "share_left", "release_id", "expect_head", "dry_run")
+_CHARGE = ("spend", "share", "share_left", "release_id", "expect_head", "dry_run", "people")
 _CHOICES = ("epsilon", "tier", "tiers", "query", "public_rows")
 _TABLE = ("value", "bounds", "person", "rows", "by", "groups", *_CHOICES, *options.PARAMETERS)
 _NEEDED: dict[str, tuple[str, ...]] = {
@@ -70,6 +70,7 @@ def _agree(what: str, given: Mapping[str, Any], kind: type[Statistic]) -> None:
             raise InputError(why.format(refused))
     parameters = () if what == "a tally" else options.required(kind)
     if missing := flags((*_NEEDED[what], *parameters), present=False):
+        missing += ", --missing" if kind.asks_missing and given.get("missing", "") is None else ""
         first = missing.partition(",")[0].strip("- ")
         meaning = next(
             (f" ({f.metadata['help'].rstrip('.')})" for f in fields(kind) if f.name == first and "help" in f.metadata),
@@ -91,11 +92,13 @@ def mean(
 
     Running it again is another release and spends privacy again, unless a ledger has it under the same --release-id.
     """
+    if (private_group is None) != (categories is None):
+        raise InputError("means by a private group need --private-group COL and --categories A,B,C, both")
 
     def asked(bounds: Any) -> Statistic:
         named = {"bounds": bounds, "value": given["value"], "missing": given["missing"], **parse.values_of(given)}
         if private_group is not None:
-            return MeanByGroup(**named, categories=parse.categories_of(categories or ""), private_group=private_group)
+            return MeanByGroup(**named, categories=parse.categories_of(str(categories)), private_group=private_group)
         return Mean(**named)
 
     _released(source, Mean, asked, given, Mean.title)
@@ -107,7 +110,8 @@ def command(kind: type[Statistic], name: str, **fixed: Any) -> Callable[..., Non
 
     def release(source: options.Sources, **given: Unpack[options.Answered]) -> None:
         def asked(bounds: Any) -> Statistic:
-            found = parse.parameters_of(kind, {**given, "bounds": bounds, "outer": None})
+            outer = given["outer"] if kind is Range else None
+            found = parse.parameters_of(kind, {**given, "bounds": bounds, "outer": outer})
             return kind(**found, **fixed, value=given["value"])
 
         _released(source, kind, asked, given, title)
@@ -118,7 +122,7 @@ def command(kind: type[Statistic], name: str, **fixed: Any) -> Callable[..., Non
         "Running it again is another release and spends privacy again, unless a ledger has it under the same "
         "--release-id."
     )
-    return options.shared(release, options.of_kind(kind, fixed))
+    return options.shared(release, options.of_kind(kind, fixed), options.unused(kind))
 
 
 def _released(
@@ -155,9 +159,9 @@ def _released(
         result = result.simplex()
     try:
         title = f"{title} by {' and '.join(given['by'])}" if given["by"] else title
-        _hand_out(result, confidence, output, title, as_json=given["as_json"])
-        if given["plot"] is not None and isinstance(result, Answer):
+        if given["plot"] is not None and isinstance(result, Answer):  # first: whoever reads what is printed may stop
             result.plot(given["plot"], confidence)
+        _hand_out(result, confidence, output, title, as_json=given["as_json"])
         sys.stdout.flush()
     except BrokenPipeError:
         raise
@@ -230,8 +234,13 @@ def _deliverable(source: list[str], kind: type[Statistic], given: Mapping[str, A
             raise InputError(plots.NO_PICTURE)
     if given["plot"] is not None and given["by"]:
         raise InputError("a picture shows one answer, not one for each group; leave out --plot or --by")
-    if given["simplex"] and (not issubclass(kind, Shares) or given["by"]):
+    if given["simplex"] and given["by"]:
         raise InputError("--simplex is for one histogram; leave it out")
+    if given["public_column"] and not given["by"]:
+        raise InputError("--public-column goes with --by COL; leave it out")
+    for name, why in options.unused(kind).items():
+        if given[name]:
+            raise InputError(f"{why}; leave out --{name.replace('_', '-')}")
     check_level(confidence)
 
 

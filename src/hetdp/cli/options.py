@@ -8,7 +8,8 @@ from __future__ import annotations
 import inspect
 import shutil
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
+from copy import copy
 from dataclasses import MISSING, fields
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -17,7 +18,10 @@ from typing import Annotated, Any, TypedDict, get_args, get_type_hints
 from typer import Argument, Context, Option
 from typer.core import TyperCommand
 
+from hetdp.errors import InputError
 from hetdp.statistics import Statistic
+from hetdp.statistics.bounds import Range
+from hetdp.statistics.histogram import Shares
 
 Text = str | None
 Texts = list[str] | None
@@ -101,6 +105,15 @@ _SECTIONS = {
 
 class Command(TyperCommand):
     """A command whose help lists the options that go together under one heading."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Refuse an option that takes one value and is given twice: only the last would count."""
+        given = [parameter.name for parameter in self.make_parser(ctx).parse_args(list(args))[2]]
+        for one in self.get_params(ctx):
+            if given.count(one.name) > 1 and not getattr(one, "multiple", True) and not getattr(one, "is_flag", False):
+                more = ", or release several statistics at once by hetdp ask" if one.name == "value" else ""
+                raise InputError(f"{one.opts[0]} is given twice, and only one can count: leave one out{more}")
+        return super().parse_args(ctx, args)
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """Write the arguments, then every section that has an option here."""
@@ -327,7 +340,7 @@ class PublicTable(TypedDict):
         Option(help="NAME=ε:PEOPLE without a file; NAME=ε if the file's ε column holds names; repeat.", metavar="TIER"),
     ]
     tiers: TierFile
-    value: Annotated[Text, Option(help="The private column: lines may be too short for it.", metavar="COL")]
+    value: Annotated[Text, Option(help="The private column: it is not read, rows may end before it.", metavar="COL")]
 
 
 class Public(PublicTable, Rows, Written, Parameters):
@@ -336,16 +349,21 @@ class Public(PublicTable, Rows, Written, Parameters):
     missing: Missing
 
 
-def shared(command: Callable[..., None], parameters: Mapping[str, Any] | None = None) -> Callable[..., None]:
+def shared(
+    command: Callable[..., None], parameters: Mapping[str, Any] | None = None, hidden: Collection[str] = ()
+) -> Callable[..., None]:
     """Write the options of `**given: Unpack[...]` into the signature of a command, where typer looks for them.
 
-    `parameters` are more of them, with their types.
+    `parameters` are more of them, with their types; those that are `hidden` are not in the help.
     """
     signature = inspect.signature(command, eval_str=True)
     *own, given = signature.parameters.values()
     if given.kind is not given.VAR_KEYWORD:
         return command
     hints = {**(parameters or {}), **get_type_hints(get_args(given.annotation)[0], include_extras=True)}
+    for name in hidden:
+        option = copy(hints[name].__metadata__[0])
+        option.hidden, hints[name] = True, Annotated[get_args(hints[name])[0], option]
     more = [
         inspect.Parameter(
             name, given.KEYWORD_ONLY, default=False if get_args(hint)[0] is bool else None, annotation=hint
@@ -370,6 +388,21 @@ def of_kind(kind: type[Statistic], fixed: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
+def unused(kind: type[Statistic]) -> dict[str, str]:
+    """Return the options of all commands that a statistic has no use for, and why: refused, and not in its help."""
+    if kind is Range:
+        names = ("bounds", "by", "groups", "public_column", "variance", "drift", "target", "simplex")
+        return dict.fromkeys(names, "private bounds are found for all people, within --outer")
+    found, taken = {}, {field.name for field in fields(kind)}
+    if kind is not Shares:
+        found["simplex"] = "--simplex is for one histogram"
+    if "bounds" not in taken:
+        found |= dict.fromkeys(("bounds", "outer"), f"a {kind.name} has no bounds")
+    elif "bins" in taken:
+        found["outer"] = f"the bins of a {kind.name} are public: --bins N --bounds LO HI, or --edges X,Y,Z"
+    return found
+
+
 def required(kind: type[Statistic]) -> tuple[str, ...]:
     """Return the parameters that a statistic cannot do without."""
     return tuple(f.name for f in fields(kind) if f.name != "value" and (f.default is MISSING or "needed" in f.metadata))
@@ -383,8 +416,9 @@ DataVariance = Annotated[
     Number, Option(help="Also show the error for this variance (default: evenly spread values).", metavar="V")
 ]
 TargetError = Annotated[
-    Number, Option(help="Also say what would bring the worst-case error down to this.", metavar="ERROR")
+    Number, Option(help="Say what brings the worst-case error down to this, in units of the values.", metavar="ERROR")
 ]
 TargetWidth = Annotated[
-    Number, Option(help="Also say what would bring half of the 95% interval down to this.", metavar="WIDTH")
+    Number,
+    Option(help="Say what brings half of the 95% interval down to this, in units of the values.", metavar="WIDTH"),
 ]

@@ -37,7 +37,7 @@ def parameters_of(kind: type[Statistic], given: Mapping[str, Any]) -> dict[str, 
             continue
         found[field.name] = text if not isinstance(text, str) else _READ.get(field.name, str)(text)
     found |= values_of(given)
-    if unknown := [name for name in PARAMETERS if given.get(name) is not None and name not in found]:
+    if unknown := [name for name in ("bounds", *PARAMETERS) if given.get(name) is not None and name not in found]:
         raise InputError(f"a {kind.name} does not take --{unknown[0]}; see --help")
     return found
 
@@ -50,6 +50,8 @@ def values_of(given: Mapping[str, Any]) -> dict[str, Any]:
     """
     found: dict[str, float] = {}
     for text in given.get("map") or ():
+        if re.fullmatch(r"([^=,]+=[^=,]+,)+[^=,]+=[^=,]+", text):
+            raise InputError(f"repeat --map for each cell: --map {' --map '.join(text.split(','))} (got {text!r})")
         cell, equals, number = (part.strip() for part in text.rpartition("="))
         if not equals or value_of(number) != value_of(number) or cell in found:
             raise InputError(f"--map is written CELL=NUMBER, once for each cell, as --map yes=1 (got {text!r})")
@@ -91,7 +93,10 @@ def _whole(text: str) -> int:
 
 def number_of(text: str) -> float:
     """Return the one number of an option."""
-    return _numbers_of(text)[0]
+    number = value_of(text)
+    if number != number:  # noqa: PLR0124  NaN
+        raise InputError(f"write one number, as 0.95 for 95% (got {text!r})")
+    return number
 
 
 _READ: dict[str, Callable[[str], Any]] = {

@@ -75,9 +75,15 @@ CHOICES = (
     "public), 'midpoint' or a number (what a missing value counts as), or 'none' (you promise that none is missing)"
 )
 
+UNREADABLE = (
+    "Words need values= (--map yes=1); a decimal comma and separators of thousands need --decimal and --thousands; %, "
+    "currency signs and dates cannot be read."
+)
+"""Why cells that are not empty may be unreadable as numbers."""
+
 UNSAID = (
     ". How many they are is not published and can be most people: the owner sees it with hetdp check, and which cells "
-    "cannot be read (such as 1,234, which needs --thousands)"
+    "cannot be read (such as 1,234 without --thousands, 0,5 without --decimal, 5%, a date, a word without --map)"
 )
 """What is said of people without a value where their share is not released with the number."""
 
@@ -189,6 +195,7 @@ def _epsilon_text(cell: str, where: str) -> float:
         return math.inf
     if len(text) > LONGEST or not _EPSILON.fullmatch(text):
         remedy = "; for names of tiers say what they mean: tiers={name: ε}, --tier NAME=ε" if text[:1].isalpha() else ""
+        remedy = "; 0,5 in a file needs decimal=',', --decimal ','" if "," in text else remedy
         remedy = remedy if text else "; everybody needs one, 0 leaves a person out"
         raise InputError(f"epsilon must be a decimal number, inf or public (got {shown}{where}){remedy}")
     value = float(text)

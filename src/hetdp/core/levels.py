@@ -16,7 +16,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from hetdp.errors import InputError
+from hetdp.errors import PEOPLE, InputError
 
 from .domain import GRID, Floats, Ints, epsilon_of
 
@@ -144,6 +144,8 @@ class Levels:
         """Return levels as callers give them: as they are, as a mapping {ε: people}, or as one ε a person."""
         if isinstance(levels, Levels):
             return levels
+        if hasattr(type(levels), "columns") or "levels" in getattr(levels, "__dataclass_fields__", ()):  # frame, tally
+            raise InputError(f"a plan needs {PEOPLE}; of a tally its .levels (got {type(levels).__name__})")
         return cls(levels) if isinstance(levels, Mapping) else cls.of(levels)
 
     def _fill(

@@ -211,6 +211,8 @@ class Ledger:
         Release, AnsweredMean, Groups or DryRun
             `AnsweredMean` with missing="estimate" or "drop", `Groups` with `by`, `DryRun` with dry_run=True.
         """
+        if options.keys() - (known := inspect.signature(self.ask).parameters):
+            raise unknown_option("Ledger.mean", options, [*known, "value", "values", "missing"])
         asked = Mean(Interval.of(bounds), value=value, missing=missing, values=values)
         return self.ask(source, asked, **options)
 

@@ -101,7 +101,9 @@ class Figure:
     room
         The width of the range in which what its interval is about can lie: the number itself, the rank of a quantile.
     edge
-        Whether the noise pushed it to an end of the range: what is published without the clamp lies beyond.
+        Whether it is an end of the range: what is published without the clamp lies beyond.
+    vague
+        Whether it is too uncertain by another rule than the width of its range.
     """
 
     label: str
@@ -113,18 +115,19 @@ class Figure:
     shown: str | None = None
     room: float = 1.0
     edge: bool = False
+    vague: bool = False
 
     @property
     def uncertain(self) -> bool:
-        """Whether its interval covers more than half of the range: then it says next to nothing."""
+        """Whether its interval covers more than half of the range, or it is vague: then it says next to nothing."""
         in_units = "rank" not in self.about or self.about.get("within") is not None
         low, high = (self.low, self.high) if in_units else self.about["rank"]
-        return bool(high - low > self.room / 2)
+        return bool(self.vague or high - low > self.room / 2)
 
     @property
     def doubt(self) -> str:
         """What stands beside a number that is too uncertain, or that is an end of the range; empty if neither."""
-        edge = " (noise pushed it to the end of the range)" if self.edge else ""
+        edge = " (at the end of the range)" if self.edge else ""
         return " (too uncertain to use)" if self.uncertain else edge
 
 

@@ -415,7 +415,7 @@ def people_needed(  # noqa: PLR0913  a target, and all that a plan takes
 def needed(planned: Plan, error: float | None = None, *, width: float | None = None, level: float = 0.95) -> Target:
     """Return what would bring a plan's worst-case error, or half the width of its interval, down to a target."""
     if planned.statistic.name != "mean":
-        raise InputError(f"a target is for a mean, not for a {planned.statistic.name}")
+        raise InputError(f"a target is for a mean, not for a {planned.statistic.name}; for a share say --bounds 0 1")
     if (error is None) == (width is None):
         raise InputError("name one target: an error, or a width (half of the guaranteed interval)")
     goal = float(error if error is not None else width or 0)

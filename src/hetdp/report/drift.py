@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from hetdp.core.accuracy import condition, counts_missing
+from hetdp.core.domain import UNREADABLE
 from hetdp.core.levels import Levels
 from hetdp.core.plan import Plan
 from hetdp.estimators import METHODS
@@ -35,6 +37,11 @@ LEAST = 0.05
 ENOUGH = 0.5
 """A bias that is a larger share of the promised error than this is warned of."""
 
+UNREAD = f"hardly any cell could be read as a number. {UNREADABLE} hetdp check shows where"
+AT_END = (
+    "it is the end of the range by noise, or most values lie there or beyond: look at bounds and how cells are read"
+)
+SHARE_AT_END = "it is the end of the range by noise, or nobody, or everybody, has the value: look at how that is spelt"
 INDEPENDENT = "ε is public and must not depend on the value."
 DRIFTING = (
     "ε is public, and what somebody's ε tells about their value is not protected. It was stated, not measured, that "
@@ -248,6 +255,19 @@ def clipped_to(statistic: Statistic, found: Interval) -> Interval:
     return statistic.interval if statistic.name == "sum" else found
 
 
+def doubt_lines(answers: Iterable[Any], level: float) -> Lines:
+    """Return what the released numbers themselves give reason to look at: unread cells, an end of the range."""
+    said = []
+    for r in answers:
+        counts, figures = hasattr(r.plan.statistic, "equals"), [] if r.plan.abstains else r.figures(level)
+        shares = [getattr(r, "share", None), getattr(r, "answered", None), *(f.about.get("answered") for f in figures)]
+        if figures and not counts and any(share is not None and share < LEAST for share in shares):
+            said.append(UNREAD)
+        if any(f.edge and not f.uncertain for f in figures):
+            said.append(SHARE_AT_END if counts else AT_END)
+    return [("Note", sentence) for sentence in dict.fromkeys(said)]
+
+
 def bounds_warnings(p: Plan) -> list[str]:
     """Return what is warned of where bounds were found privately."""
     return list(dict.fromkeys(said for ends in p.statistic.private_bounds for said in ends.origin.warnings))
@@ -349,11 +369,12 @@ def combined_parts(combined: Combined, level: float) -> Parts:
     inside = f"if in every group the strictest people's mean differed from the most open people's {apart}, this "
     inside += f"estimate would be off by up to {number(off, off)}"
     inside += ", which the error includes" if first.drift else ""
+    whose = [*doubt_lines(combined.groups.values(), level), *target_line(first), *read_as(first)]
     warned, together = [("Warning", words) for words in combined.warnings], ("Together", combined.groups.composition)
     return [
         [*clipped(first), ("Estimate", estimate), ("", combined.meaning), ("Missing", str(first.statistic.counted))],
         Grid(("Group", "Share", "People", "Estimate", f"{level_words(level)} interval", "Most spent"), rows),
-        [*target_line(first), *read_as(first), ("Error", size), ("Drift", inside), *warned, together],
+        [*whose, ("Error", size), ("Drift", inside), *warned, together],
         assumed_lines(list(said)),
     ]
 

@@ -276,6 +276,7 @@ def release_facts(r: Answer, level: float) -> dict[str, Any]:
     notes, about = [*facts["assumptions"], *r.notes], r.provenance.to_dict()
     said: dict[str, Any] = {"condition": condition(r.plan), "assumptions": notes}
     said["warnings"] = [*drift.warnings(r.plan, drift.share_behind(r)), *drift.bounds_warnings(r.plan)]
+    said["warnings"] += [sentence for _, sentence in drift.doubt_lines([r], level)]
     if r.plan.statistic.missing == "drop":  # whoever has no value is not among the people of this plan
         said["predicted_if"] = None
     if r.plan.squares is not None:  # the interval is known by now, and the variance in it

@@ -38,6 +38,7 @@ from .drift import (
     clipped,
     clipped_and_warned,
     divided_by,
+    doubt_lines,
     drift_lines,
     group_lines,
     holds_for,
@@ -259,6 +260,7 @@ def _estimate(r: Any, level: float) -> Lines:
         *(note if r.plan.noiseless else []),
         ("Estimate", f"{estimate}   {level_words(level)} interval {between(low, high, error)}, {holds_for(r.plan)}"),
         *([("", narrow)] if most - least < high - low else []),  # at the worst variance, so it can also be wider
+        *doubt_lines([r], level),
     ]
 
 
@@ -352,7 +354,8 @@ def _above(r: Answer, level: float) -> Lines:
         return [("Note", "these numbers are NOT from the data (too few people or too little ε)")]
     none = [("Note", "no noise was needed: every person with weight said that their value is public")]
     holds = [("Intervals", f"{level_words(level)}, {holds_for(r.plan)}; {r.holds}")] if r.holds else []
-    return [*(none if r.plan.noiseless else []), *r.remarks, *_below_zero(r, level), *holds]
+    looked = [*doubt_lines([r], level), *_below_zero(r, level)]
+    return [*(none if r.plan.noiseless else []), *r.remarks, *looked, *holds]
 
 
 def _below_zero(r: Answer, level: float) -> Lines:
@@ -445,7 +448,8 @@ def group_parts(groups: Groups, level: float) -> Parts:
     said = list(dict.fromkeys([*said, *group_notes(groups)]))
     first = next(iter(groups.values()))
     missing = [("Missing", first.plan.statistic.counted)] if first.plan.statistic.counted else []
-    last = [*clipped(first.plan), *target_line(first.plan), *read_as(first.plan), *missing, *group_lines(groups)]
+    last = [*doubt_lines(groups.values(), level), *clipped(first.plan), *target_line(first.plan)]
+    last += [*read_as(first.plan), *missing, *group_lines(groups)]
     last += [*_meaning([r.plan for r in groups.values()]), *budget_lines(groups), ("Together", groups.composition)]
     last += assumed_lines(said)
     last.append(about_line(groups.provenance))

@@ -30,7 +30,7 @@ from hetdp.statistics.statistic import needs_missing
 from hetdp.tally import Table, Tally, merge
 from hetdp.tally.groupby import Grouping
 
-from .arrays import NOBODY, Arrays, records
+from .arrays import ALL_DROPPED, NOBODY, Arrays, records
 from .databases import Database, database_file, duckdb_frame
 from .request import Batch, Form, Request, Tables, empty_total, natural, shown, tier_name, tiers_of
 
@@ -101,6 +101,8 @@ class Source:
             raise InputError(
                 "a query needs a database: postgresql://…, a file of SQLite or DuckDB, or a connection to one of them"
             )
+        if not isinstance(form, Form):
+            raise InputError(f"form is a hetdp.sources.Form(delimiter=…, decimal=…) (got {type(form).__name__})")
         if form != Form() and not getattr(kind, "names", ()):
             raise InputError(
                 "delimiter, decimal and thousands say how a file is written; elsewhere turn the column into numbers"
@@ -401,7 +403,7 @@ def _tallies(
 ) -> dict[Group, Tally]:
     """Return a tally for each group from the tables that were read, and from those of public rows if there are any."""
     if not found:
-        raise InputError(NOBODY)
+        raise InputError(ALL_DROPPED if statistic.missing == "drop" else NOBODY)
     notes: tuple[str, ...] = (people.note,)
     if added is not None:
         if not added:
@@ -451,7 +453,7 @@ def declared_public(by: Sequence[str], public_columns: Sequence[str]) -> None:
         if column not in declared:
             raise InputError(
                 f"the groups of column {column!r} would be published; if it is public, declare it: "
-                f"public_columns={[*declared, column]!r}, --public-column {column}"
+                f"public_columns={list(by)!r}, --public-column {column}"
             )
 
 

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from hetdp.statistics import Statistic
 
 NOBODY = "there is nobody here (n = 0); a mean needs at least one person"
+ALL_DROPPED = "nobody is left: missing='drop' left out everybody, because no cell could be read"
+"""With "drop" it is public who has a value, so the message may say that nobody has one."""
 
 _REFUSED = {"c": "complex numbers", "S": "bytes", "M": "dates", "m": "time spans", "V": "records"}
 

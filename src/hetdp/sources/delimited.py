@@ -93,7 +93,8 @@ def _find(columns: list[str], name: str, path: Path, request: Request) -> int:
         return columns.index(name)
     alike = [column for column in columns if column.strip().casefold() == name.strip().casefold()]
     if len(columns) == 1 and (other := next((c for c in ",;\t|" if c in columns[0]), None)):
-        raise InputError(f"{path} has no column {name!r}; it seems to be separated by {other!r}: name the delimiter")
+        said = f"say delimiter={other!r}, --delimiter {other!r}"
+        raise InputError(f"{path} has no column {name!r}; it seems to be separated by {other!r}: {said}")
     hint = f"; there is {alike[0]!r}, and names must match exactly" if alike else "; its first line must be a header"
     known = any(other in columns for other in request.columns)
     if not alike and known and all(math.isnan(value_of(column)) for column in columns):

@@ -233,7 +233,8 @@ class Request:
                 raise
         raise InputError(
             f"epsilon cannot be read{where}: it must be 0, positive, inf or public (a decimal number; if it is too "
-            "large for one, write inf); for names of tiers say what they mean: --tier NAME=ε, tiers={name: ε}"
+            "large for one, write inf); 0,5 needs --decimal ',' and another delimiter; for names of tiers say what "
+            "they mean: --tier NAME=ε, tiers={name: ε}"
         )
 
 

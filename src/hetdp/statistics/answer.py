@@ -139,10 +139,10 @@ class Groups(Reported, dict[Group, Any]):
         """Return a Polars frame with a row for each number of each group.
 
         First come the columns that make the groups, then the question and the name of the number (where there are
-        several), its estimate and guaranteed interval, the people of the group, the largest ε that one of them spends,
-        and whether the number is from the data at all. Where there is no interval in units `low` and `high` are null: a
-        quantile without within= has the ends of its bin instead, `bin_low` and `bin_high`, and a mode is a text,
-        `cell`, with how far its share can be below the largest one.
+        several), its estimate and guaranteed interval, whether it is too uncertain to use or at the end of the range,
+        the people of the group, the largest ε that one of them spends, and whether it is from the data at all. Without
+        an interval in units `low` and `high` are null: a quantile without within= has the ends of its bin instead,
+        `bin_low` and `bin_high`, and a mode is a text, `cell`, with how far its share can be below the largest one.
 
         Returns
         -------
@@ -157,7 +157,7 @@ class Groups(Reported, dict[Group, Any]):
             for f in r.figures(level):
                 row: dict[str, Any]
                 row = {**({"question": question} if question else {}), **({"number": f.label} if r.heading else {})}
-                row |= {**_numbers(f), **size, **f.about}
+                row |= {**_numbers(f), "uncertain": f.uncertain, "at_end": f.edge, **size, **f.about}
                 columns = self._columns(group).items()
                 rows.append({**{f"{name} (group)" if name in row else name: text for name, text in columns}, **row})
         return pl.DataFrame(rows, infer_schema_length=None)

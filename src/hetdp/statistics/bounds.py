@@ -37,6 +37,7 @@ MANY_ALIKE = (
     "values may lie beyond these bounds, which are then anything between {0} and them, and the number is far too near "
     "to {0}. Publish with it how many have another value (a proportion or a histogram), or give public bounds."
 )
+USE = "do not type these into --bounds, which forgets what they spent: hetdp mean --outer …, in Python bounds=found"
 MOST_SHARE = 0.3
 """The largest share of everybody's ε that is spent on bounds unless the caller names another."""
 
@@ -271,7 +272,7 @@ class Bounds(Answer):
             ("lower", "upper"), (self.lower, self.upper), self.cells, (0.2, 0.8), strict=True
         ):
             low, high = grid[cell], grid[cell + 1]
-            found.append(Figure(label, bound, low, high, high - low, {"q": q}, room=self.statistic.interval.width))
+            found.append(Figure(label, bound, low, high, high - low, {"q": q}, room=math.inf))  # a choice
         return found
 
     def facts(self, level: float) -> dict[str, Any]:
@@ -308,12 +309,17 @@ class Bounds(Answer):
         """What is special about these bounds."""
         ends = f"[{self.lower:,.6g}, {self.upper:,.6g}]"
         lines = [("Bounds", f"{ends}: the quantiles, and {self.widening:.3g} times their distance to both sides")]
+        lines.append(
+            ("", "Quantile in: the cells of the grid that hold the quantiles at 1/5 and 4/5 of those who answered")
+        )
         if self.one_cell:
             most = "both quantiles are in one cell, so most people are: whoever has other values is clipped to about it"
             lines.append(("Note", f"{most}, and a mean says little about them"))
         lines += [("Warning", said) for said in self.warnings]
         if self.share_left > 0:
             lines.append(("Left", f"{self.share_left:.4g} of everybody's ε, for what is computed with these bounds"))
+        if not self.release_id:  # a ledger knows what was spent
+            lines.append(("Use", USE))
         return lines
 
 

@@ -47,9 +47,11 @@ class Celled(Counted):
         super().__post_init__()
         given = [self.categories is not None, self.edges is not None, self.bins is not None or self.bounds is not None]
         if sum(given) != 1 or (self.bins is None) != (self.bounds is None):
+            alone = self.bounds is not None and (given[0] or given[1])
             raise InputError(
                 f"a {self.name} needs categories=[…] (--categories A,B,C), edges=[…] (--edges X,Y,Z), "
                 "or bins=… with bounds=(lo, hi) (--bins N --bounds LO HI)"
+                f"{'; leave out the bounds: they go with bins alone' if alone else ''}"
             )
         if self.bounds is not None and isinstance(Interval.of(self.bounds), PrivateInterval):
             raise InputError(
@@ -174,12 +176,12 @@ class Histogram(Answer):
         return replace(self, numbers=tuple(nearest_shares(np.array(self.numbers)).tolist()))
 
     def to_frame(self) -> Any:
-        """Return a Polars frame with a row for each cell: cell, share, low, high, people."""
+        """Return a Polars frame with a row for each cell: cell, share, low, high, people, uncertain."""
         import polars as pl
 
         return pl.DataFrame(
-            [(f.label, f.estimate, f.low, f.high, f.about["people"]) for f in self.figures()],
-            schema=["cell", "share", "low", "high", "people"],
+            [(f.label, f.estimate, f.low, f.high, f.about["people"], f.uncertain) for f in self.figures()],
+            schema=["cell", "share", "low", "high", "people", "uncertain"],
             orient="row",
         )
 
@@ -293,10 +295,12 @@ class Mode(Answer):
 
     def facts(self, level: float) -> dict[str, Any]:
         """Return what the JSON says first."""
-        return {"estimate": self.estimate, "level": level, "at_most_below_the_largest": self.shortfall(level)}
+        most = self.shortfall(level)
+        return {"estimate": self.estimate, "level": level, "at_most_below_the_largest": most, "uncertain": most > 0.5}
 
     def __repr__(self) -> str:
-        return f"Mode({self.estimate!r}, n={self.plan.n}, method={self.plan.method!r})"
+        stored = ", stored" * ("stored" in self.ledger)
+        return f"Mode({self.estimate!r}, n={self.plan.n}, method={self.plan.method!r}{stored})"
 
 
 # Means by a private group ---------------------------------------------------------------------------------------------
@@ -471,6 +475,6 @@ class GroupMeans(Answer, Groups):
 
         found = self.figures(level)
         rows = [{"group": f.label, "estimate": f.estimate, "low": f.low, "high": f.high, **f.about} for f in found]
-        return pl.DataFrame(rows)
+        return pl.DataFrame(rows).with_columns(pl.Series("uncertain", [f.uncertain for f in found]))
 
     __repr__ = Answer.__repr__

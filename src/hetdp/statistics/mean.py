@@ -222,12 +222,6 @@ class AnsweredMean(Answer):
         )  # half of the shares is noise
         return [Figure(self.plan.statistic.name, self.estimate, low, high, error, room=room, edge=edge), share]
 
-    @property
-    def remarks(self) -> list[tuple[str, str]]:
-        """What it means if next to nobody seems to have answered; it follows from the released share."""
-        said = "hardly any cell could be read: words count as missing unless values= (--map yes=1) says what they mean"
-        return [("Note", said)] if self.share < 0.05 and not self.plan.abstains else []
-
     def facts(self, level: float) -> dict[str, Any]:
         """Return what the JSON says first."""
         (mean, share) = self.figures(level)
@@ -235,9 +229,12 @@ class AnsweredMean(Answer):
             "estimate": mean.estimate,
             "level": level,
             "interval": [mean.low, mean.high],
+            "uncertain": mean.uncertain,
+            "at_end": mean.edge,
             "answered": {
                 "estimate": share.estimate,
                 "interval": [share.low, share.high],
+                "uncertain": share.uncertain,
                 "condition": self.share_condition,
             },
         }

@@ -183,13 +183,19 @@ class Moments(Answer):
         return (found[0], found[1]) if of == "variance" else (math.sqrt(found[0]), math.sqrt(found[1]))
 
     def figures(self, level: float = 0.95) -> list[Figure]:
-        """Return the three numbers; their intervals hold at once."""
-        found = []
-        for of in ("mean", "variance", "std"):
+        """Return the three numbers; their intervals hold at once.
+
+        A variance and a deviation are too uncertain together: also if the interval of the deviation is wider than the
+        deviation itself, unless all of it is small. Half of the range alone would be passed or not by luck.
+        """
+        width, found = self.plan.statistic.interval.width, []
+        low, high = self.confidence_interval(level, "std")
+        vague = high - low > max(self.std, width / 20)  # a tenth of the largest deviation, width/2
+        rooms: dict[Of, float] = {"mean": width, "variance": width * width / 4, "std": width / 2}
+        for of, room in rooms.items():
             low, high = self.confidence_interval(level, of)
-            width = self.plan.statistic.interval.width
-            room = {"mean": width, "variance": width * width / 4, "std": width / 2}[of]
-            found.append(Figure(of, getattr(self, of), low, high, (high - low) / 4, room=room))
+            error, too = (high - low) / 4, vague and of != "mean"
+            found.append(Figure(of, getattr(self, of), low, high, error, room=room, vague=too))
         return found
 
 

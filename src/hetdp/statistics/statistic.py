@@ -430,8 +430,8 @@ class Answer(Reported):
 
     def __repr__(self) -> str:
         shown = ", ".join(f"{f.label if self.heading else 'estimate'}={f.estimate:.6g}" for f in self.figures()[:6])
-        how = f"method={self.plan.method!r}" + (", no data used" if self.plan.abstains else "")
-        return f"{type(self).__name__}({shown}, n={self.plan.n}, {how})"
+        how = f"method={self.plan.method!r}{', no data used' * bool(self.plan.abstains)}"
+        return f"{type(self).__name__}({shown}, n={self.plan.n}, {how}{', stored' * ('stored' in self.ledger)})"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -491,9 +491,9 @@ class Release(Answer):
 
     def facts(self, level: float) -> dict[str, Any]:
         """Return what the JSON says first."""
-        guaranteed, normal = self.confidence_interval(level), self.confidence_interval(level, "normal")
-        interval = {"level": level, "guaranteed": list(guaranteed), "normal": list(normal)}
-        interval["uncertain"] = self.figures(level)[0].uncertain
+        (f,), normal = self.figures(level), self.confidence_interval(level, "normal")
+        doubt = {"uncertain": f.uncertain, "at_end": f.edge}
+        interval = {"level": level, "guaranteed": [f.low, f.high], "normal": list(normal), **doubt}
         return {"estimate": self.estimate, "unclamped": self.unclamped, "interval": interval}
 
     def __float__(self) -> float:
