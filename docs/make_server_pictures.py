@@ -80,7 +80,7 @@ def phone(browser: Browser, link: str, language: str) -> None:
     steps.append(page.screenshot())
     page.locator("button[type=submit]").click()
     page.locator("#receipt").wait_for()
-    page.locator("#receipt-spent", has_text="left").wait_for()
+    page.locator("#receipt-spent", has_text="used").wait_for()
     page.evaluate("scrollTo(0, 0)")
     steps.append(page.screenshot())
     save(_beside(steps), "phone")

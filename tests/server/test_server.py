@@ -492,6 +492,10 @@ def test_the_vault_key_is_a_private_file_and_another_one_is_refused(tmp_path):
     with pytest.raises(hetdp.InputError, match="chmod 600"):
         create_app(settings)
     settings.vault_file.unlink()
+    with pytest.raises(hetdp.InputError, match="bring the key back"):
+        create_app(settings)
+    settings.vault_file.write_text("ab" * 32)
+    settings.vault_file.chmod(0o600)
     with pytest.raises(hetdp.InputError, match="not the key"):
         create_app(settings)
     with pytest.raises(hetdp.InputError, match="64 hexadecimal"):

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hetdp.core.domain import GRID, UNREADABLE, Interval, plural
+from hetdp.core.domain import GRID, WHY_UNREAD, Interval, plural
 from hetdp.core.types import BoundsLike, EpsilonLike, SourceLike, TiersLike, documented_by
 from hetdp.errors import InputError
 from hetdp.report import number
@@ -83,7 +83,7 @@ class Check:
         if not missing:
             none = "Nothing is missing here: missing='none' fits as long as that stays so, 'estimate' always does."
             return none + codes
-        words = f" {UNREADABLE}" if self.counts["unreadable"] else ""
+        words = f" {WHY_UNREAD}" if self.counts["unreadable"] else ""
         whose = f"{missing:,} of {self.n:,} values are missing ({missing / self.n:.1%})"
         return (
             f"{whose}: missing='estimate' gives the mean of those who answered, and who did stays private; 'drop' is a "

@@ -75,7 +75,7 @@ CHOICES = (
     "public), 'midpoint' or a number (what a missing value counts as), or 'none' (you promise that none is missing)"
 )
 
-UNREADABLE = (
+WHY_UNREAD = (
     "Words need values= (--map yes=1); a decimal comma and separators of thousands need --decimal and --thousands; %, "
     "currency signs and dates cannot be read."
 )

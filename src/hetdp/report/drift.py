@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hetdp.core.accuracy import condition, counts_missing
-from hetdp.core.domain import UNREADABLE
+from hetdp.core.domain import WHY_UNREAD
 from hetdp.core.levels import Levels
 from hetdp.core.plan import Plan
 from hetdp.estimators import METHODS
@@ -37,7 +37,7 @@ LEAST = 0.05
 ENOUGH = 0.5
 """A bias that is a larger share of the promised error than this is warned of."""
 
-UNREAD = f"hardly any cell could be read as a number. {UNREADABLE} hetdp check shows where"
+UNREAD = f"hardly any cell could be read as a number. {WHY_UNREAD} hetdp check shows where"
 AT_END = (
     "it is the end of the range by noise, or most values lie there or beyond: look at bounds and how cells are read"
 )
