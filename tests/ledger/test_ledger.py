@@ -1807,3 +1807,13 @@ def test_a_ledger_that_is_opened_twice_here_keeps_its_log_when_another_program_c
         held = [str(one.readlink()) for one in Path("/proc/self/fd").iterdir() if one.is_symlink()]
         assert [name for name in held if "l.ledger" in name and "deleted" in name] == []
         assert any(name.endswith("l.ledger-wal") for name in held), "a control: the log is open"
+
+
+@pytest.mark.parametrize("size", [0, 1, 100])
+def test_a_file_too_small_for_a_database_is_refused_and_left_alone(tmp_path, size):
+    """SQLite takes a file of a byte for an empty one, and would write into it."""
+    path = tmp_path / "notes.txt"
+    path.write_bytes(b"x" * size)
+    with pytest.raises(LedgerError, match="no ledger"):
+        Ledger(path)
+    assert path.read_bytes() == b"x" * size

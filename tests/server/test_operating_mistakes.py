@@ -14,7 +14,7 @@ from test_operating_upgrade import unpacked
 
 import postgres
 from hetdp.errors import InputError
-from hetdp.server import Settings, backup, check, restore, rotate, run
+from hetdp.server import Settings, backup, check, restore, rotate, run, tables
 from serving import facts, logged, served, settings_for
 
 
@@ -310,3 +310,27 @@ def test_the_ledger_that_is_gone_names_the_way_back(tmp_path):
     with pytest.raises(InputError, match="--restore FOLDER"):
         served(settings).__enter__()
     assert "--restore FOLDER" in said(settings, "ledger")
+
+
+def test_a_folder_in_the_place_of_the_database_keeps_its_rights(tmp_path):
+    """And it is refused in words, also by a check."""
+    folder = tmp_path / "data"
+    folder.mkdir(mode=0o755)
+    settings = settings_for(tmp_path, f"sqlite:///{folder}")
+    with pytest.raises(InputError, match="is not a file"):
+        tables.connect(settings.database)
+    list(check.check(settings))
+    assert folder.stat().st_mode & 0o777 == 0o755
+
+
+def test_a_link_to_a_database_that_is_not_there_yet_makes_it_where_the_link_leads(tmp_path):
+    (tmp_path / "link.db").symlink_to(tmp_path / "real.db")
+    tables.make(tmp_path / "link.db")
+    assert (tmp_path / "real.db").stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize("wrong", ["pa@ss/word", "pa@ss?word", "pa@ssword"])
+def test_a_password_with_an_at_is_refused_and_no_part_of_it_is_said(wrong):
+    with pytest.raises(InputError, match="an @ too many") as said:
+        Settings.said({"database": f"postgresql://user:{wrong}@host/db"}, {})
+    assert "ss" not in str(said.value).replace("password", "")

@@ -484,6 +484,17 @@ def test_the_curators_key_can_be_replaced(site):
     assert site.client(Authorization=f"Bearer {newest}").get("/api/studies").status_code == 200
 
 
+def test_a_new_key_ends_the_sessions_that_the_old_one_began(site):
+    """Also if the operator makes it, beside the running server: somebody may have stolen one."""
+    key = run.replaced_key(site.app.state.settings)
+    client = site.client()
+    csrf = client.post("/api/session/curator", json={"key": key}).json()["csrf"]
+    assert client.get("/api/studies").status_code == 200
+    newer = run.replaced_key(site.app.state.settings)
+    assert client.get("/api/studies", headers={"X-CSRF-Token": csrf}).status_code == 401
+    site.curator.headers["Authorization"] = f"Bearer {newer}"
+
+
 def test_the_vault_key_is_a_private_file_and_another_one_is_refused(tmp_path):
     settings = settings_for(tmp_path)
     with served(settings):

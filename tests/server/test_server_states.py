@@ -12,6 +12,8 @@ import pytest
 import sqlalchemy as sa
 from test_server_sentences import HOUR, LANGUAGES, TIERS, pages, said, waves_of
 
+from hetdp.server import studies, tables
+from hetdp.server.app import look
 from serving import DAY, later, saying, served, settings_for
 
 pytestmark = pytest.mark.slow
@@ -405,3 +407,43 @@ def test_a_study_that_was_changed_from_outside_is_not_passed_over(site):
         assert site.live(study)["study"]["phase"] == "closed"
         assert site.publish_now(study).json()["error"]["code"] == "changed"
     assert kept(site, study) == 1
+
+
+def test_a_count_that_the_database_makes_up_passes_nothing_over(site, monkeypatch):
+    """Those who are there are counted by the rows that were compared; here the database says that nobody is."""
+    study = site.study(tiers=TIERS, fewest=2)
+    site.join(study, [(3, "open"), (4, "open")])
+    monkeypatch.setattr(tables, "MARK", -1)
+    site.app.state.store.write(studies.move, study, more=json.dumps(uncounted(site, study)))
+    with later(2 * HOUR):
+        assert site.live(study)["study"]["phase"] == "closed"
+    assert kept(site, study) == 2
+
+
+def uncounted(site, study):
+    """What is stored of a study in which people from files do not count."""
+    row = site.app.state.store.read(lambda it: it.row("study", study))
+    return {**json.loads(row["more"]), "imports_count": False}
+
+
+def test_a_wave_that_the_ledger_has_charged_is_not_passed_over_in_an_old_copy(site, monkeypatch):
+    study = site.study(tiers=TIERS, fewest=3)
+    site.join(study, [(3, "open")])
+    monkeypatch.setattr(type(site.app.state.publisher), "_charged", lambda *_: True)
+    with later(2 * HOUR):
+        assert site.live(study)["study"]["phase"] == "closed"
+    assert kept(site, study) == 1
+
+
+def test_one_study_that_cannot_be_read_keeps_no_other_from_its_date(site):
+    """A cell that is no text: the server looks at the others, and deletes what is to be deleted."""
+    now = int(time.time())
+    bad, other = site.study(tiers=TIERS, fewest=3), site.study(tiers=TIERS, until=now + 2 * DAY)
+    site.join(bad, [(3, "open")])
+    site.join(other, [(3, "open")])
+    with site.app.state.store.engine.begin() as connection:
+        connection.exec_driver_sql("UPDATE server_people SET version = CAST(x'ff' AS TEXT) WHERE study = ?", (bad,))
+    with later(3 * DAY):
+        look(site.app)
+        assert site.client().get("/health").status_code == 200
+    assert (kept(site, bad), kept(site, other)) == (1, 0)

@@ -159,8 +159,8 @@ def _released(
         result = result.simplex()
     try:
         title = f"{title} by {' and '.join(given['by'])}" if given["by"] else title
-        if given["plot"] is not None and isinstance(result, Answer):  # first: whoever reads what is printed may stop
-            result.plot(given["plot"], confidence)
+        # The picture comes first: whoever reads what is printed may stop. If it fails, the number is still handed out.
+        failed = _picture(result, given["plot"], confidence)
         _hand_out(result, confidence, output, title, as_json=given["as_json"])
         sys.stdout.flush()
     except BrokenPipeError:
@@ -170,6 +170,20 @@ def _released(
         kept = "it is stored: the same --release-id gives it again"
         rest = "it is lost, its privacy is spent" if ledger is None else kept
         raise InputError(f"the release was made but not handed out, {why}; {rest}") from None
+    if failed:
+        raise InputError(f"the release was handed out, but its picture could not be made: {failed}")
+
+
+def _picture(result: Reported, place: Path | None, level: float) -> str:
+    """Make the picture, if one is wanted; return why it failed, if it did."""
+    try:
+        if place is not None and isinstance(result, Answer):
+            result.plot(place, level)
+    except (InputError, OSError) as error:
+        return str(error.strerror if isinstance(error, OSError) else error)
+    except Exception as error:  # noqa: BLE001  its message may quote anything
+        return type(error).__name__
+    return ""
 
 
 def _hand_out(result: Reported, level: float, output: Path | None, title: str, *, as_json: bool) -> None:

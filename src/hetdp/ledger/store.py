@@ -388,7 +388,7 @@ def _check_file(path: Path) -> None:
         raise LedgerError(f"{path} is not a file; a ledger is one file or a postgresql:// address")
     if not os.access(path, os.R_OK | os.W_OK) or not os.access(path.resolve().parent, os.W_OK):
         raise LedgerError(f"{path} cannot be used: it or its folder is read-only for this user")
-    if not path.stat().st_size:  # of which SQLite would make a database; what else is none, it says itself
+    if path.stat().st_size < 512:  # no database is so small; an empty file SQLite would make one of
         raise LedgerError(f"{path} cannot be used: the file is damaged or no ledger")
 
 

@@ -2,8 +2,7 @@
 
 The order survives a crash at any point. The wave is closed and committed first, so the people and their ε can no longer
 change; the ledger then charges them before a code is opened, and gives the stored result again when asked twice; at
-last the result is stored and, after the last wave, every sealed answer is deleted. A wave that was left closed without
-a result is taken up again at the next start, and every hour.
+last the result is stored and, after the last wave, every sealed answer is deleted. What was cut off is taken up again.
 
 Claim. Whoever can write to the database, but has neither the vault's key nor the files beside it, cannot have anybody's
 answer used at a larger ε than that person chose last, nor after they withdrew; and all waves of a study together use at
@@ -89,7 +88,7 @@ class Publisher:
             if self.closed:
                 raise RefusedError(503)
             self.database.write(expire)
-            self.database.write(pass_over, study_id, self.notice)
+            self.passed(self.database.read(studies.shown, study_id))
             at_work = self.database.register.at_work
             at_work.add(study_id)  # while its row says "publishing" too, nobody withdraws from under the charge
             try:
@@ -137,19 +136,24 @@ class Publisher:
 
     def resume(self) -> None:
         """Finish what a crash, or a result that could not be stored, left closed without a result."""
-        for study, wave in self.database.read(_unfinished):
+        asked = sa.select(*(tables.studies.c[name] for name in ("id", "wave", "status")))
+        for study, wave, status in self.database.read(lambda it: [tuple(row) for row in it.execute(asked)]):
             try:
-                self.publish(study, wave)
+                if status == "publishing":
+                    self.publish(study, wave)
+                self.passed(self.database.read(studies.shown, study))
             except Exception as error:  # noqa: BLE001  the others are served; the curator is told when asking again
                 why = {"error": type(error).__name__, "at": where_raised(error)}
                 log.warning("publication not finished", extra={"facts": {"study": study, **why}})
 
-        for study in self.database.read(lambda it: it.execute(sa.select(tables.studies.c.id)).scalars().all()):
-            self.database.write(pass_over, study, self.notice)
-
     def passed(self, study: Study) -> bool:
         """Go on to the next publication if this one has closed with too few people; say whether that was so."""
-        return study.phase() == "closed" and self.database.write(pass_over, study.id, self.notice)
+        if study.phase() != "closed":
+            return False
+        with suppress(RefusedError, sa.exc.SQLAlchemyError):  # what fails is tried again at the next look
+            old_copy = study.status == "open" and self._charged(study, study.wave)
+            return not old_copy and self.database.write(pass_over, study.id, self.notice)
+        return False
 
     def _finish(self, study: Study, answered: list[Any], macs: Mapping[str, bytes], by: str) -> dict[str, Any]:
         try:
@@ -323,12 +327,6 @@ def _releases(study: Study, wave: str) -> list[str]:
     return [wave] if study.old else [f"{wave}-{question.name}" for question in study.questions]
 
 
-def _unfinished(transaction: Transaction) -> list[Any]:
-    """Return the id and the wave of each study that the database says is being published."""
-    about = tables.studies.c
-    return list(transaction.execute(sa.select(about.id, about.wave).where(about.status == "publishing")))
-
-
 def _closed(
     transaction: Transaction, study_id: str, wave: int, *, charged: bool
 ) -> tuple[Study, list[Any], dict[str, bytes]] | dict[str, Any]:
@@ -396,10 +394,12 @@ def pass_over(transaction: Transaction, study_id: str, notice: int) -> bool:
         busy = transaction.register.opened(study_id, wave) or transaction.fact(f"importing {study_id}") is not None
         if study.phase() != "closed" or busy or transaction.execute(there).scalar_one() >= study.fewest:
             return False
-        answered, _, counted = taking_part(transaction, study)  # the count above is the database's word
-        few = study.current.model_copy(update={"too_few": counted})
-        waves = (*study.waves[:wave], few, *study.waves[wave + 1 :])
-        _go_on(transaction, study.model_copy(update={"waves": waves}), answered, notice)
+        answered, _, counted = taking_part(transaction, study)
+        if counted >= study.fewest:  # the count above was the database's word alone
+            return False
+        waves = [*study.waves]
+        waves[wave] = study.current.model_copy(update={"too_few": counted})
+        _go_on(transaction, study.model_copy(update={"waves": tuple(waves)}), answered, notice)
         transaction.note("too few people", study_id, publication=wave + 1, n=counted)
         return True
     return False
@@ -413,7 +413,7 @@ def _go_on(transaction: Transaction, study: Study, answered: list[Any], notice: 
     if last or study.each_wave == "ask":
         used_up(transaction, study.id, [row._asdict() for row in answered])
     if waves != studies.waves_text(study.waves):
-        transaction.note("later dates moved", study.id)
+        transaction.note("later dates moved", study.id, publication=after)
 
 
 def used_up(transaction: Transaction, study: str, answered: Iterable[Mapping[str, Any]]) -> None:

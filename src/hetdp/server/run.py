@@ -122,7 +122,10 @@ def replaced_key(settings: Settings) -> str:
         # Not by a store of its own: it would decide about changes that a running server is just making.
         with engine.begin() as connection:
             begin(connection, writes=True)
-            return people.new_key(Transaction(connection, register))
+            transaction = Transaction(connection, register)
+            key = people.new_key(transaction)
+            register.prepare({}, transaction.epochs)  # what ends the sessions
+            return key
     finally:
         register.close()
         engine.dispose()

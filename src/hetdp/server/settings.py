@@ -201,7 +201,7 @@ def _check_address(database: str) -> None:
     except (ArgumentError, ValueError):  # or its port is no number
         url = make_url("unknown://")
     kind = url.get_backend_name()
-    if "@" in (url.host or ""):
+    if kind in {"postgresql", "postgres"} and database.count("@") > 1:  # wherever it was taken to be
         raise InputError("the database's URL has an @ too many; in a user or a password write %40 for @")
     if not (kind in {"postgresql", "postgres"} or (kind == "sqlite" and url.database)):
         raise InputError(

@@ -237,9 +237,12 @@ def make(name: str | Path) -> None:
     One that is there is not opened: closing it would drop the locks that SQLite has on it in this process. The next
     program that closes it would then take itself for the last one and delete the write-ahead log in use.
     """
+    path = os.path.realpath(name)  # a link may lead to a file that is not there yet
     with suppress(FileExistsError):
-        os.close(os.open(name, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
-    private(name)
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
+    if not Path(path).is_file():
+        raise InputError(f"{name} is not a file; a database of SQLite is one")
+    private(path)
 
 
 def private(name: str | Path) -> None:

@@ -15,7 +15,7 @@ async function refresh() {
   refresh.last = html.trim();
   live.innerHTML = html;
   invited(JSON.parse(live.querySelector("[data-invited]").dataset.invited));
-  if (live.querySelector("[data-phase]").dataset.phase !== live.dataset.phase) location.reload(); // other forms fit now
+  if (live.querySelector("[data-stands]").dataset.stands !== live.dataset.stands) location.reload(); // other forms fit now
   localTimes(live);
   document.getElementById("heard").textContent = word("script.dashboard.joined", { n: document.getElementById("n").textContent });
 }
