@@ -389,7 +389,10 @@ def test_who_comes_with_a_receipt_that_the_backup_does_not_know_is_told_that_the
     restore.restore(settings, tmp_path / "b")
     with served(settings) as site:
         link = {"token": said["come_back"].partition("#")[2]}
-        for language, words in {"en": "your invitation may", "de": "kann Ihre Einladung wieder gelten"}.items():
+        for language, words in {
+            "en": "or your invitation, may work again",
+            "de": "oder Ihre Einladung anstelle des neuesten wieder gelten",
+        }.items():
             found = site.client(Accept_Language=language).post("/api/session/participant", json=link)
             assert found.status_code == 403
             assert words in found.json()["error"]["message"]

@@ -54,12 +54,12 @@ def test_everything_that_is_promised_stands_on_the_page_before_anything_is_answe
         "50 of 100, as without you: your answers are not used.",
         "With your answers: up to 100 of 100",
         "Never more than ε = 0.1 in both publications together, and at most 0.05 in one.",
-        "Nothing, ever: ε = 0.",
+        "Nothing: ε = 0.",
         "No limit: you ask for no protection.",
         "“Are you tired?”: at most 33.333 % of each publication’s part",
         "Whoever controls this server could read them",
         "with at most 50 % of what you allow",
-        "It can be published from 1,234 people on. Some of them may be made up.",
+        "It can be published from 1,234 people on; with fewer it does not take place.",
         "People who were added from a file do not count towards this number.",
         "You can withdraw them until they are read for the next publication, also after closing.",
         "at the first look after",
@@ -76,7 +76,7 @@ def test_everything_that_is_promised_stands_on_the_page_before_anything_is_answe
         "Nie mehr als ε = 0,1 in beiden Veröffentlichungen zusammen und höchstens 0,05 in einer.",
         "„Are you tired?“: höchstens 33,333 % des Anteils jeder Veröffentlichung",
         "Wer diesen Server kontrolliert, könnte sie lesen",
-        "Veröffentlicht werden kann ab 1.234 Personen.",
+        "Veröffentlicht werden kann ab 1.234 Personen; mit weniger findet es nicht statt.",
         "Zurückziehen können Sie sie, bis sie für die nächste Veröffentlichung gelesen werden",
     ):
         assert said in german
@@ -94,7 +94,7 @@ def test_what_a_choice_lets_somebody_guess_is_rounded_up(site):
 def test_where_people_are_asked_again_the_page_says_so_and_elsewhere_it_does_not(site):
     waves = [{"closes": int(time.time()) + 100 * DAY * (i + 1), "share": 0.5} for i in range(2)]
     ask, carry = (page_of(site, site.study(waves=waves, each_wave=each)) for each in ("ask", "carry"))
-    assert "After each publication your answers are deleted." in ask
+    assert "your answers are deleted. You are part of the next one only if you answer again" in ask
     assert "Your answers stay for later publications" not in ask
     assert "Your answers stay for later publications" in carry
     assert "After each publication" not in carry
@@ -129,7 +129,7 @@ def test_who_withdrew_after_a_publication_still_sees_what_was_used(site):
     assert site.publish(study).status_code == 200
     assert people[0].delete("/api/answer").status_code == 200
     page = words(people[0].get("/answer"))
-    assert "The ledger counts something as used of you, from before." in page
+    assert "The record of what was used counts something of you, from before." in page
     assert re.search(r"At most ε = [\d.]+ was used\.", page)
     assert "Delete my link" in page
     assert "Withdraw my answers" not in page
@@ -255,7 +255,7 @@ def test_an_error_is_worded_in_the_language_of_the_page_and_for_programs_in_engl
     assert plain["code"] == said["code"] == "too-few"
     assert said["message"] == "Zu wenige Personen, die zählen: 0. Diese Studie veröffentlicht ab 5."
     assert "5" in plain["message"]
-    assert "People" in plain["message"]
+    assert "people" in plain["message"]
     missing = site.client(Accept_Language="de").get("/nowhere")
     assert "Hier ist nichts." in missing.text
     assert '<html lang="de"' in missing.text
