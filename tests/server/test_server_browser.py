@@ -443,7 +443,7 @@ def test_the_curators_way_from_an_empty_database_to_a_published_result(site, vis
     curator.errors.clear()  # the browser reports the refusal
     curator.check()
     sign_in(page, site)
-    expect(page.get_by_text("No studies yet.")).to_be_visible()
+    expect(page.get_by_text("There are no studies here now.")).to_be_visible()
     curator.check()
 
     page.get_by_role("link", name="New study").click()

@@ -447,3 +447,9 @@ def test_one_study_that_cannot_be_read_keeps_no_other_from_its_date(site):
         look(site.app)
         assert site.client().get("/health").status_code == 200
     assert (kept(site, bad), kept(site, other)) == (1, 0)
+
+
+def test_an_event_from_before_one_of_its_facts_was_noted_is_called_by_its_name(site):
+    study = site.study()
+    site.app.state.store.write(lambda transaction: transaction.note("later dates moved", study))
+    assert "later dates moved" in site.curator.get(f"/curator/studies/{study}").text

@@ -201,7 +201,7 @@ def test_after_the_last_publication_no_column_says_what_this_publication_may_use
 
 
 def test_a_file_of_an_earlier_publication_is_told_apart_and_not_offered_for_deletion(site):
-    now, used = int(time.time()), "of an earlier publication, its answers are deleted"
+    now, used = int(time.time()), "from before, its answers are deleted"
     waves = [{"closes": now + 3600, "share": 0.5}, {"closes": now + 60 * DAY, "share": 0.5}]
     study = site.study(waves=waves, each_wave="ask")
     rows = "value,tier\n" + "3,public\n" * 7

@@ -328,7 +328,10 @@ def _event(t: Texts, event: dict[str, Any]) -> dict[str, Any]:
     ways: dict[str, Any] = {"was": t.when, "now": t.when, "count": t.whole, "n": t.whole, "made": t.when}
     shown = {name: ways[name](x) if name in ways and isinstance(x, int) else x for name, x in event.items()}
     key = "event." + event["event"].replace(" ", "-")
-    text = t(key, **shown) if key in t.catalogue else event["event"]
+    try:
+        text = t(key, **shown)
+    except KeyError:  # it has no words, or is from before one of its facts was noted
+        text = event["event"]
     return {"at": event["at"], "by": event.get("by"), "text": text}
 
 

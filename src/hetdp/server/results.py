@@ -15,7 +15,10 @@ from . import studies, tables
 from .access import RefusedError
 from .store import Transaction
 
-_LOST = "There is no result here. The server went back to an older backup; if something was published, that was lost."
+_LOST = (
+    "There is no result here. The server went back to an older backup, or its database was changed from outside; if "
+    "something was published, that was lost."
+)
 _SHARE = (0.0, 1.0)  # all that is possible of a share
 _COLUMNS = [
     *("wave", "published", "question", "kind", "choice", "estimate", "low", "high", "uncertain"),

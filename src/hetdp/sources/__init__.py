@@ -56,7 +56,10 @@ _AVERAGED = (
     "A person's rows that have a value are averaged, so that everybody counts once; ids are compared as exact text."
 )
 _CHECKED = "No id is on two rows: everybody counts once."
-_ADDED = "{} that {} added with ε = ∞, each as one person. Assumed: {} about nobody who is counted already."
+_ADDED = (
+    "{} that {} added with ε = ∞, each as one person. Assumed: {} about nobody who is counted already, and as many of "
+    "them have a value as of the others: else sums, counts, shares of everybody and the share who answered are off."
+)
 
 
 @dataclass(frozen=True)
