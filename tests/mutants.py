@@ -466,8 +466,8 @@ MUTANTS = [
     Mutant("a server opens its database by hand", "server/tables.py",
            "tests/server/test_operating_failing.py::"
            "test_after_a_check_and_a_backup_beside_it_a_server_that_is_killed_has_lost_nothing",
-           "os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))\n    private(name)",
-           "os.O_RDWR | os.O_CREAT, 0o600))\n    private(name)"),
+           "os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)",
+           "os.O_RDWR | os.O_CREAT, 0o600)"),
     Mutant("people from files count towards the fewest", "server/publish.py",
            QUESTIONS + "test_imported_people_count_towards_the_fewest_only_if_the_study_says_so",
            "if study.imports_count or not studies.is_imported(row.id)]",

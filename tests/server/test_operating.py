@@ -222,14 +222,14 @@ def test_health_means_it(tmp_path, monkeypatch):
 def test_request_ids_are_random_and_the_log_has_public_facts_alone(tmp_path):
     with logged() as lines, served(settings_for(tmp_path)) as site:
         study = site.study()
-        (person,) = site.join(study, [(7.25, "open")])
+        (person,) = site.join(study, [(7.2513468, "open")])
         ids = [person.get("/api/answer").headers["X-Request-Id"] for _ in range(3)]
     assert all(re.fullmatch("[0-9a-f]{16}", one) for one in ids)
     assert len({one[:8] for one in ids}) == 3
     told = facts(lines)
     assert {line["event"] for line in told} >= {"request", "started", "stopped"}
     assert all(set(line) <= {"time", "level", "event", "id", "method", "route", "status", "ms"} for line in told)
-    assert "7.25" not in "".join(lines)
+    assert "7.2513468" not in "".join(lines)
 
 
 def test_the_status_page_is_for_curators_alone_and_shows_no_answer(tmp_path):

@@ -538,7 +538,7 @@ def test_the_curators_way_from_an_empty_database_to_a_published_result(site, vis
     expect(page.locator("#what-if-said li")).to_have_count(3)
     table = page.locator("#live td.num", has_text="±").all_inner_texts()  # both round alike
     said = [
-        re.search(r"interval now: (± .*?)[.( ]*Then|$", one)[1]
+        re.search(r"interval at its widest, now: (± .*?)[.( ]*Then|$", one)[1]
         for one in page.locator("#what-if-said li").all_inner_texts()
     ]
     assert said == table
