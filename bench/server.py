@@ -102,7 +102,8 @@ def moved(real: Callable[[], float], folder: str) -> Callable[[], float]:
 
 def submissions(_quick: bool) -> Iterator[Row]:  # noqa: FBT001
     """Send answers over 16 connections, each by another person; the race is in seconds for the same number of them."""
-    for commits, bar in ((1, None), (COMMITS, Bar("at most", 1 / 0.5))):
+    bar = Bar("at most", 1 / 0.5)
+    for commits in (1, COMMITS):
         with tempfile.TemporaryDirectory() as folder:
             study, people = filled(Path(folder), 0, ROUNDS * REQUESTS)
             with running(BARE, folder, str(commits)) as bare, running(OURS, folder) as ours:

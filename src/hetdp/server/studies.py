@@ -214,22 +214,9 @@ class Study(BaseModel):
     def of(cls, row: Mapping[str, Any]) -> Study:
         """Return the study of a row; raise if it is none, which only somebody else can have written."""
         try:
-            return cls._read(row)
+            return _read(**row)
         except (ValueError, TypeError, LookupError, RecursionError):
             raise ChangedError from None
-
-    @classmethod
-    def _read(cls, row: Mapping[str, Any]) -> Study:
-        choices, waves = json.loads(row["choices"]), json.loads(row["waves"])
-        until = {"until": waves[-1]["closes"] + KEPT}  # of a study that was made before there were such dates
-        said = {**row, **until, **choices, "title": row["question"], "waves": waves, "old": row.get("more") is None}
-        if row.get("more") is None:
-            asked = {"name": ONLY, "text": row["question"], "unit": row["unit"], "bounds": [row["lo"], row["hi"]]}
-            # Everybody was told that all who are there count.
-            kept = dict(Kept(questions=[OnlyNumber(**asked, share=1.0)], imports_count=True))
-        else:
-            kept = dict(Kept.model_validate_json(row["more"]))
-        return cls.model_validate({**said, **kept})
 
     @property
     def current(self) -> Dated:
@@ -307,6 +294,20 @@ class Study(BaseModel):
 def exact(share: float) -> Fraction:
     """Return a share as the decimal number that was written."""
     return Fraction(repr(share))
+
+
+@lru_cache(maxsize=64)  # every answer asks for its study, and reading all its questions takes longer than storing it
+def _read(**row: Any) -> Study:
+    choices, waves = json.loads(row["choices"]), json.loads(row["waves"])
+    until = {"until": waves[-1]["closes"] + KEPT}  # of a study that was made before there were such dates
+    said = {**row, **until, **choices, "title": row["question"], "waves": waves, "old": row.get("more") is None}
+    if row.get("more") is None:
+        asked = {"name": ONLY, "text": row["question"], "unit": row["unit"], "bounds": [row["lo"], row["hi"]]}
+        # Everybody was told that all who are there count.
+        kept = dict(Kept(questions=[OnlyNumber(**asked, share=1.0)], imports_count=True))
+    else:
+        kept = dict(Kept.model_validate_json(row["more"]))
+    return Study.model_validate({**said, **kept})
 
 
 def rounded_down(epsilon: float, digits: int = 3) -> float:
