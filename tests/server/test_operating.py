@@ -67,6 +67,24 @@ def test_a_misspelt_variable_is_refused_and_no_secret_is_quoted(tmp_path):
     assert "abab" not in repr(said)
 
 
+def test_a_file_that_holds_the_databases_url_is_named_by_a_line_and_what_counts_before_it_still_does(tmp_path):
+    file, place, other = tmp_path / "survey.toml", tmp_path / "url", tmp_path / "other"
+    file.write_text(f'database_file = "{place}"\n')
+    place.write_text("postgresql://u:secret@db/line\n")
+    other.write_text("postgresql://u:secret@db/variable\n")
+    said = Settings.said({}, {}, file)
+    assert (said.database, said.database_file) == ("postgresql://u:secret@db/line", place)
+    assert Settings.said({}, {"HETDP_DATABASE_FILE": str(other)}, file).database.endswith("/variable")
+    place.unlink()  # it is not read if it does not count
+    for options, environment in (
+        ({}, {"HETDP_DATABASE": "sqlite:///x.db"}),
+        ({"database": "sqlite:///x.db"}, {}),
+        ({"database": "sqlite:///x.db"}, {"HETDP_DATABASE_FILE": str(other)}),
+    ):
+        said = Settings.said(options, environment, file)
+        assert (said.database, said.database_file) == ("sqlite:///x.db", None)
+
+
 def test_the_settings_file_and_the_environment_reach_the_command(hetdp_command, tmp_path, monkeypatch):
     file = tmp_path / "survey.toml"
     file.write_text(f'database = "sqlite:///{tmp_path}/s.db"\nport = 0\n')

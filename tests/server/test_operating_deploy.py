@@ -21,12 +21,14 @@ import yaml
 
 import hetdp
 from hetdp.server import Settings
-from hetdp.server.settings import BY_FILE, KNOWN
+from hetdp.server.settings import KNOWN
 from serving import NUMBER, TIERS, saying
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
 NGINX = shutil.which("nginx") or ("/usr/sbin/nginx" if Path("/usr/sbin/nginx").exists() else None)
+SIXES = Path("/proc/net/if_inet6")
+SIX = "00000000000000000000000000000001" in (SIXES.read_text() if SIXES.exists() else "")
 needs_nginx = pytest.mark.skipif(NGINX is None, reason="no nginx here; tests/system.sh installs it")
 
 
@@ -67,6 +69,8 @@ class Behind:
             "server server:8000": f"server 127.0.0.1:{self.port}",
             "listen 80;": f"listen 127.0.0.1:{self.plain};",
             "listen 443 ssl;": f"listen 127.0.0.1:{self.tls} ssl;",
+            "listen [::]:80;": f"listen [::1]:{self.plain};" if SIX else "",
+            "listen [::]:443 ssl;": f"listen [::1]:{self.tls} ssl;" if SIX else "",
             "/etc/hetdp/tls": str(folder),
             "survey.example.org;": "localhost;",
         }
@@ -130,9 +134,10 @@ class Behind:
 def test_a_study_goes_through_a_real_nginx_with_tls_under_a_path(tmp_path):
     with Behind(tmp_path) as site:
         with httpx.Client() as plain:
-            moved = plain.get(f"http://127.0.0.1:{site.plain}/survey/", headers={"Host": "localhost"})
-        assert moved.status_code == 308
-        assert moved.headers["location"].startswith("https://localhost/survey/")
+            for place in ("127.0.0.1", "[::1]") if SIX else ("127.0.0.1",):
+                moved = plain.get(f"http://{place}:{site.plain}/survey/", headers={"Host": "localhost"})
+                assert moved.status_code == 308
+                assert moved.headers["location"].startswith("https://localhost/survey/")
         curator = site.client(Authorization=f"Bearer {site.key}")
         answer = curator.get("/curator", follow_redirects=False)
         assert answer.status_code == 200
@@ -186,7 +191,7 @@ def test_the_compose_file_says_what_the_settings_know():
     compose = yaml.safe_load((DEPLOY / "compose.yaml").read_text())
     server = compose["services"]["server"]
     said = {name.removeprefix("HETDP_").lower() for name in server["environment"]}
-    assert said <= KNOWN.keys() | {f"{name}_file" for name in BY_FILE}
+    assert said <= KNOWN.keys()
     (subnet,) = [one["subnet"] for one in compose["networks"]["inside"]["ipam"]["config"]]
     assert server["environment"]["HETDP_PROXIES"] == subnet
     Settings.said({}, {k: v for k, v in server["environment"].items() if not k.endswith("_FILE")})
@@ -200,6 +205,12 @@ def test_the_compose_file_says_what_the_settings_know():
         == mounted
     )
     assert "server:8000" in (DEPLOY / "nginx.conf").read_text()
+
+
+def test_nothing_secret_is_sent_to_the_builder_of_the_image_and_all_that_is_copied_is():
+    left_out = set((ROOT / ".dockerignore").read_text().split())
+    assert {".git", ".venv", "deploy/secrets", "deploy/certs"} <= left_out
+    assert not left_out & {"src", "pyproject.toml", "README.md", "LICENSE"}
 
 
 def test_the_dockerfile_sets_what_the_settings_know_and_copies_what_is_there():

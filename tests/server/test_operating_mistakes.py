@@ -86,6 +86,45 @@ def test_an_unknown_setting_names_the_nearest_one_and_never_offers_the_key():
     assert " key," not in str(wrong.value)
 
 
+def test_a_file_of_the_databases_url_that_cannot_be_used_is_named_with_the_reason(tmp_path):
+    (tmp_path / "none").write_text(" \n")
+    (tmp_path / "bytes").write_bytes(b"\xff\xfe")
+    for name, words in {
+        "gone": "cannot be read: No such file or directory",
+        "none": "holds no URL",
+        "bytes": "cannot be read: it is no text",
+    }.items():
+        (tmp_path / "s.toml").write_text(f'database_file = "{tmp_path / name}"\n')
+        for sources in (({}, {}, tmp_path / "s.toml"), ({}, {"HETDP_DATABASE_FILE": str(tmp_path / name)})):
+            with pytest.raises(InputError, match=f"the file {tmp_path / name}.* {words}"):
+                Settings.said(*sources)
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+def test_a_file_of_the_databases_url_that_this_user_may_not_read_is_named(tmp_path):
+    (tmp_path / "url").touch(mode=0)
+    with pytest.raises(InputError, match=f"{tmp_path / 'url'}.* Permission denied"):
+        Settings.said({}, {"HETDP_DATABASE_FILE": str(tmp_path / "url")})
+
+
+def test_a_database_and_a_file_that_names_another_are_refused_where_both_stand_at_one_place(tmp_path):
+    (tmp_path / "s.toml").write_text('database = "sqlite:///x.db"\ndatabase_file = "/url"\n')
+    with pytest.raises(InputError, match=r"both given in .*s\.toml; keep one"):
+        Settings.said({"database": "sqlite:///y.db"}, {}, tmp_path / "s.toml")
+    with pytest.raises(InputError, match="both given as variables; keep one"):
+        Settings.said({}, {"HETDP_DATABASE": "sqlite:///x.db", "HETDP_DATABASE_FILE": "/url"})
+
+
+def test_a_check_warns_if_others_can_read_the_file_of_the_databases_url(tmp_path):
+    url = tmp_path / "url"
+    url.write_text(f"sqlite:///{tmp_path}/s.db")
+    for mode, words in ((0o640, f"others can read {url}"), (0o600, "")):
+        url.chmod(mode)
+        told = said(Settings.said({"port": 0}, {"HETDP_DATABASE_FILE": str(url)}), "database")
+        assert told.startswith(words)
+        assert bool(told) is bool(words)
+
+
 # ---------------------------------------------------------------------------------------------------------
 # The key
 
@@ -310,6 +349,25 @@ def test_the_ledger_that_is_gone_names_the_way_back(tmp_path):
     with pytest.raises(InputError, match="--restore FOLDER"):
         served(settings).__enter__()
     assert "--restore FOLDER" in said(settings, "ledger")
+
+
+def test_where_the_database_alone_is_gone_a_check_says_that_the_ledger_is_there(tmp_path):
+    settings = apart(tmp_path)
+    with served(settings):
+        pass
+    settings.sqlite_file.unlink()
+    (ledger,) = [one for one in check.check(settings) if one.part == "ledger"]
+    assert (ledger.level, ledger.sentence) == ("ok", f"{settings.ledger} is there")
+    assert "is missing or empty" in said(settings, "database")
+    assert "no setting says" not in said(settings, "database")
+
+
+def test_without_a_setting_for_the_database_a_missing_one_asks_for_the_setting_first(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "head").write_text("1:00")
+    settings = Settings(key_file=tmp_path / "k", head_file=tmp_path / "head", port=0)
+    told = said(settings, "database")
+    assert told.index("is `database` or `database_file` missing?") < told.index("--restore FOLDER")
 
 
 def test_a_folder_in_the_place_of_the_database_keeps_its_rights(tmp_path):

@@ -239,8 +239,10 @@ def not_lost(settings: Settings) -> None:
     if found is None:
         if settings.ledger_head.exists():
             where = settings.sqlite_file or "the database"
+            unsaid = "no setting says where the database is: is `database` or `database_file` missing? If not, "
             raise InputError(
-                f"{where} is missing or empty, and {settings.ledger_head} says that a server was here; bring it back, "
+                f"{where} is missing or empty, and {settings.ledger_head} says that a server was here; "
+                f"{unsaid if settings.database == Settings.database else ''}bring it back, "
                 "or go back to a backup: hetdp serve --restore FOLDER"
             )
         return

@@ -160,7 +160,9 @@ def _rows(settings: Settings, query: str) -> list[Any]:
 
 
 def _database(settings: Settings) -> Found:
-    file = settings.sqlite_file
+    file, secret = settings.sqlite_file, settings.database_file
+    if secret is not None and secret.stat().st_mode & 0o077:
+        yield "warning", f"others can read {secret}, which holds the database's password; run chmod 600 on it"
     if file is not None:
         if not os.access(file.parent, os.W_OK) or (file.exists() and not os.access(file, os.W_OK)):
             yield "error", f"{file} or its folder is missing or read-only for this user"
@@ -202,7 +204,8 @@ def _ledger(settings: Settings) -> Found:
     file = settings.sqlite_file
     made = _there(settings) and ("ledger",) in [tuple(row) for row in _rows(settings, "SELECT name FROM server_facts")]
     if not made:
-        yield "ok", "it is made at the first start"
+        there = file is not None and Path(settings.ledger).exists()
+        yield "ok", f"{settings.ledger} is there" if there else "it is made at the first start"
         return
     if file is not None and not Path(settings.ledger).exists():
         raise InputError(tables.LEDGER_GONE)

@@ -47,6 +47,8 @@ class Settings:
     ----------
     database
         A URL of SQLAlchemy: SQLite (the default) or PostgreSQL.
+    database_file
+        The file from which the URL was read, if it was (`said`): a URL may hold a password.
     host, port
         Where to listen.
     proxies
@@ -80,6 +82,7 @@ class Settings:
     """
 
     database: str = field(default="sqlite:///hetdp-server.db", repr=False)  # it may hold a password
+    database_file: Path | None = None
     host: str = "127.0.0.1"
     port: int = 8000
     proxies: tuple[str, ...] = ()
@@ -132,11 +135,19 @@ class Settings:
     def said(cls, options: Mapping[str, Any], environment: Mapping[str, str], file: Path | None = None) -> Settings:
         """Return the settings that were said by options, in the environment and in a file, in this order."""
         found: dict[str, Any] = {}
-        for name, value in (_from_file(file) if file is not None else {}).items():
-            found[name] = _fitting(name, value, f"{name} in {file}")
-        for name, value in _from_environment(environment).items():
-            found[name] = _fitting(name, value, f"HETDP_{name.upper()}")
-        found |= {name: value for name, value in options.items() if value is not None}
+        lines, variables = _from_file(file) if file is not None else {}, _from_environment(environment)
+        for where, level in (
+            (f"in {file}", {name: _fitting(name, value, f"{name} in {file}") for name, value in lines.items()}),
+            ("as variables", {name: _fitting(name, text, f"HETDP_{name.upper()}") for name, text in variables.items()}),
+            ("as options", {name: value for name, value in options.items() if value is not None}),
+        ):
+            addresses = {"database", "database_file"} & level.keys()
+            if len(addresses) > 1:
+                raise InputError(f"database and database_file are both given {where}; keep one of them")
+            found = {name: value for name, value in found.items() if not (addresses and name.startswith("database"))}
+            found |= level
+        if "database_file" in found:
+            found["database"] = _address_in(found["database_file"])
         found["hosts"] = (*LOOPBACK, *found.get("hosts", ()))
         return cls(**found)
 
@@ -216,8 +227,6 @@ def _check_address(database: str) -> None:
 # What is said for one start alone, as an option, and never stands anywhere: left there it would be said every time.
 ONCE = {"expect_head", "trust_database", "trust_clock"}
 KNOWN = {one.name: str(one.type) for one in fields(Settings) if one.init and one.name not in ONCE}
-# What the environment may also name by a file that holds it, as container systems hand secrets over.
-BY_FILE = {"database"}
 _YES, _NO = {"1", "true", "yes", "on"}, {"0", "false", "no", "off"}
 
 
@@ -241,19 +250,26 @@ def _from_environment(environment: Mapping[str, str]) -> dict[str, str]:
     found = {}
     for variable, text in sorted(environment.items()):
         name = variable.removeprefix("HETDP_").lower()
-        secret = name.removesuffix("_file")
         if not variable.startswith("HETDP_") or variable in {"HETDP_SCREENSHOTS", "HETDP_SETTINGS"}:
             continue
-        if name.endswith("_file") and secret in BY_FILE:
-            try:
-                found[secret] = Path(text).read_text(encoding="utf-8").strip()
-            except (OSError, UnicodeDecodeError):
-                raise InputError(f"the file that {variable} names cannot be read") from None
-        elif name in KNOWN:
+        if name in KNOWN:
             found[name] = text
         else:
             raise InputError(_unknown(variable, name))
     return found
+
+
+def _address_in(path: Path) -> str:
+    """Return the database's URL that a file holds, as container systems hand secrets over."""
+    try:
+        text = path.read_text(encoding="utf-8").strip()
+    except OSError as error:
+        raise InputError(f"the file {path}, which holds the database's URL, cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise InputError(f"the file {path}, which holds the database's URL, cannot be read: it is no text") from None
+    if not text:
+        raise InputError(f"the file {path} holds no URL; write that of the database into it")
+    return text
 
 
 def _unknown(said: str, name: str) -> str:

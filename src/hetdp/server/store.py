@@ -88,7 +88,7 @@ _COMING += "DO UPDATE SET coming = excluded.coming, batch = excluded.batch"
 _EPOCH = "INSERT INTO epochs VALUES (?, ?) ON CONFLICT (person) DO UPDATE SET epoch = excluded.epoch"
 _COMMITTED = "UPDATE vouched SET mac = coming, coming = NULL, batch = NULL WHERE batch = ?"
 _UNDONE = "UPDATE vouched SET coming = NULL, batch = NULL WHERE batch = ?"
-_THIS = sa.bindparam("this")  # the id of a row; made once, because building a statement takes longer than running it
+_THIS: sa.BindParameter[str] = sa.bindparam("this")  # a row's id; built once, as building takes longer than running
 _FIND = {kind: sa.select(table).where(table.c.id == _THIS) for kind, table in VOUCHED.items()}
 _CHANGE = {kind: sa.update(table).where(table.c.id == _THIS) for kind, table in VOUCHED.items()}
 _FEW = 10_000  # rows that are found one by one; for more, all rows of the register are looked through
