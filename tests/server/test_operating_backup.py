@@ -80,6 +80,8 @@ def lose(settings, *parts):
             lost += [name for name in names if name.startswith("hetdp_") and "ledger" in parts]
             for name in lost:
                 connection.exec_driver_sql(f"DROP TABLE {name} CASCADE")
+            if "ledger" in parts:
+                connection.exec_driver_sql("DROP FUNCTION hetdp_refuse, hetdp_refuse_other_event")
         engine.dispose()
     files = {"database": settings.sqlite_file, "ledger": settings.sqlite_file and Path(settings.ledger)}
     files |= {"register": settings.register_file, "head": settings.ledger_head}
@@ -233,6 +235,37 @@ def test_a_backup_older_than_the_last_publication_spends_nothing_twice(lost, tru
     charged = check_budgets(installation, told.key, truth, chosen)
     if exact and told.kept:
         assert charged, "the last waves are published"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("used", [False, True], ids=["unused", "with a study of its own"])
+def test_the_register_of_an_empty_server_that_was_started_after_a_loss_is_no_witness(used, installation):
+    """It knows nothing of what was published since: that counts as used, and the restore says what it cannot know."""
+    settings = installation.settings
+    withdrawn, lowered = change_after_backup(installation)
+    truth = {person: spend(settings, person) for person in installation.before if person != withdrawn.id}
+    lose(settings, *LOSSES["everything"])
+    with served(settings) as site:  # a service that starts by itself
+        if used:
+            site.join(site.study(), CROWD)
+    with later(60 * DAY):
+        told = restore(settings, installation.folder)
+        assert (told.kept, told.emptied, told.exact, told.unknown) == (0, 30, False, True)
+        assert "no register survived" in str(told)
+        for person, spent in truth.items():
+            assert spend(settings, person) >= spent - 1e-9, person
+        verified(settings)
+    chosen = {person: installation.before[person].epsilon for person in truth} | {lowered.id: 0.1}
+    check_budgets(installation, told.key, truth, chosen)
+
+
+@pytest.mark.slow
+def test_the_operator_is_told_that_a_register_which_survived_decides(installation):
+    told = restore(installation.settings, installation.folder, trusted=True)
+    assert "not needed: --trust-database" in str(told)
+    assert "on your word" not in str(told)
+    told = restore(installation.settings, installation.folder)
+    assert "--trust-database" not in str(told)
 
 
 @pytest.mark.slow

@@ -69,6 +69,15 @@ class Backup:
         path = self.folder / REGISTER
         return path if path.exists() else None
 
+    def vouched(self) -> tables.Known | None:
+        """Return the MACs of that copy, which is not touched; None if there is none."""
+        if self.register is None:
+            return None
+        address = f"{self.register.resolve().as_uri()}?mode=ro&immutable=1"
+        with closing(sqlite3.connect(address, uri=True)) as file:
+            rows = file.execute("SELECT kind, id, mac, coming FROM vouched").fetchall()
+        return {(kind, row): tuple(mac for mac in macs if mac is not None) for kind, row, *macs in rows}
+
 
 def vault_there(settings: Settings) -> access.Vault:
     """Return the vault by a key that is there; none is made."""

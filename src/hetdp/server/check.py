@@ -314,13 +314,14 @@ def _backups(settings: Settings) -> Found:
 
 
 def _copies(settings: Settings) -> Found:
-    """Name the folders that an upgrade or a restore has left: answers that were deleted since are in them, sealed."""
+    """Name the folders that an upgrade or a restore has left: there may be deleted answers in them, sealed."""
     place = settings.sqlite_file or settings.register_file
     found = [path.name for path in sorted(place.parent.glob(f"{place.name}.before-*")) if path.is_dir()]
     if found:
         yield (
             "warning",
-            f"older copies of answers are in {place.parent}: {', '.join(found)}; delete them when all is well",
+            f"older copies of answers or of their register are in {place.parent}: {', '.join(found)}; "
+            "delete them when all is well",
         )
     else:
         yield "ok", "an upgrade or a restore has left none"

@@ -15,7 +15,9 @@ it. Every other answer is deleted: its person can answer again, but for those wh
 or revoked; nor does a study come back of which it says that it was deleted (`Register.sign_row` has a letter for each).
 A row of a study or an import is believed if one of the two registers vouches for it, and stays changed if neither does:
 the study is not published. (A backup from before there were registers has none. Its studies are believed, and their
-answers only if the operator says so: whoever answers again is shown the study as it is now.)
+answers only if the operator says so: whoever answers again is shown the study as it is now.) A register that does not
+know every study of the backup was not in use after it: a server was started where everything was lost, and made a new
+one. It is no witness. A register that was in use knows them all, since no study ever leaves it.
 
 Of each wave that was read since, the use of each person counts as spent, in the register, whose uses bind every later
 wave (`publish`), and in the ledger: exactly, if the register or the newest ledger is there. If neither is, every wave
@@ -58,8 +60,6 @@ from .store import Register, Transaction, begin, new_version
 from .studies import Study
 
 _Row = dict[str, Any]
-# What a register vouches for: of the kind of a row and its id, its MAC; two, if the last change is in doubt.
-Known = dict[tuple[str, str], tuple[bytes, ...]]
 # Waves of a study that are over: how its charge is called, if that is known, and what it used of whom, in units.
 Lost = dict[int, tuple[str | None, dict[str, int]]]
 
@@ -80,6 +80,7 @@ class Restored:
     changed: int = 0
     unknown: bool = False  # there was no register that knows what was ended since
     trusted: bool = False  # the operator vouched for what no register knows
+    unheard: bool = False  # the operator vouched for it, and the register decides
     key: str = ""
     aside: str = ""
     old_key: Path | None = None  # the file of a key that was in use until a rotation
@@ -95,6 +96,7 @@ class Restored:
             "back, because no register survived that knows what was ended since: links that were deleted or revoked, "
             "and studies that were deleted, after the backup; delete or revoke them again. What people sent since is "
             "lost, and cannot be counted": (self.unknown, ""),
+            "not needed: --trust-database; the register survived, and it alone says what is kept": (self.unheard, ""),
             "deleted, as they were before: {}": (self.deleted, "study"),
             "changed from outside before the backup, and not to be published: {}": (self.changed, "study"),
         }
@@ -118,14 +120,16 @@ def restore(settings: Settings, folder: Path, *, trusted: bool = False) -> Resto
         place = settings.sqlite_file or settings.register_file
         aside = beside(place, "before-restore")
         newest = _newest_ledger(settings, backup)
-        before = _known(settings.register_file)
+        put_back(settings, backup, aside, ledger=not newest)
+        copied = backup.vouched()
+        before = _survived(settings, copied)
         staged = settings.register_file.with_name(f"{settings.register_file.name}.restoring")
         _stage(staged, settings.register_file if before is not None else backup.register)
-        put_back(settings, backup, aside, ledger=not newest)
         if backup.schema == "1":
             bind_answers(settings)
         all_known = newest or _complete(settings, backup)
         told = Restored(backup.made, unknown=before is None, trusted=trusted and before is None)
+        told.unheard = trusted and before is not None
         register, engine = Register(staged, vault.register_key), tables.connect(settings.database)
         try:
             with closing(_ledger(settings, backup, newest=newest)) as ledger, engine.begin() as connection:
@@ -135,7 +139,7 @@ def restore(settings: Settings, folder: Path, *, trusted: bool = False) -> Resto
                 results = {str(entry.release) for entry in ledger.history() if entry.kind == "result"}
                 books = _Books(ledger.spends(), results, all_known)
                 days = sorted((backup.notice, 86_400 * settings.notice_days))
-                work = _Work(transaction, backup, told, before, _copied(backup), trusted, books, *days)
+                work = _Work(transaction, backup, told, before, copied, trusted, books, *days)
                 owed = work.carry_out()
             _finish(settings, register, staged, aside)
             _write_off(settings, backup, owed, told, aside, newest=newest)
@@ -143,7 +147,9 @@ def restore(settings: Settings, folder: Path, *, trusted: bool = False) -> Resto
             register.close()
             engine.dispose()
         told.aside = str(aside) if aside.exists() else ""
-        told.old_key = settings.key_file if settings.key_file and ".until-" in settings.key_file.name else None
+        if settings.key_file and ".until-" in settings.key_file.name:
+            told.old_key = settings.key_file
+            told.sent_later = 0  # the register was sealed with a newer key, and does not tell who sent something since
         return told
 
 
@@ -172,7 +178,21 @@ def _complete(settings: Settings, backup: Backup) -> bool:
     return head is not None and str(head) == backup.head
 
 
-def _known(path: Path) -> Known | None:
+def _survived(settings: Settings, copied: tables.Known | None) -> tables.Known | None:
+    """Return the MACs of the register that was in use after the backup; None if there is no such register.
+
+    One that lacks a study of the backup was made by a server that was started where everything was lost. A study that
+    the backup's own register does not know was put into the database by somebody else, and says nothing.
+    """
+    with tables.asked(settings.database) as connection:
+        studies = {("study", row) for row in connection.execute(sa.select(tables.studies.c.id)).scalars()}
+    if copied is not None:
+        studies &= copied.keys()
+    before = _known(settings.register_file)
+    return before if before is not None and studies <= before.keys() else None
+
+
+def _known(path: Path) -> tables.Known | None:
     """Return the MACs of the register that is there; None if it cannot be used."""
     if not path.exists():
         return None
@@ -187,16 +207,6 @@ def _known(path: Path) -> Known | None:
         return None
     finally:
         register.close()
-
-
-def _copied(backup: Backup) -> Known | None:
-    """Return the MACs of the register in the backup, which is not touched; None if there was none."""
-    if backup.register is None:
-        return None
-    address = f"{backup.register.resolve().as_uri()}?mode=ro&immutable=1"
-    with closing(sqlite3.connect(address, uri=True)) as file:
-        rows = file.execute("SELECT kind, id, mac, coming FROM vouched").fetchall()
-    return {(kind, row): tuple(mac for mac in macs if mac is not None) for kind, row, *macs in rows}
 
 
 def _stage(staged: Path, source: Path | None) -> None:
@@ -262,8 +272,8 @@ class _Work:
     transaction: Transaction
     backup: Backup
     told: Restored
-    before: Known | None  # what the register in use vouched for
-    copied: Known | None  # what the one of the backup vouches for
+    before: tables.Known | None  # what the register in use vouched for
+    copied: tables.Known | None  # what the one of the backup vouches for
     trusted: bool
     books: _Books
     shortest: int  # the days to withdraw that the server of then, or of now, gives: the shorter and the longer
@@ -309,7 +319,7 @@ class _Work:
         found = self.transaction.execute(sa.select(table))
         return [dict(zip(table.c.keys(), row, strict=True)) for row in found]
 
-    def _is_in(self, known: Known, kind: str, row: _Row) -> bool:
+    def _is_in(self, known: tables.Known, kind: str, row: _Row) -> bool:
         signed = self.transaction.register.sign_row(kind, row.values())
         # Without the letter behind it, which one of a former version lacks.
         return any(mac[:32] == signed[:32] for mac in known.get((kind, row["id"]), ()))
@@ -473,19 +483,12 @@ def _finish(settings: Settings, register: Register, staged: Path, aside: Path) -
 
 
 def _write_off(
-    settings: Settings,
-    backup: Backup,
-    owed: dict[str, int],
-    told: Restored,
-    aside: Path,
-    *,
-    newest: bool,
+    settings: Settings, backup: Backup, owed: dict[str, int], told: Restored, aside: Path, *, newest: bool
 ) -> None:
     """Charge what the ledger does not know, then let its head be the head."""
     if owed:
-        with Ledger(
-            settings.ledger, head_file=settings.ledger_head if newest else _temporary(settings), expect_head=backup.head
-        ) as again:
+        head = settings.ledger_head if newest else _temporary(settings)
+        with Ledger(settings.ledger, head_file=head, expect_head=backup.head) as again:
             again.write_off(owed, f"restored from a backup of {access.date(backup.made)}")
         told.written_off = sum(units > 0 for units in owed.values())
     if not newest:

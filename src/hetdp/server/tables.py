@@ -147,6 +147,8 @@ MARK = 16  # how many digits of the id of a file begin the ids of its people
 # The kinds of rows for which the register vouches; the id is the first cell of each.
 VOUCHED = {"study": studies, "person": people, "import": imports}
 COLUMNS = {kind: table.c.keys() for kind, table in VOUCHED.items()}
+# What a register vouches for: of the kind of a row and its id, its MAC; two, if the last change is in doubt.
+Known = dict[tuple[str, str], tuple[bytes, ...]]
 # What ends a study or a person for good, and the cell that says so, counted from the kind of row, which comes first.
 ENDED = {"deleted": b"d", "revoked": b"r", "erased": b"e"}
 ENDS = {"study": 1 + studies.c.keys().index("status"), "person": 1 + people.c.keys().index("gone"), "import": 0}
