@@ -607,7 +607,7 @@ MUTANTS = [
     Mutant("the register of an empty server counts as one that survived", "server/restore.py",
            "tests/server/test_operating_backup.py::test_the_register_of_an_empty_server_that_was_started_after_a_loss_"
            "is_no_witness[sqlite-unused]",
-           "before is not None and studies <= before.keys()", "before is not None"),
+           "before is not None and theirs <= before.keys()", "before is not None"),
     Mutant("a restore forgets dates that were postponed", "server/restore.py",
            RESTORED + "test_the_wave_after_a_lost_one_is_open_for_the_notice_from_the_restore_on[30]",
            '"waves": publish.following(last, self.notice), ', ""),

@@ -491,13 +491,50 @@ def test_private_bounds_never_equal_known_ones_so_tallies_do_not_mix():
 # --- Both in one call ------------------------------------------------------------------------------------------------
 
 
+def test_what_a_report_says_is_spent_has_the_bounds_in_it_exactly_once():
+    """Somebody who publishes the largest ε spent publishes what the bounds and the number cost together."""
+    frame = table()
+    found = hetdp.bounds_for(frame, value="income", epsilon="eps", outer=OUTER)
+    how = {"value": "income", "bounds": found, "missing": "none"}
+    asked = {"m": hetdp.ask.mean(**how), "s": hetdp.ask.std(**how)}
+    answers = hetdp.ask(frame, asked, epsilon="eps")
+    searched = dict(zip(found.levels.epsilon.tolist(), map(Fraction, found.plan.spent.tolist()), strict=True))
+    for name, answer in answers.items():
+        alone = [Fraction(x) + searched[e] for e, x in zip((0.1, 1.0), answer.plan.spent.tolist(), strict=True)]
+        for tier, row, least in zip(answer.to_dict()["tiers"], answer.plan.table, alone, strict=True):
+            assert least <= Fraction(tier["spent"]) <= min(least * (1 + Fraction(1, 10**9)), Fraction(row.epsilon)), (
+                name
+            )
+            assert (row.spent, row.free) == (tier["spent"], row.epsilon - tier["spent"])
+    for i, (level, spent) in enumerate(answers.spent.items()):
+        own = [Fraction(float(answer.plan.spent[i])) for answer in answers.values()]
+        assert sum(own) + searched[level] <= Fraction(spent) <= Fraction(level)
+        assert spent <= float(sum(own) + searched[level]) * (1 + 1e-9)
+    assert re.search(r"for m +for s +for bounds +ε spent", answers.report())
+    again = hetdp.bounds_for(frame, value="income", epsilon="eps", outer=OUTER)
+    groups = hetdp.mean(frame, **{**how, "bounds": again}, epsilon="eps", by="region", public_columns="region")
+    for shown, group in zip(groups.to_frame()["most_spent"], groups.values(), strict=True):
+        assert shown == group.plan.table[1].spent > group.plan.spent[1]
+
+
+def test_nothing_is_offered_to_people_who_have_paid_for_bounds_by_what_they_allowed():
+    report = hetdp.mean(incomes(), epsilon=mixed(), bounds="private", outer=OUTER)
+    assert "Frontier" not in report.report()
+    assert report.to_dict()["frontier"] == []
+    most = max(row.spent for row in report.plan.table)
+    assert most > float(report.plan.spent.max())
+    said = float(re.search(r"Meaning +spending ε = (\S+)", report.report())[1])
+    assert most <= said * (1 + 1e-6) <= 1.002 * most
+    assert "Frontier" in hetdp.mean(incomes(), epsilon=mixed(), bounds=(0, 10**6)).report()
+
+
 def test_both_in_one_call_are_near_the_truth_and_the_headline_says_what_of():
     answer = hetdp.mean(incomes(), epsilon=mixed(), bounds="private", outer=OUTER)
     assert float(answer) == pytest.approx(30_000 * math.exp(0.18), rel=0.06)
     lo, hi = answer.plan.bounds
     first = answer.report().splitlines()[0]
     assert first == f"Of          the mean of values clipped to [{lo:,.10g}, {hi:,.10g}]"
-    assert "was spent on them before" in answer.report()
+    assert "which counts as spent below" in " ".join(answer.report().split())
     facts = answer.to_dict()
     assert facts["bounds_found_with_share"] == [pytest.approx(1 - answer.plan.share)]
     assert any("not for the values themselves" in sentence for sentence in facts["assumptions"])

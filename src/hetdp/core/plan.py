@@ -28,7 +28,7 @@ from hetdp.privacy.exact import (
 )
 from hetdp.report import to_html, to_text
 from hetdp.statistics import Statistic
-from hetdp.statistics.bounds import share_left
+from hetdp.statistics.bounds import share_left, spent_in_all
 from hetdp.statistics.mean import LearnedMean, Mean, learned, ratio_interval, with_squares
 from hetdp.statistics.statistic import UNIT
 
@@ -66,7 +66,7 @@ FAMILY = ("adpm", "uniform", "proportional", "threshold")
 
 @dataclass(frozen=True)
 class Row:
-    """One level of a plan. Weight and spend are for one person."""
+    """One level of a plan. Weight and spend are for one person; private bounds that a release uses count as spent."""
 
     epsilon: float
     count: int
@@ -197,7 +197,7 @@ class Plan:
 
     @cached_property
     def spent(self) -> NDArray[np.float64]:
-        """What one person at each level spends, W/scale, rounded up to the next double; never above ε.
+        """What one person at each level spends on this release, W/scale, rounded up to the next double; never above ε.
 
         It includes what is spent on learning the variance: the exact sum is not above ε⁻.
         """
@@ -226,9 +226,9 @@ class Plan:
     @cached_property
     def table(self) -> tuple[Row, ...]:
         """One row per level: ε, people, one person's weight and what they really spend."""
-        names = self.levels.names
-        columns = (self.levels.epsilon, self.levels.count, self.person_weight, self.spent)
-        return tuple(Row(e, c, w, s, names.get(e)) for e, c, w, s in zip(*(x.tolist() for x in columns), strict=True))
+        columns = [x.tolist() for x in (self.levels.epsilon, self.levels.count, self.person_weight, self.spent)]
+        columns[3] = spent_in_all([self]) if self.statistic.private_bounds else columns[3]
+        return tuple(Row(e, c, w, s, self.levels.names.get(e)) for e, c, w, s in zip(*columns, strict=True))
 
     @cached_property
     def bias_share(self) -> float:

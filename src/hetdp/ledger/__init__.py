@@ -41,7 +41,6 @@ from hetdp.report import Provenance
 from hetdp.sources import Form, declared_public
 from hetdp.statistics import Statistic
 from hetdp.statistics.answer import Group, Groups, label
-from hetdp.statistics.bounds import for_ledger
 from hetdp.statistics.mean import AnsweredMean, Mean
 from hetdp.statistics.statistic import Answer, Release, needs_missing
 
@@ -54,7 +53,7 @@ from .books import UNLIMITED, Event, Rule, budget_units, charges, in_epsilon, le
 from .charge import Keeper, Part, ReadAll, Request, planned
 from .external import Charged, Lacking
 from .history import Balance, DryRun, Entry, Forecast, Listing, Verified
-from .people import Enrolled, tier_rows, warnings_of
+from .people import Enrolled, for_ledger, tier_rows, warnings_of
 from .store import PathName, Store, find, read_head
 from .tables import SCHEMA, TABLES
 

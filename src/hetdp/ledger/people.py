@@ -17,7 +17,7 @@ import hashlib
 import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from itertools import groupby
 from typing import Any
 
@@ -33,6 +33,7 @@ from hetdp.report import Provenance
 from hetdp.sources import Form, Source, empty_total, group_of, natural, tier_name
 from hetdp.statistics import Statistic
 from hetdp.statistics.answer import Group
+from hetdp.statistics.bounds import PrivateInterval, origins_of
 from hetdp.statistics.mean import learned
 from hetdp.statistics.statistic import Answer
 
@@ -402,6 +403,24 @@ def as_asked(answer: Answer, drawn: Any, statistic: Any, about: Provenance, peop
     known = {**answer.ledger, "who": people if isinstance(people, str) else "listed"}
     known |= {} if drawn or answer.plan.abstains else {"stored": True}  # else corrected data would seem to be in it
     return replace(answer, about=replace(about, released=answer.about.released), ledger=known)
+
+
+def for_ledger(statistic: Statistic) -> Statistic:
+    """Return a statistic whose private bounds say that a ledger has charged them; refuse those of which it has not."""
+    for origin in origins_of([statistic]):
+        if not origin.release_id:
+            raise InputError(
+                "these private bounds were found outside of a ledger, which does not know what they spent; ask the "
+                "ledger for them: ledger.ask(…, hetdp.ask.bounds(outer=…), …)"
+            )
+    kept = {f.name: _charged(getattr(statistic, f.name)) for f in fields(statistic) if f.name == "bounds"}
+    return replace(statistic, **kept)
+
+
+def _charged(bounds: Any) -> Any:
+    if isinstance(bounds, PrivateInterval):
+        return replace(bounds, charged=True)
+    return tuple((name, _charged(ends)) for name, ends in bounds) if isinstance(bounds, tuple) else bounds
 
 
 def check_asked(statistic: Statistic, variance: Any) -> None:

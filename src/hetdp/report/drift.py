@@ -280,7 +280,7 @@ def clipped(p: Plan) -> Lines:
         return []
     found = f"these bounds were found privately, {' and '.join(each.found for each in ends if each.charged)}"
     if spent := " and ".join(f"{each.origin.plan.share:.4g}" for each in ends if not each.charged):
-        found = f"these bounds were found privately: {spent} of everybody's ε was spent on them before"
+        found = f"these bounds were found privately, with at most {spent} of everybody's ε, which counts as spent below"
     if any(each.origin.one_cell for each in ends):
         found += "; most people are in one cell of the grid, and whoever has other values is clipped to about it"
     shown = " and ".join(str(clipped_to(p.statistic, each)) for each in ends)
@@ -356,7 +356,7 @@ def combined_parts(combined: Combined, level: float) -> Parts:
         own = p.worst_case_error if p.statistic.one else error
         figure, *_ = release.figures(level)
         shown = number(figure.estimate, own) + (" (midpoint, no data used)" if p.abstains else figure.doubt)
-        share, spent = combined.shares[name], spent_epsilon(float(p.spent.max()))
+        share, spent = combined.shares[name], spent_epsilon(float(p.facts.spent.max()))
         rows.append((label(name), f"{share:.1%}", f"{p.n:,}", shown, between(figure.low, figure.high, own), spent))
     first = next(iter(combined.groups.values())).plan
     width = first.interval.width

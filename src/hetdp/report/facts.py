@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hetdp.core.accuracy import condition, supposed
-from hetdp.core.domain import GRID, jsonable
+from hetdp.core.domain import GRID, Floats, jsonable
 from hetdp.core.plan import Plan, Row
 from hetdp.estimators import METHODS
 from hetdp.privacy.sampling import SamplingPlan
@@ -60,6 +60,11 @@ class Facts:
     plan: Plan
 
     @cached_property
+    def spent(self) -> Floats:
+        """What one person at each level spends on the release and on private bounds that it uses."""
+        return np.array([row.spent for row in self.plan.table])
+
+    @cached_property
     def bands(self) -> list[Band]:
         """The rows of the table of tiers: every level, or at most twelve bands of them."""
         levels = self.plan.levels
@@ -74,7 +79,7 @@ class Facts:
 
     def _band(self, part: slice) -> Band:
         p = self.plan
-        epsilon, count, spent = p.levels.epsilon[part], p.levels.count[part], p.spent[part]
+        epsilon, count, spent = p.levels.epsilon[part], p.levels.count[part], self.spent[part]
         people = int(count.sum())
         share = float(np.sum(count * p.person_weight[part]))
         name = p.levels.names.get(float(epsilon[0]), "") if epsilon.size == 1 else ""
@@ -165,6 +170,8 @@ class Facts:
     def frontier(self) -> list[dict[str, Any]]:
         """What could be promised everyone for a little more error, and how many people allow more than that."""
         levels = self.plan.levels
+        if self.plan.statistic.private_bounds:  # paid for already, by what everybody allowed
+            return []
         caps = {tolerance: self.plan.frontier(tolerance) for tolerance in TOLERANCES}
         gain = {more: int(levels.count[levels.epsilon > cap].sum()) for more, cap in caps.items()}
         return [{"more_mse": more, "cap": cap, "people": gain[more]} for more, cap in caps.items()]

@@ -13,6 +13,7 @@ from hetdp.core.domain import plural
 from hetdp.estimators import METHODS
 from hetdp.privacy.exact import Choice, Mass
 from hetdp.statistics.answer import ROWS, label
+from hetdp.statistics.bounds import spent_on_bounds
 from hetdp.statistics.mean import LearnedMean
 
 from . import (
@@ -83,7 +84,7 @@ def plan_lines(p: Plan, share: float | None = None, *, released: bool = False) -
         return [*lines, ("Noise", _noise(p)), none, *width]
     lines += [("Noise", _noise(p)), ("Error", first + _error(p)), *_bias(p), *width, *drift_lines(p, share)]
     lines.append(("Instead", "; ".join(others)))
-    for heading, offer in zip(("Frontier", "", ""), p.facts.frontier, strict=True):
+    for heading, offer in zip(("Frontier", "", ""), p.facts.frontier, strict=False):
         promise = f"you could promise everyone ε = {epsilon(offer['cap'])} at most ({offer['people']:,} gain)"
         lines.append((heading, f"for {offer['more_mse']:.0%} more squared error {promise}"))
     lines += _meaning([p])
@@ -109,6 +110,7 @@ def _saturation(p: Plan) -> str:
         return f"t = {cap(p)}: nobody is above it, so everybody's ε is used in full"
     t = "t" if p.share == 1 else f"{p.share:.3g} t"
     rest = "the rest free" if p.squares is None else "the rest free, but for what the variance takes"
+    rest += ", but for what the bounds took" if p.statistic.private_bounds else ""
     verbs = f"allows more, spends about {t}, and gets" if above == 1 else f"allow more, spend about {t}, and get"
     return f"t = {cap(p)}: {people(above)} ({above / p.n:.1%}) {verbs} {rest}"
 
@@ -417,12 +419,14 @@ def answers_parts(answers: Answers, level: float) -> Parts:
         parts.append([*heading, *clipped_and_warned(r.plan), *first, *_setting(r.plan, r.notes), *drifts])
         parts += [] if r.plan.statistic.one else [_results(r, level)]
     plans, rows = [r.plan for r in answers.values()], []
+    before = spent_on_bounds(plans)
+    columns = [*(f"for {shorten(name)}" for name in answers), *["for bounds"] * len(before)]
     for i, row in enumerate(plans[0].table[:_MOST_LEVELS]):
-        spent = [spent_epsilon(float(p.spent[i])) for p in plans]
+        spent = [spent_epsilon(float(part[i])) for part in (*(p.spent for p in plans), *before)]
         together = spent_epsilon(answers.spent[row.epsilon])
         name = shorten(row.name or ("public" if math.isinf(row.epsilon) else ""))
         rows.append((name, epsilon(row.epsilon), f"{row.count:,}", *spent, together))
-    parts.append(Grid(("Tier", "ε asked", "People", *(f"for {shorten(name)}" for name in answers), "ε spent"), rows))
+    parts.append(Grid(("Tier", "ε asked", "People", *columns, "ε spent"), rows))
     if more := len(plans[0].table) - len(rows):
         levels = f"{plural(more, 'more level')} of ε {'is' if more == 1 else 'are'} not shown"
         parts.append([("Levels", f"{levels}; the JSON has them all")])
@@ -433,7 +437,7 @@ def answers_parts(answers: Answers, level: float) -> Parts:
 
 def _meaning(plans: Sequence[Plan]) -> Lines:
     """Return what the largest finite spend of these plans means, unless it is 0 or too large to mean anything."""
-    most = max(float(p.spent[np.isfinite(p.spent)].max(initial=0)) for p in plans)
+    most = max(float(s[np.isfinite(s)].max(initial=0)) for s in (p.facts.spent for p in plans))
     if not 0 < most < 20:
         return []
     guess = f"ε = {spent_epsilon(most)} changes the odds of any guess about a person's value by at most a factor of"
@@ -467,7 +471,7 @@ def group_parts(groups: Groups, level: float) -> Parts:
         doubt = " (midpoint, no data used)" if p.abstains else f.doubt
         estimate, ends = number(f.estimate, error) + doubt, between(f.low, f.high, error)
         rows.append(
-            (label(name), f"{p.n:,}", estimate, ends, f"± {size(error)}", t, spent_epsilon(float(p.spent.max())))
+            (label(name), f"{p.n:,}", estimate, ends, f"± {size(error)}", t, spent_epsilon(float(p.facts.spent.max())))
         )
     return [Grid(headings, rows), last]
 
@@ -480,7 +484,7 @@ def _group_results(groups: Groups, level: float) -> Grid:
         grid = _results(r, level, remarks=False)
         headings = ("Group", *grid.headings, "Group of", "Most spent")
         unused = " (no data used)" if r.plan.abstains else ""
-        of = f"{r.plan.n:,}", spent_epsilon(float(r.plan.spent.max()))
+        of = f"{r.plan.n:,}", spent_epsilon(float(r.plan.facts.spent.max()))
         for i, (what, estimate, *rest) in enumerate(grid.rows):
             rows.append(("" if i else label(name), what, estimate + unused, *rest, *(("", "") if i else of)))
     return Grid(headings, rows, words=2)

@@ -186,10 +186,8 @@ def _survived(settings: Settings, copied: tables.Known | None) -> tables.Known |
     """
     with tables.asked(settings.database) as connection:
         studies = {("study", row) for row in connection.execute(sa.select(tables.studies.c.id)).scalars()}
-    if copied is not None:
-        studies &= copied.keys()
-    before = _known(settings.register_file)
-    return before if before is not None and studies <= before.keys() else None
+    before, theirs = _known(settings.register_file), studies if copied is None else studies & copied.keys()
+    return before if before is not None and theirs <= before.keys() else None
 
 
 def _known(path: Path) -> tables.Known | None:

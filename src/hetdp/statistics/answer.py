@@ -17,6 +17,7 @@ from hetdp.core.intervals import clamped_log_mgf, hoeffding, log_laplace
 from hetdp.errors import InputError
 from hetdp.report import Figure, Parts, Provenance, Reported
 
+from .bounds import spent_in_all
 from .statistic import Answer, Release
 
 if TYPE_CHECKING:
@@ -153,7 +154,7 @@ class Groups(Reported, dict[Group, Any]):
 
         rows = []
         for group, question, r in self._answers():
-            size = {"n": r.plan.n, "most_spent": float(r.plan.spent.max()), "from_data": not r.plan.abstains}
+            size = {"n": r.plan.n, "most_spent": float(r.plan.facts.spent.max()), "from_data": not r.plan.abstains}
             for f in r.figures(level):
                 row: dict[str, Any]
                 row = {**({"question": question} if question else {}), **({"number": f.label} if r.heading else {})}
@@ -217,12 +218,10 @@ class Answers(Reported, dict[str, Answer]):
     def spent(self) -> dict[float, float]:
         """{ε: what a person of this level spends on all questions together}, rounded up; never above ε.
 
-        The exact sum is not above ε (`privacy.exact.check_together`), so neither of the two is below it.
+        Private bounds that they use are counted, once.
         """
-        levels = next(iter(self.values())).plan.levels
-        parts = [answer.plan.spent.tolist() for answer in self.values()]
-        rows = zip(levels.epsilon.tolist(), *parts, strict=True)
-        return {e: min(math.nextafter(math.fsum(each), math.inf), e) if any(each) else 0.0 for e, *each in rows}
+        plans = [answer.plan for answer in self.values()]
+        return dict(zip(plans[0].levels.epsilon.tolist(), spent_in_all(plans), strict=True))
 
     def to_dict(self, level: float = 0.95) -> dict[str, Any]:
         """Return the answers as plain data."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 from fractions import Fraction
 from functools import cached_property
@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from hetdp.core.cells import Edges
-from hetdp.core.domain import Interval
+from hetdp.core.domain import Floats, Interval
 from hetdp.core.levels import Levels, saturation
 from hetdp.errors import InputError, PrivacyError
 from hetdp.privacy.exact import Choice, NoiseTerm, check_together
@@ -462,22 +462,25 @@ def _part(used: Plan, levels: Levels) -> tuple[Any, tuple[NoiseTerm, ...]]:
     return np.where(levels.count > 0, used.costs[place], 0), tuple(noise)
 
 
-def for_ledger(statistic: Statistic) -> Statistic:
-    """Return a statistic whose private bounds say that a ledger has charged them; refuse those of which it has not."""
-    for origin in origins_of([statistic]):
-        if not origin.release_id:
-            raise InputError(
-                "these private bounds were found outside of a ledger, which does not know what they spent; ask the "
-                "ledger for them: ledger.ask(…, hetdp.ask.bounds(outer=…), …)"
-            )
-    kept = {f.name: _charged(getattr(statistic, f.name)) for f in fields(statistic) if f.name == "bounds"}
-    return replace(statistic, **kept)
+def spent_in_all(plans: Sequence[Plan]) -> list[float]:
+    """Return what a person of each level spends on releases and, once, on private bounds that they use; rounded up.
+
+    The exact sum is not above ε, as `settle` sees before anything is drawn. Bounds that a ledger charged are in its
+    books.
+    """
+    parts = [*(plan.spent for plan in plans), *spent_on_bounds(plans)]
+    rows = zip(plans[0].levels.epsilon.tolist(), *(part.tolist() for part in parts), strict=True)
+    return [min(math.nextafter(math.fsum(each), math.inf), e) if any(each) else 0.0 for e, *each in rows]
 
 
-def _charged(bounds: Any) -> Any:
-    if isinstance(bounds, PrivateInterval):
-        return replace(bounds, charged=True)
-    return tuple((name, _charged(ends)) for name, ends in bounds) if isinstance(bounds, tuple) else bounds
+def spent_on_bounds(plans: Sequence[Plan]) -> list[Floats]:
+    """Return what a person of each level has spent on each of the private bounds that releases use."""
+    epsilon, found = plans[0].levels.epsilon, []
+    for origin in origins_of([plan.statistic for plan in plans]):
+        place = np.minimum(np.searchsorted(origin.levels.epsilon, epsilon), len(origin.levels) - 1)
+        known = origin.levels.epsilon[place] == epsilon  # else it is planned for others, and is not to be released
+        found.append(np.where(known, origin.plan.spent[place], origin.plan.share * epsilon))
+    return found
 
 
 # How far out, and whether there are people enough --------------------------------------------------------------------
