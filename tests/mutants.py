@@ -610,7 +610,7 @@ MUTANTS = [
            "before is not None and theirs <= before.keys()", "before is not None"),
     Mutant("a restore forgets dates that were postponed", "server/restore.py",
            RESTORED + "test_the_wave_after_a_lost_one_is_open_for_the_notice_from_the_restore_on[30]",
-           '"waves": publish.following(last, self.notice), ', ""),
+           '"waves": following, ', ""),
     Mutant("a restore brings links of erased people back", "server/restore.py",
            RESTORED + "test_links_of_people_who_are_gone_stay_dead_after_a_restore_and_others_live",
            '"invitation": None, "again": None, "gone": ended', '"gone": ended'),

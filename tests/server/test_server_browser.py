@@ -464,7 +464,7 @@ def test_the_curators_way_from_an_empty_database_to_a_published_result(site, vis
             row.get_by_label("Largest answer").fill("0,5")
             row.get_by_label("Unit").fill(question["unit"])
         if question["kind"] == "choice":
-            row.get_by_label("Choices, one a line").fill("\n".join(question["choices"]))
+            row.get_by_label("Choices, one per line").fill("\n".join(question["choices"]))
     expect(page.locator("#question-sum")).to_have_text("Together 100 %. 0 % is never used.")
     say(page, "Create the study")
     wrong = page.locator("#question-rows .problem")  # beside the limits, which are the wrong way round
@@ -709,10 +709,12 @@ def test_a_person_erases_everything_and_the_curator_does_it_for_another(site, vi
     curator.page.get_by_label("Their link").fill("http://example.org/join#nobody")
     say(curator.page, "Erase this person")
     say(curator.page, "Press again to delete")
-    expect(curator.page.get_by_text("No person of this study has this link.")).to_be_visible()
+    expect(curator.page.get_by_text("No person of this study has this link now.")).to_be_visible()
     curator.errors.clear()
     curator.page.get_by_label("Their link").fill(links[1])
-    expect(curator.page.get_by_text("No person of this study has this link.")).to_be_hidden()  # it was the other one
+    expect(
+        curator.page.get_by_text("No person of this study has this link now.")
+    ).to_be_hidden()  # it was the other one
     say(curator.page, "Erase this person")  # another link is asked about anew
     expect(curator.page.get_by_role("button", name="Press again to delete")).to_be_visible()
     assert site.live(study)["n"] == 1  # nothing at the first press

@@ -59,7 +59,7 @@ def test_everything_that_is_promised_stands_on_the_page_before_anything_is_answe
         "“Are you tired?”: at most 33.333 % of each publication’s part",
         "Whoever controls this server could read them",
         "with at most 50 % of what you allow",
-        "It can be published from 1,234 people on; with fewer it does not take place.",
+        "A publication takes place from 1,234 people on, and not with fewer.",
         "People who were added from a file do not count towards this number.",
         "You can withdraw them until they are read for the next publication, also after closing.",
         "at the first look after",
@@ -76,7 +76,7 @@ def test_everything_that_is_promised_stands_on_the_page_before_anything_is_answe
         "Nie mehr als ε = 0,1 in beiden Veröffentlichungen zusammen und höchstens 0,05 in einer.",
         "„Are you tired?“: höchstens 33,333 % des Anteils jeder Veröffentlichung",
         "Wer diesen Server kontrolliert, könnte sie lesen",
-        "Veröffentlicht werden kann ab 1.234 Personen; mit weniger findet es nicht statt.",
+        "Eine Veröffentlichung findet ab 1.234 Personen statt, mit weniger nicht.",
         "Zurückziehen können Sie sie, bis sie für die nächste Veröffentlichung gelesen werden",
     ):
         assert said in german
@@ -129,7 +129,7 @@ def test_who_withdrew_after_a_publication_still_sees_what_was_used(site):
     assert site.publish(study).status_code == 200
     assert people[0].delete("/api/answer").status_code == 200
     page = words(people[0].get("/answer"))
-    assert "The record of what was used counts something of you, from before." in page
+    assert "The ledger still counts what was used of earlier ones, or may have been." in page
     assert re.search(r"At most ε = [\d.]+ was used\.", page)
     assert "Delete my link" in page
     assert "Withdraw my answers" not in page
@@ -206,7 +206,7 @@ def test_what_is_printed_as_used_is_never_above_what_is_printed_as_the_limit(sit
     ("left", "said"),
     [
         (4e-7, "Practically nothing is left: less than ε = 0.00001."),
-        (0.0, "Nothing is left."),
+        (0.0, "Nothing more can be used."),
         (2e-5, "At most 0.00002 can still be used."),
         ("inf", "Your choice sets no limit."),
     ],

@@ -12,7 +12,7 @@ import pytest
 import sqlalchemy as sa
 from test_server_sentences import HOUR, LANGUAGES, TIERS, pages, said, waves_of
 
-from hetdp.server import studies, tables
+from hetdp.server import publish, studies, tables
 from hetdp.server.app import look
 from serving import DAY, later, saying, served, settings_for
 
@@ -47,9 +47,37 @@ def lost(folder, *kept):
 # A publication that does not take place
 
 
+@pytest.mark.parametrize("each", ["ask", "carry"])
+def test_a_study_ends_with_the_last_publication_that_can_take_place(each, site):
+    """What people were told is deleted after the last publication is deleted then, and nobody is asked for more."""
+    now = int(time.time())
+    waves = [{"closes": now + HOUR, "share": 0.5}, {"closes": now + 9 * DAY, "share": 0.5}]
+    study = site.study(waves=waves, tiers=TIERS, until=now + 10 * DAY, each_wave=each)
+    invited = site.invite(study, 1)[0]
+    one, *_ = site.join(study, [(3, "open"), (3, "public"), (3, "never")])
+    with later(5 * DAY):
+        assert site.publish_now(study).status_code == 200
+        assert site.curator.get("/api/status").json()["answers_kept"] == 0
+        for person in (one, site.enter(invited)):
+            page = pages(person)
+            assert said(page, "about.publication-never")
+            assert said(page, "answer.closed")
+            for key in ("privacy.lead", "answer.again", "answer.final", "limit.never"):
+                assert not said(page, key), key
+            assert person.put("/api/answer", json=saying(3, tier="open")).status_code == 409
+        assert one.get("/api/answer").json()["study"]["phase"] == "published"
+        page = pages(site.curator, f"/curator/studies/{study}")
+        assert said(page, "study.never")
+        assert not said(page, "publish.publish")
+        assert refused(site.curator, "POST", f"/api/studies/{study}/publish", json={"wave": 1})
+        assert site.client().get(f"/api/results/{study}").json()["lost"] == []
+
+
 @pytest.fixture(params=["ask", "carry"])
-def too_late(request, site):
-    """A study whose second publication would close at or after the deletion, because the first one was late."""
+def too_late(request, site, monkeypatch):
+    """A study whose second publication would close at or after the deletion, as a former hetdp left it open."""
+    real = publish.following
+    monkeypatch.setattr(publish, "following", lambda study, notice: (real(study, notice)[0], False))
     now = int(time.time())
     waves = [{"closes": now + HOUR, "share": 0.5}, {"closes": now + 9 * DAY, "share": 0.5}]
     study = site.study(waves=waves, tiers=TIERS, until=now + 10 * DAY, each_wave=request.param)
@@ -92,11 +120,9 @@ def test_the_curator_is_not_told_that_it_can_be_published_or_closed_early(site, 
     assert said(page, "publish.never")
     assert not said(page, "publish.binding")
     assert not said(page, "publish.early-sure")
-    found = refused(site.curator, "POST", f"/api/studies/{study}/publish", json={"wave": 1})
+    assert refused(site.curator, "POST", f"/api/studies/{study}/publish", json={"wave": 1})
     for language, words in LANGUAGES.items():
         assert words.date(until) in page[language]
-        assert found[language] == words.catalogue["error.never"].format(until=words.date(until))
-    assert "This publication does not take place." in found[None]
 
 
 def test_nothing_is_said_of_what_only_a_publication_that_takes_place_would_do(site, too_late):

@@ -158,6 +158,15 @@ def test_one_person_is_not_one_of_them(site):
     assert "of them were" not in page["en"]
 
 
+def test_where_nothing_is_said_of_any_question_nobody_takes_the_others_answers_for_used(site):
+    study = site.study(tiers=[TIERS[0], {**TIERS[1], "epsilon": 0.01}])
+    site.join(study, [(3, "middle")] * 3 + [(3, "never")])
+    assert site.publish(study).status_code == 200
+    page = result(site, study)
+    assert said(page, "result.abstains")
+    assert "of them were not used" not in page["en"]
+
+
 # ---------------------------------------------------------------------------------------------------------
 # The dashboard
 

@@ -348,6 +348,8 @@ def result_page(request: Request, study: str, wave: WaveNumber = None) -> Respon
     shown = [_shown(t, one, i, every) for i, one in enumerate(found["results"])]
     people = found["results"][0]["n"]
     unused = min(sum(row["people"] for row in one["table"] if row["epsilon"] == 0) for one in shown)
+    if unused < people and all(one.get("abstains") for one in found["results"]):
+        unused = 0  # nobody's answers were used, not only theirs: each question says so
     return _page(request, "result.html", t=t, **{**found, "results": shown, "people": people, "unused": unused})
 
 

@@ -30,6 +30,9 @@ _LINK = (
     "this server was put back from a backup, your invitation may work again."
 )
 
+_NO_LINK = "No person of this study has this link now. That does not mean that nothing is stored: whoever has answered "
+_NO_LINK += "needs the newest link from their receipt."
+
 
 # ---------------------------------------------------------------------------------------------------------
 # Curators, and what they see of all studies
@@ -221,7 +224,7 @@ def erase_by_link(transaction: Transaction, study: str, link: str) -> dict[str, 
     row = _by_link(transaction, link.rpartition("#")[2].strip())
     known = None if row is None else transaction.register.known("person", row["id"])
     if row is None or known is None or known[0] != study:
-        raise RefusedError(404, "link", "No person of this study has this link.", "link")
+        raise RefusedError(404, "link", _NO_LINK, "link")
     done = _erased(transaction, transaction.believed("person", row)["id"], study, everything=True)
     transaction.note("a person's data erased", study)
     return done

@@ -65,9 +65,6 @@ _OLD_COPY = (
 )
 _EARLY = "Answers are taken until {}. Nothing is published before."
 _TOO_FEW = "Too few people who count: {}. This study publishes from {} on."
-_NEVER = (
-    "Answers are taken until {}; then answers, choices and links are deleted. This publication does not take place."
-)
 
 
 @dataclass
@@ -341,12 +338,10 @@ def _closed(
             raise RefusedError(409, "too-few", _TOO_FEW.format(few, study.fewest), n=few, fewest=study.fewest)
         return results.stored(transaction, study_id, wave)
     studies.not_ended(study)
-    if wave > study.wave or wave >= len(study.waves) or study.phase() in {"planned", "deleted"}:
+    if wave > study.wave or wave >= len(study.waves) or study.phase() in {"planned", "published", "deleted"}:
         raise RefusedError(409, "wave", "This wave cannot be published now.")
     if study.phase() == "open":
-        closes, until = study.current.closes, study.until
-        if closes >= until:
-            raise RefusedError(409, "never", _NEVER.format(access.date(until)), until=until)
+        closes = study.current.closes
         raise RefusedError(409, "early", _EARLY.format(access.date(closes)), closes=closes)
     if charged and study.status == "open":
         raise RefusedError(409, "old-copy", _OLD_COPY)
@@ -407,8 +402,7 @@ def pass_over(transaction: Transaction, study_id: str, notice: int) -> bool:
 
 def _go_on(transaction: Transaction, study: Study, answered: list[Any], notice: int) -> None:
     """Open the next wave, or end the study after the last one; answers that no further wave uses are deleted."""
-    after, waves = study.wave + 1, following(study, notice)
-    last = after == len(study.waves)
+    after, (waves, last) = study.wave + 1, following(study, notice)
     studies.move(transaction, study.id, wave=after, status="published" if last else "open", waves=waves)
     if last or study.each_wave == "ask":
         used_up(transaction, study.id, [row._asdict() for row in answered])
@@ -426,18 +420,19 @@ def used_up(transaction: Transaction, study: str, answered: Iterable[Mapping[str
     _forget_files(transaction, study, used=True)
 
 
-def following(study: Study, notice: int) -> str:
+def following(study: Study, notice: int) -> tuple[str, bool]:
     """Return the waves as JSON; each after this one is open for as long as it was to be, or at least for the notice.
 
     Else a year of waves could be published late, within two minutes. When everything is deleted does not move: people
-    were told. A wave that would close later than that does not take place.
+    were told. A wave that would close later than that does not take place; say whether this wave is the last that does.
     """
     waves, before = list(study.waves), math.ceil(access.now())
     for i in range(study.wave + 1, len(waves)):
         span = min(waves[i].closes - study.waves[i - 1].closes, notice)
         before = max(waves[i].closes, before + span)
         waves[i] = waves[i].model_copy(update={"closes": before})
-    return studies.waves_text(waves)
+    coming = waves[study.wave + 1 :]
+    return studies.waves_text(waves), not coming or coming[0].closes >= study.until
 
 
 # ---------------------------------------------------------------------------------------------------------

@@ -400,8 +400,9 @@ class _Work:
                 self.transaction.change("study", {**row, "status": "stopped", "version": new_version()})
             return
         last = study.model_copy(update={"wave": lost[-1]})
-        moved = {"wave": last.wave + 1, "waves": publish.following(last, self.notice), "version": new_version()}
-        status = "published" if last.wave + 1 >= len(study.waves) else "open"
+        following, over = publish.following(last, self.notice)
+        moved = {"wave": last.wave + 1, "waves": following, "version": new_version()}
+        status = "published" if over else "open"
         self.transaction.change("study", {**row, **moved, "status": status})
         if status == "published" or study.each_wave == "ask":
             mine = [one for one in self._rows("person") if one["study"] == study.id and one["answer"] is not None]
