@@ -25,6 +25,7 @@ from hetdp.sources import read
 from hetdp.statistics import Statistic
 from hetdp.statistics.bounds import MOST_SHARE, Bounds, Range, left_of
 from hetdp.statistics.histogram import Celled
+from hetdp.statistics.mean import SHARED
 from hetdp.tally import Tally
 
 Follows = Callable[[Levels, float], Plan]
@@ -214,7 +215,7 @@ def follows(
     if METHODS[method].needs_records:
         raise InputError(f"{method} keeps people one by one and cannot use private bounds; choose another method")
     if variance == "learn":
-        raise InputError("the variance is learned from what is left of everybody's ε, which private bounds share")
+        raise InputError(SHARED)
     how |= {"method": method, "variance": variance}
     return lambda levels, share: plan(levels, statistic=asked, share=share, **how)
 

@@ -212,3 +212,17 @@ def test_standard_input_cannot_be_read_twice(hetdp_command, table, monkeypatch):
         )
         assert found[0] == code
         assert ("standard input can be read once" in found[2]) == (code == 2)
+
+
+def test_a_variance_is_learned_from_a_table_as_in_python(hetdp_command, tmp_path):
+    """The command was offered by --help and refused for every table."""
+    path = tmp_path / "people.csv"
+    path.write_text("income,eps\n" + "".join(f"{40 + i % 3},{(0.05, 1)[i % 2]}\n" for i in range(4000)))
+    options = ["--value", "income", "--epsilon", "eps", "--bounds", "0", "100", "--missing", "none", "--json"]
+    learned, plain = (
+        json.loads(hetdp_command("mean", path, *options, *more)[1]) for more in (["--variance", "learn"], [])
+    )
+    assert learned["learning"]["spent"][1] > 0
+    assert plain["learning"] is None
+    narrow, wide = (found["interval"]["guaranteed"] for found in (learned, plain))
+    assert narrow[1] - narrow[0] < wide[1] - wide[0]

@@ -26,7 +26,7 @@ from hetdp.statistics import Statistic, kind_of, title_of
 from hetdp.statistics.answer import Groups, shares_of
 from hetdp.statistics.bounds import Bounds, Range
 from hetdp.statistics.histogram import Commonest, Histogram, MeanByGroup, Shares
-from hetdp.statistics.mean import Mean
+from hetdp.statistics.mean import Mean, learned
 from hetdp.statistics.statistic import Answer
 from hetdp.tally import Tally, is_tally
 
@@ -206,6 +206,7 @@ def _of_table(
         given = {**given, "bounds": _bounds(source, given, then=asked, **how), "outer": None, "share": None}
     _agree("a table", given, kind)
     question = asked(given["bounds"])
+    question = learned(question) if how["variance"] == "learn" else question
     with reading(source, given, question) as table:
         return questions.of_source(table, question, how, given["public_column"] or (), groups, given["public_rows"])
 

@@ -348,7 +348,8 @@ class PrivateInterval(Interval):
         """Return what it means for a result of values that are clipped to these ends."""
         return (
             f"Estimate, error and interval are for values clipped to {ends}, not for the values themselves: what lies "
-            f"beyond counts as the nearer bound. These bounds were found privately, {self.found}."
+            f"beyond counts as the nearer bound. These bounds were found privately, {self.found}. The interval is "
+            "proved for bounds that do not depend on the values; for bounds from the same people it was simulated."
         )
 
 

@@ -404,12 +404,17 @@ class Square(Bounded):
     )
 
 
+SHARED = "the variance is learned from what is left of everybody's ε, which private bounds share"
+
+
 def learned(statistic: Statistic) -> LearnedMean:
     """Return the mean that learns its variance; no other statistic can."""
     if isinstance(statistic, LearnedMean):
         return statistic
     if type(statistic) is not Mean:
         raise InputError(f"the variance can be learned for a mean of one column, not for a {statistic.name}")
+    if statistic.private_bounds:
+        raise InputError(SHARED)
     if statistic.keeps_missing:
         raise InputError("the variance of those who answered cannot be learned; leave out variance='learn'")
     asked = {"value": statistic.value, "missing": statistic.missing, "values": statistic.values}
