@@ -196,6 +196,8 @@ def bounds_given(
         raise InputError('bounds="private" needs wide public bounds that surely hold: outer=(lo, hi)')
     if where.get("by") is not None:
         raise InputError("find the bounds of all people first: found = hetdp.bounds_for(…), then by=…, bounds=found")
+    if where.get("rows") == "average":
+        raise InputError("private bounds need one row per person, not rows='average'; or give public bounds=(lo, hi)")
     if not isinstance(where["value"], (str, type(None))):
         raise InputError("private bounds are for one column; find those of several with hetdp.bounds_for, one by one")
     how = {name: where[name] for name in ("method", "variance", "drift", "target") if name in where}

@@ -226,3 +226,13 @@ def test_a_variance_is_learned_from_a_table_as_in_python(hetdp_command, tmp_path
     assert plain["learning"] is None
     narrow, wide = (found["interval"]["guaranteed"] for found in (learned, plain))
     assert narrow[1] - narrow[0] < wide[1] - wide[0]
+
+
+@pytest.mark.parametrize("command", ["median", "quantile", "std"])
+def test_private_bounds_are_taken_by_every_command_whose_function_takes_them(command, hetdp_command, tmp_path):
+    path = tmp_path / "people.csv"
+    path.write_text("income,eps\n" + "".join(f"{40_000 + 10 * i},{(0.5, 1)[i % 2]}\n" for i in range(4000)))
+    options = ["--value", "income", "--epsilon", "eps", "--outer", "0", "1e7", "--missing", "none", "--json"]
+    code, out, _ = hetdp_command(command, path, *options, *(["--q", "0.5"] if command == "quantile" else []))
+    assert code == 0
+    assert len(json.loads(out)["bounds_found_with_share"]) == 1

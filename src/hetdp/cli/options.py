@@ -398,7 +398,7 @@ def unused(kind: type[Statistic]) -> dict[str, str]:
         found["simplex"] = "--simplex is for one histogram"
     if "bounds" not in taken:
         found |= dict.fromkeys(("bounds", "outer"), f"a {kind.name} has no bounds")
-    elif "bins" in taken:
+    elif "edges" in taken:
         found["outer"] = f"the bins of a {kind.name} are public: --bins N --bounds LO HI, or --edges X,Y,Z"
     return found
 

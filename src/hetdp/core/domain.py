@@ -327,7 +327,8 @@ class Interval:
         if isinstance(found, Interval):
             return found
         if isinstance(bounds, str) or not hasattr(bounds, "__len__") or len(bounds) != 2:
-            raise InputError(f"bounds must be a pair of numbers (lo, hi) (got {bounds!r}); they are public")
+            why = "they are public, and if nobody knows them: bounds='private', outer=(lo, hi)"
+            raise InputError(f"bounds must be a pair of numbers (lo, hi) (got {bounds!r}); {why}")
         return cls(bounds[0], bounds[1])
 
     def ordinary(self) -> Interval:

@@ -204,7 +204,8 @@ def epsilon_array(epsilons: Any) -> Floats:
     if isinstance(epsilons, np.ma.MaskedArray):
         raise InputError("epsilon is a masked array; give every person an epsilon (0 to leave them out)")
     if isinstance(epsilons, (str, bytes)) or not isinstance(epsilons, Iterable):
-        raise InputError(f"epsilon must be a sequence with one entry a person (got {type(epsilons).__name__})")
+        why = "; for a table take its column, as polars.read_csv(…)['eps']" * isinstance(epsilons, str)
+        raise InputError(f"epsilon must be a sequence with one entry a person (got {type(epsilons).__name__}){why}")
     cells = epsilons
     if hasattr(epsilons, "__array__"):
         array = np.asarray(epsilons)

@@ -58,7 +58,9 @@ class Ranks(Counted):
             raise InputError("quantiles need the public interval of the values: bounds=(lo, hi)")
         listed = self.q if isinstance(self.q, Iterable) else [self.q]
         if isinstance(self.q, str) or not all(isinstance(q, numbers.Real) and 0 < float(q) < 1 for q in listed):
-            raise InputError(f"a quantile is a number between 0 and 1, or a list of such numbers (got {self.q!r})")
+            raise InputError(
+                f"a quantile is between 0 and 1, as 0.25 for the lower quarter; or a list (got {self.q!r})"
+            )
         asked = tuple(map(float, self.q if isinstance(self.q, Iterable) else [self.q]))
         if not 0 < len(asked) <= _MOST or len(set(asked)) < len(asked):
             raise InputError(f"ask for 1 to {_MOST} different quantiles (got {len(asked)})")
