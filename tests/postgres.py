@@ -16,7 +16,7 @@ import tempfile
 import time
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -62,9 +62,13 @@ class Server:
         """Kill one of its processes: the server ends every session and starts again, as after a power cut."""
         import psycopg
 
-        with psycopg.connect(self.url(), autocommit=True) as connection:
-            os.kill(connection.info.backend_pid, signal.SIGKILL)
         end = time.monotonic() + PATIENCE
+        with psycopg.connect(self.url(), autocommit=True) as other:
+            with psycopg.connect(self.url(), autocommit=True) as connection:
+                os.kill(connection.info.backend_pid, signal.SIGKILL)
+            with suppress(psycopg.OperationalError):  # it has not crashed before every session has ended
+                while time.monotonic() < end:
+                    other.execute("select pg_sleep(0.02)")
         while time.monotonic() < end:
             try:
                 return self.run("select 1")
