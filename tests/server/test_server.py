@@ -187,8 +187,8 @@ def test_row_116_without_the_ledger_nothing_is_promised_or_sent_and_people_can_s
 def test_the_page_says_how_few_are_enough_and_until_when_an_answer_can_be_changed_or_withdrawn(site):
     many, one, final = site.study(fewest=1234), site.study(), site.study(changeable=False)
     pages = {study: site.join(study, [(1, "open")])[0].get("/answer").text for study in (many, one, final)}
-    assert "takes place from 1,234 people on" in pages[many]
-    assert "it could be you alone" in pages[one]
+    assert "needs at least 1,234 people" in pages[many]
+    assert "it could be only you" in pages[one]
     assert "You can change your answers until" in pages[one]
     assert "You can change your answers until" not in pages[final]
     assert "Answers that were sent cannot be changed, only withdrawn;" in pages[final]

@@ -211,9 +211,9 @@ def test_a_participant_on_a_phone_by_keyboard_alone(site, visit):
     expect(page.locator("#receipt")).to_be_focused()
     expect(page.locator("#receipt-choice")).to_have_text("Open")
     expect(page.locator("#receipt-limit")).to_have_text("Never more than ε = 2.")
-    expect(page.locator("#receipt-spent")).to_have_text("Nothing was used yet. At most 2 can still be used.")
+    expect(page.locator("#receipt-spent")).to_have_text("Nothing has been used yet. At most 2 can still be used.")
     expect(page.get_by_role("heading", name="Changed your mind?")).to_be_visible()  # and not how to stay out
-    expect(page.get_by_role("heading", name="Do not want to take part?")).to_have_count(0)
+    expect(page.get_by_role("heading", name="Do you not want to take part?")).to_have_count(0)
     expect(page.get_by_role("button", name="Withdraw my answers")).to_be_visible()
     link = page.locator("#link").input_value()
     assert "318281828" not in page.content()
@@ -649,7 +649,7 @@ def test_a_year_of_four_waves_in_which_people_are_asked_again_each_time(site, vi
             page.goto("/answer") if link is None else person.enter(link)
             expect(page.get_by_role("link", name="See what was published so far")).to_have_count(min(wave, 1))
             if wave:
-                expect(page.get_by_text("Please answer again: each publication asks anew.")).to_be_visible()
+                expect(page.get_by_text("Please answer again: each publication asks again.")).to_be_visible()
                 expect(page.locator("#spent")).to_contain_text("was used.")
                 assert person.page.get_by_role("radio", name=re.compile("Open")).is_checked()
             else:

@@ -337,7 +337,7 @@ def test_row_117_a_study_that_is_deleted_leaves_nothing_that_people_sent(site):
     assert site.curator.delete(f"/api/studies/{study}").json() == {"deleted": True}
     assert left_of(site, study) == []
     assert study not in [one["id"] for one in site.curator.get("/api/studies").json()]
-    assert "the choices beside them and the links were deleted" in person.get("/answer").text
+    assert "the privacy choices stored with them and the links were deleted" in person.get("/answer").text
     assert "This study was deleted" in site.curator.get(f"/curator/studies/{study}").text
     assert error(person.put("/api/answer", json={"answers": {"hours": 1}, "tier": "open"}))["code"] == "closed"
     assert site.client().post("/api/session/participant", json={"token": unused}).status_code == 403

@@ -157,7 +157,7 @@ def test_where_a_result_can_be_one_answer_pages_do_not_say_that_none_is_ever_sho
     person = site.enter(site.invite(study, 1)[0])
     assert person.put("/api/answer", json=saying(7.3, tier="public")).status_code == 200
     page = pages(person)
-    for sentence in ("can amount to one answer", "results tell of them at most what your choice allows"):
+    for sentence in ("can amount to one answer", "results reveal at most what your choice allows"):
         assert sentence in page["en"]
     for sentence in ("auf eine einzelne Antwort hinauslaufen", "höchstens, was Ihre Stufe erlaubt"):
         assert sentence in page["de"]

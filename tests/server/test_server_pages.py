@@ -59,12 +59,12 @@ def test_everything_that_is_promised_stands_on_the_page_before_anything_is_answe
         "“Are you tired?”: at most 33.333 % of each publication’s part",
         "Whoever controls this server could read them",
         "with at most 50 % of what you allow",
-        "A publication takes place from 1,234 people on, and not with fewer.",
+        "A publication needs at least 1,234 people.",
         "People who were added from a file do not count towards this number.",
-        "You can withdraw them until they are read for the next publication, also after closing.",
-        "at the first look after",
+        "You can withdraw them until they are read for the next publication, even after closing.",
+        "at the first check after",
         "under a random number",
-        "Each invitation counts as a person of its own",
+        "Each invitation counts as a separate person",
         "I agree.",
         "https://example.org/p",
     ):
@@ -107,7 +107,7 @@ def test_on_return_the_page_does_not_say_that_nothing_is_chosen_and_shows_no_val
     person.put("/api/answer", json=saying(3.318281828, tier="strict"))
     page = words(person.get("/answer"))
     assert "Nothing is chosen for you." not in page
-    assert "Your choice until now is selected." in page
+    assert "Your choice so far is selected." in page
     assert "318281828" not in person.get("/answer").text
 
 

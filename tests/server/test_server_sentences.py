@@ -573,7 +573,7 @@ def test_a_rule_that_a_field_breaks_is_worded_without_a_path_and_with_the_langua
 
 
 def test_closing_early_tells_nobody_but_by_their_page():
-    for language, sentence in (("en", "stands on everybody’s page"), ("de", "steht auf der Seite aller")):
+    for language, sentence in (("en", "appears on everybody’s page"), ("de", "steht auf der Seite aller")):
         for count in ("one", "other"):
             assert sentence in LANGUAGES[language].catalogue[f"publish.early.{count}"]
 
