@@ -190,7 +190,7 @@ def _pace_person(request: Request, token: str) -> None:
     pace(request, "person", request.app.state.settings.per_person, access.digest("rate", token))
 
 
-def _participant(request: Request) -> str:
+async def _participant(request: Request) -> str:
     """Return a participant's session token; changes count towards their limit per minute."""
     token = access.session_token(request, access.PARTICIPANT)
     if request.method not in SAFE:
