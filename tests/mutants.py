@@ -607,7 +607,22 @@ MUTANTS = [
     Mutant("the register of an empty server counts as one that survived", "server/restore.py",
            "tests/server/test_operating_backup.py::test_the_register_of_an_empty_server_that_was_started_after_a_loss_"
            "is_no_witness[sqlite-unused]",
-           "before is not None and theirs <= before.keys()", "before is not None"),
+           "or not (studies if copied is None else studies & copied.keys()) <= before.keys()", ""),
+    Mutant("a register that went on from an older backup is a witness", "server/restore.py",
+           RESTORED + "test_a_register_that_went_on_from_an_older_backup_is_no_witness_of_a_newer_one[True]",
+           "made > backup.made or one", "made >= 0 or one"),
+    Mutant("a ledger that went on from an older backup is complete", "server/restore.py",
+           RESTORED + "test_a_ledger_that_went_on_from_an_older_backup_is_not_the_newest",
+           "return all(backup.mac[:16] in (e.why or backup.mac) for e in ledger.history() if e.event > seen)",
+           "return True"),
+    Mutant("a publication that began before the date of deletion opens answers after it", "server/publish.py",
+           "tests/server/test_server_sentences.py::"
+           "test_a_publication_that_is_under_way_at_the_date_of_deletion_is_given_up[before anything is read]",
+           "        studies.not_ended(now)\n        same", "        same"),
+    Mutant("numbers are published after the date of deletion", "server/publish.py",
+           "tests/server/test_server_sentences.py::"
+           "test_a_publication_that_is_under_way_at_the_date_of_deletion_is_given_up[before it is stored]",
+           "    studies.not_ended(studies.get(transaction, study.id))", "    studies.get(transaction, study.id)"),
     Mutant("a restore forgets dates that were postponed", "server/restore.py",
            RESTORED + "test_the_wave_after_a_lost_one_is_open_for_the_notice_from_the_restore_on[30]",
            '"waves": following, ', ""),

@@ -497,3 +497,104 @@ def test_a_wave_that_is_over_after_a_restore_has_no_answers_where_a_publication_
                 with later(130 * DAY):
                     said = site.publish_now(study, 1)
                     assert (said.status_code == 200) is bool(left), said.text
+
+
+# ---------------------------------------------------------------------------------------------------------
+# A backup put back by mistake, then a newer one
+
+
+def lose_all_but_the_key(settings):
+    for path in (settings.sqlite_file, Path(settings.ledger), settings.register_file, settings.ledger_head):
+        for end in ("", "-wal", "-shm"):
+            Path(f"{path}{end}").unlink(missing_ok=True)
+
+
+def spent_in(settings, person, *numbers):
+    """Return what waves of these numbers were charged to a person, in units."""
+    with Ledger(settings.ledger, head_file=settings.ledger_head) as ledger:
+        return sum(uses.get(person, 0) for name, uses in ledger.spends().items() if int(name.split("-")[1]) in numbers)
+
+
+@pytest.mark.parametrize("wrong_first", [True, False])
+def test_a_register_that_went_on_from_an_older_backup_is_no_witness_of_a_newer_one(tmp_path, wrong_first):
+    """It knows nobody who joined between the two: what was used of them before counted as nothing."""
+    settings = settings_for(tmp_path, port=0, notice_days=25)
+    now = int(time.time())
+    months = [{"closes": now + 3600 + 30 * DAY * i, "share": 0.25} for i in range(4)]
+    with served(settings) as site:
+        key, study = site.key, site.study(waves=months)
+        site.join(study, [(float(i % 10), ("strict", "open")[i % 2]) for i in range(30)])
+        assert site.publish(study, 0).status_code == 200
+        back_up(settings, tmp_path / "older")
+        person = site.enter(site.invite(study, 1)[0])
+        link = person.put("/api/answer", json=saying(9.0, tier="open")).json()["come_back"].partition("#")[2]
+        back_up(settings, tmp_path / "newer")
+    ((victim,),) = cells(settings, "SELECT id FROM server_people WHERE number = 31")
+    with served(settings) as site:
+        assert signed_in(site, key).publish(study, 1).status_code == 200
+    assert spent_in(settings, victim, 1) == 500_000_000
+    lose_all_but_the_key(settings)
+    with later(40 * DAY):
+        if wrong_first:
+            restore.restore(settings, tmp_path / "older")
+        told = restore.restore(settings, tmp_path / "newer")
+    assert told.unknown
+    assert not told.exact
+    assert "may have been drawn or published" in str(told)
+    with later(41 * DAY), served(settings) as site:
+        back = signed_in(site, told.key).enter(link)
+        site.join(study, [(float(i % 10), "strict") for i in range(400)])
+        assert back.put("/api/answer", json=saying(9.0, tier="strict")).status_code == 200
+    with later(95 * DAY), served(settings) as site:
+        assert signed_in(site, told.key).publish_now(study, 2).status_code == 200
+    assert spent_in(settings, victim, 2, 3) == 0, "0.5 was used, and 0.1 is the choice now"
+
+
+def test_on_the_operators_word_a_newer_backup_keeps_its_answers_after_an_older_one_was_put_back(settings, tmp_path):
+    with served(settings) as site:
+        study = site.study(waves=waves(1))
+        back_up(settings, tmp_path / "older")
+        site.join(study, [(3.0, "open")] * 4)
+        back_up(settings, tmp_path / "newer")
+    lose_all_but_the_key(settings)
+    restore.restore(settings, tmp_path / "older", trusted=True)
+    told = restore.restore(settings, tmp_path / "newer", trusted=True)
+    assert (told.kept, told.trusted, told.unheard) == (4, True, False)
+    again = restore.restore(settings, tmp_path / "newer")
+    assert (again.kept, again.unknown) == (4, False), "the register went on from this very backup"
+
+
+def test_a_ledger_that_went_on_from_an_older_backup_is_not_the_newest(settings, tmp_path):
+    """Nobody had answered at the older backup, so nothing was written off, and its ledger seemed to be complete."""
+    with served(settings) as site:
+        key, study = site.key, site.study(waves=waves(2), fewest=3)
+        back_up(settings, tmp_path / "older")
+        site.join(study, [(3.0, "open")] * 40)
+        back_up(settings, tmp_path / "newer")
+    with served(settings) as site:
+        assert signed_in(site, key).publish(study, 0).status_code == 200
+    lose_all_but_the_key(settings)
+    with later(40 * DAY):
+        restore.restore(settings, tmp_path / "older")
+        settings.register_file.unlink()
+        told = restore.restore(settings, tmp_path / "newer")
+    assert len(told.waves) == 1
+    assert not told.exact, "nobody knows what the lost ledger charged"
+    assert told.written_off == 40
+
+
+def test_a_backup_of_a_server_that_was_restored_has_its_register_as_a_witness(settings, tmp_path):
+    with served(settings) as site:
+        study = site.study(waves=waves(1))
+        site.join(study, [(3.0, "open")] * 4)
+        back_up(settings, tmp_path / "first")
+    lose_all_but_the_key(settings)
+    told = restore.restore(settings, tmp_path / "first", trusted=True)
+    with served(settings) as site:
+        signed_in(site, told.key).join(study, [(4.0, "open")])
+        back_up(settings, tmp_path / "second")
+    again = restore.restore(settings, tmp_path / "second")
+    assert (again.kept, again.unknown, again.exact) == (5, False, True)
+    older = restore.restore(settings, tmp_path / "first")
+    assert (older.kept, older.unknown, older.came_later) == (4, False, 1), "what is newer is witness of what is older"
+    assert restore.restore(settings, tmp_path / "second", trusted=False).kept == 4

@@ -76,7 +76,7 @@ def test_everything_that_is_promised_stands_on_the_page_before_anything_is_answe
         "Nie mehr als ε = 0,1 in beiden Veröffentlichungen zusammen und höchstens 0,05 in einer.",
         "„Are you tired?“: höchstens 33,333 % des Anteils jeder Veröffentlichung",
         "Wer diesen Server kontrolliert, könnte sie lesen",
-        "Eine Veröffentlichung findet ab 1.234 Personen statt, mit weniger nicht.",
+        "Für eine Veröffentlichung braucht es mindestens 1.234 Personen.",
         "Zurückziehen können Sie sie, bis sie für die nächste Veröffentlichung gelesen werden",
     ):
         assert said in german

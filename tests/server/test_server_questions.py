@@ -507,7 +507,7 @@ def test_a_person_can_be_erased_after_the_last_publication_but_not_while_answers
         patch.setattr(Ledger, "carry_out", meanwhile)
         assert site.publish(study).status_code == 200
     assert [error(answer)["code"] for answer in said] == ["being-read"] * 2
-    assert error(one.delete("/api/answer"))["code"] == "closed", "there is no answer left to withdraw"
+    assert error(one.delete("/api/answer"))["code"] == "used-up", "there is no answer left to withdraw"
     assert one.delete("/api/answer", params={"everything": True}).status_code == 200
     assert left_of(site, study).count((None,) * 4) == 1
     assert other.get("/api/answer").json()["joined"] is True

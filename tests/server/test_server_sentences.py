@@ -806,7 +806,7 @@ def test_of_a_study_that_was_changed_after_its_publication_people_can_empty_thei
         (one,) = site.join(study, [(3, "open")])
         with later(2 * DAY):
             assert site.publish_now(study).status_code == 200
-            assert one.delete("/api/answer").json()["error"]["code"] == "closed"
+            assert one.delete("/api/answer").json()["error"]["code"] == "used-up"
             with closing(sqlite3.connect(tmp_path / "server.db")) as file, file:
                 file.execute("UPDATE server_studies SET created = created + 1")
             assert said(pages(one), "leave.withdraw")
@@ -822,3 +822,131 @@ def test_the_key_in_a_folder_of_the_databases_folder_does_not_lie_apart(tmp_path
         assert found.key_beside_database == (place != "below"), place
     inner = Settings(database=f"sqlite:///{tmp_path}/server.db", key_file=tmp_path / "keys" / "server.key")
     assert inner.key_beside_database
+
+
+# ---------------------------------------------------------------------------------------------------------
+# What is over, and what was late
+
+
+@pytest.mark.parametrize("held", ["before anything is read", "before it is stored"])
+def test_a_publication_that_is_under_way_at_the_date_of_deletion_is_given_up(tmp_path, monkeypatch, held):
+    """The pages say that nothing is published after that date, and it was, if it had begun a moment before."""
+    clock = []
+    with served(settings_for(tmp_path)) as site:
+        study = site.study(until=int(time.time()) + 10 * DAY)
+        (one, *_) = site.join(study, [(3, "open")] * 20)
+        place = (publish.Publisher, "_released") if held == "before anything is read" else (publish, "_store")
+        real = getattr(*place)
+
+        def late(*args):
+            clock.append(later(11 * DAY))
+            clock[0].__enter__()
+            return real(*args)
+
+        monkeypatch.setattr(*place, late)
+        try:
+            with later(10 * DAY - 60):
+                answer = site.publish_now(study)
+            assert (answer.status_code, answer.json()["error"]["code"]) == (409, "ended")
+            assert said(pages(one), "answer.ended")
+            assert not said(pages(one), "answer.results-all")
+            drawn = site.app.state.store.register.numbers(study, 0)[1] is not None
+            assert drawn == (held == "before it is stored"), "no answer is opened after the date"
+            publish_look(site)
+            assert site.curator.get("/api/status").json()["answers_kept"] == 0
+            assert said(pages(one), "answer.deleted")
+            assert site.client().get(f"/api/results/{study}").status_code == 404
+        finally:
+            clock[0].__exit__(None, None, None)
+
+
+def publish_look(site):
+    """Do what the server does every hour."""
+    from hetdp.server.app import look
+
+    look(site.app)
+
+
+def test_a_publication_without_enough_people_is_named_on_the_page_of_the_others(site):
+    study = site.study(waves=waves_of(0.3, 0.3, 0.3), each_wave="ask", tiers=TIERS, fewest=2)
+    people = site.join(study, [(3, "open"), (3, "public")])
+    assert site.publish(study, 0).status_code == 200
+    with later(40 * DAY):
+        publish_look(site)
+        for person in people:
+            assert person.put("/api/answer", json=saying(3, tier="open", allow_more=True)).status_code == 200
+    with later(70 * DAY):
+        assert site.publish_now(study, 2).status_code == 200
+        assert said(pages(site.client(), f"/results/{study}"), "study.few.one", which="2")
+    assert not said(pages(site.client(), f"/results/{published_once(site)}"), "study.few.one")
+
+
+def published_once(site):
+    study = site.study(tiers=TIERS)
+    site.join(study, [(3, "public")])
+    assert site.publish(study).status_code == 200
+    return study
+
+
+def test_a_study_whose_next_publication_would_be_too_late_says_so_before_and_closed_with_the_one_before(site):
+    now = int(time.time())
+    closes = [now + HOUR, now + 8 * DAY]
+    waves = [{"closes": one, "share": 0.5} for one in closes]
+    study = site.study(waves=waves, tiers=TIERS, until=now + 10 * DAY)
+    (one,) = site.join(study, [(3, "open")])
+    dashboard = f"/curator/studies/{study}"
+    with later(2 * HOUR):  # seven days from then are before the deletion
+        assert not said(pages(site.curator, dashboard), "publish.last")
+        page = pages(one)
+        assert said(page, "answer.closed-again")
+        assert "if the next one can still close before everything is deleted" in page["en"]
+    with later(3.5 * DAY):
+        assert said(pages(site.curator, dashboard), "publish.last")
+        assert site.publish_now(study).status_code == 200
+        assert not said(pages(one), "answer.closed-again")
+        page = pages(site.curator, dashboard)
+        assert said(page, "live.publication-of", n="1", of="2")
+    with later(11 * DAY):
+        for path in (dashboard, "/curator"):
+            page = pages(site.curator, path)
+            for language, words in LANGUAGES.items():
+                assert f"{words('studies.closed', date=words.date(closes[0]))}" in page[language], path
+
+
+def test_who_withdraws_after_the_last_publication_is_told_why_that_is_too_late(site):
+    study = site.study(tiers=TIERS)
+    (one,) = site.join(study, [(3, "open")])
+    assert site.publish(study).status_code == 200
+    for language, text in (("en", "The last publication is over"), ("de", "Die letzte Veröffentlichung ist vorbei")):
+        refused = one.delete("/api/answer", headers={"Accept-Language": language})
+        assert refused.status_code == 409
+        assert refused.json()["error"]["message"].startswith(text)
+
+
+def test_a_log_that_is_longer_than_its_page_says_so_and_the_api_has_all_of_it(site):
+    study = site.study()
+    assert not said(pages(site.curator, f"/curator/studies/{study}"), "log.newest")
+    for _ in range(201):
+        site.curator.delete(f"/api/studies/{study}/invitations")
+    page = pages(site.curator, f"/curator/studies/{study}")
+    assert said(page, "log.newest", n="200")
+    assert not said(page, "event.study-created")
+    events = [one["event"] for one in site.curator.get(f"/api/studies/{study}/events").json()]
+    assert (len(events), events[-1]) == (202, "study created")
+
+
+def test_large_numbers_are_written_out_for_people(site):
+    study = site.study(tiers=[TIERS[0], {"name": "wide", "epsilon": 268_456.7, "sentence": ""}])
+    page = pages(site.enter(site.invite(study, 1)[0]))
+    assert "Never more than ε = 268,500." in page["en"]
+    assert "Nie mehr als ε = 268.500." in page["de"]
+
+
+def test_somebody_who_can_no_longer_take_part_is_not_told_that_nothing_has_to_be_done(site):
+    study = site.study()
+    one = site.enter(site.invite(study, 1)[0])
+    assert said(pages(one), "leave.stay-out-nothing")
+    with later(2 * HOUR):
+        page = pages(one)
+        assert said(page, "leave.link-title")
+        assert not said(page, "leave.stay-out-nothing")

@@ -175,12 +175,12 @@ class Ledger:
     def write_off(self, amounts: Mapping[str, int], why: str) -> None:
         """Count units (10⁻⁹ ε) as spent of people, {id: units}: what a lost ledger charged, or may have charged.
 
-        Use this alone to go on from an old copy. Who of `amounts` is not enrolled yet is enrolled; who asked for less
-        is frozen. The history keeps `why`.
+        Use this alone to go on from an old copy. Whoever of `amounts` is not enrolled yet is enrolled; whoever asked
+        for less is frozen. The history keeps `why`, also if nobody owes anything: by that the ledger is told apart from
+        the lost one.
         """
         owed = {p: int(units) for p, units in zip(clean_ids(amounts), amounts.values(), strict=True) if units > 0}
-        if owed:
-            self._store.change(lambda connection, state: (history.write_off(connection, state, owed, why), None))
+        self._store.change(lambda connection, state: (history.write_off(connection, state, owed, why), None))
         self._store.flush_head()
 
     @overload

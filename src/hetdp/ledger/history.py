@@ -113,8 +113,8 @@ class Entry(_Plain):
     ----------
     most
         For a charge: what it cost the person who spent most; also for what was written off after a copy was lost.
-    mechanism
-        For a charge of somebody else's mechanism: how they call it.
+    mechanism, why
+        For a charge of somebody else's mechanism: how they call it. For what was written off: why.
     """
 
     event: int
@@ -125,12 +125,13 @@ class Entry(_Plain):
     most: float = 0.0
     estimate: float | None = None
     mechanism: str | None = None
+    why: str | None = None
 
     def __str__(self) -> str:
         said = {
             "open": "ledger made",
             "enroll": f"{plural(self.people, 'person')} enrolled or changed"
-            + (f", ε = {self.most:.9g} at most written off as spent by a lost copy" if self.most else ""),
+            + (f", ε = {self.most:.9g} at most written off as spent by a lost copy" if self.why else ""),
             "charge": f"{self.release}: charged {plural(self.people, 'person')}, at most ε = {self.most:.9g} each",
             "result": f"{self.release}: result {'' if self.estimate is None else format(self.estimate, '.6g')}",
         }
@@ -166,7 +167,8 @@ def entries(connection: Connection) -> Listing[Entry]:
                 entry = replace(entry, estimate=_estimate(facts, Interval(*bounds[event.release])))
         elif event.kind == "enroll":
             most = in_epsilon(int(books.costs(facts)[1].max(initial=0)))
-            entry = replace(entry, people=sum(people for *_, people in facts["moves"]), most=most)
+            moved = sum(people for *_, people in facts["moves"])
+            entry = replace(entry, people=moved, most=most, why=facts.get("why"))
         found.append(entry)
     return found
 
@@ -285,9 +287,8 @@ def _together(parts: Sequence[list[dict[str, Any]]]) -> list[dict[str, Any]]:
 def write_off(connection: Connection, state: State, amounts: Mapping[str, int], why: str) -> State:
     """Count units as spent that a lost ledger charged, or may have charged.
 
-    Each person goes to a cohort of their own kind, which is then charged as by a release. Nobody is let off because
-    their budget is too small: it is raised to what was spent, and then put back to what they asked for. Who asked for
-    less is frozen by that.
+    Each person goes to a cohort of their own kind, which is then charged as by a release. A budget that is too small
+    lets nobody off: it is raised to what was spent, and put back to what was asked for. Who asked for less is frozen.
     """
     there = members(connection, state.head.seq, list(amounts)) if state.people else {}
     before = {person: state.cohorts[there[person]] for person in amounts if person in there}
@@ -306,8 +307,7 @@ def write_off(connection: Connection, state: State, amounts: Mapping[str, int], 
         "units": np.array([units for *_, units in cohort], np.int64),
         "why": why,
     }
-    event = books.next_event(state.head, "enroll", facts)
-    after = write(connection, state, event, to)
+    after = write(connection, state, books.next_event(state.head, "enroll", facts), to)
     return enroll(connection, after, {person: now.asked for person, now in before.items()}, {})[0]
 
 

@@ -358,7 +358,8 @@ def live(request: Request, study: str) -> dict[str, Any]:
         found = database.read(studies.shown, study)
     joined, imported = database.read(studies.joined, found), database.read(importing.from_files, found)
     figures = dashboard.live(found, joined, imported, _balances(request, found))
-    return {**figures, "study": database.read(studies.facts, found)}
+    last = publish.following(found, request.app.state.publisher.notice)[1]  # if it was published now
+    return {**figures, "last": last, "study": database.read(studies.facts, found)}
 
 
 def _balances(request: Request, study: studies.Study) -> list[dict[str, Any]] | None:

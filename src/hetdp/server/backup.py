@@ -54,6 +54,8 @@ class Backup:
         The ledger's head in it, as NUMBER:HASH; None if there was no ledger yet.
     notice
         How many seconds the server of then left people to withdraw once a wave was closed early.
+    mac
+        That of the whole, by which it is told apart from every other one.
     """
 
     folder: Path
@@ -62,6 +64,7 @@ class Backup:
     schema: str
     head: str | None
     notice: int
+    mac: str
 
     @property
     def register(self) -> Path | None:
@@ -346,7 +349,7 @@ def checked(settings: Settings, folder: Path) -> Backup:
     if said["kind"] != kind:
         raise InputError(f"{folder} is a backup of {said['kind']}, and --database names {kind}")
     notice = 86_400 * int(said["notice_days"])
-    return Backup(folder, int(said["made"]), kind, str(said["schema"]), said["head"], notice)
+    return Backup(folder, int(said["made"]), kind, str(said["schema"]), said["head"], notice, mac)
 
 
 def not_for_root(settings: Settings) -> None:

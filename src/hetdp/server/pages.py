@@ -27,6 +27,7 @@ from .texts import Texts
 
 pages = APIRouter(include_in_schema=False)
 DAY = 86_400
+NEWEST = 200  # events of a log on its page
 # Less of an ε than this is left to somebody of whom all was used, up to the rounding.
 NEARLY_NOTHING = 1e-5
 # What is wrong with a file, by how the library says it.
@@ -256,8 +257,8 @@ def _pill(study: dict[str, Any], out: bool) -> str:  # noqa: FBT001  it is the o
 def curators_page(request: Request, by: Curator) -> Response:
     """List the curators, with forms to add and to remove one."""
     t = texts.chosen(request)
-    log = [_event(t, event) for event in request.app.state.store.read(people.events, None)]  # of no study
-    return _page(request, "curators.html", t=t, scripts=("curators",), curators=app.curators(request, by), events=log)
+    log = _log(t, request.app.state.store.read(people.events, None))  # of no study
+    return _page(request, "curators.html", t=t, scripts=("curators",), curators=app.curators(request, by), **log)
 
 
 @pages.get("/curator/status", dependencies=[CURATOR])
@@ -286,13 +287,13 @@ def study_page(request: Request, study: str) -> Response:
         "pill": _pill(about, bool(published)),
         "notice_days": days,
         "past": about["phase"] != "changed" and access.now() >= about["until"],
-        "few_numbers": ", ".join(str(i) for i, wave in enumerate(about["waves"], 1) if wave["too_few"] is not None),
+        "few": _few(about),
         "may_close": math.ceil(access.now()) + days * DAY < about["closes"] < about["until"],
         "imports": app.imported(request, study),
         "marked": request.app.state.store.read(importing.marked, study),
         "invitations": app.invitations(request, study),
         "columns": [question["name"] for question in about["questions"]] + ["epsilon" if about["free"] else "tier"],
-        "events": [_event(t, event) for event in app.events(request, study)],
+        **_log(t, app.events(request, study)),
     }
     return _page(request, "study.html", t=t, scripts=("dashboard",), **data)
 
@@ -303,6 +304,11 @@ def live_page(request: Request, study: str) -> Response:
     t, live = texts.chosen(request), app.live(request, study)
     counts = app.invitations(request, study)
     return _page(request, "live.html", t=t, live=live, predicted=_predicted(t, live), invitations=counts)
+
+
+def _few(study: dict[str, Any]) -> list[int]:
+    """Return the numbers of the publications that too few people answered."""
+    return [number for number, wave in enumerate(study["waves"], 1) if wave["too_few"] is not None]
 
 
 def _predicted(t: Texts, live: dict[str, Any]) -> list[dict[str, Any]]:
@@ -321,6 +327,11 @@ def _predicted(t: Texts, live: dict[str, Any]) -> list[dict[str, Any]]:
             verdict = t("live.uncertain") if one["uncertain"] else t("live.usable")
         rows.append({"text": question["text"], "error": shown, "verdict": verdict, "uncertain": one["uncertain"]})
     return rows
+
+
+def _log(t: Texts, events: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return the newest events of a log in words, and whether there are more."""
+    return {"events": [_event(t, event) for event in events[:NEWEST]], "more_events": len(events) > NEWEST}
 
 
 def _event(t: Texts, event: dict[str, Any]) -> dict[str, Any]:
@@ -350,7 +361,8 @@ def result_page(request: Request, study: str, wave: WaveNumber = None) -> Respon
     unused = min(sum(row["people"] for row in one["table"] if row["epsilon"] == 0) for one in shown)
     if unused < people and all(one.get("abstains") for one in found["results"]):
         unused = 0  # nobody's answers were used, not only theirs: each question says so
-    return _page(request, "result.html", t=t, **{**found, "results": shown, "people": people, "unused": unused})
+    data = {**found, "results": shown, "people": people, "unused": unused, "few": _few(found["study"])}
+    return _page(request, "result.html", t=t, **data)
 
 
 def _shown(t: Texts, one: dict[str, Any], i: int, every: list[dict[str, Any]]) -> dict[str, Any]:

@@ -56,7 +56,7 @@ def curators(transaction: Transaction) -> list[str]:
 
 def add_curator(transaction: Transaction, name: str) -> str:
     """Make a further curator and return the key."""
-    made = [event.get("name") for event in events(transaction, None, None) if event["event"] == _KEY_MADE]
+    made = [event.get("name") for event in events(transaction, None) if event["event"] == _KEY_MADE]
     was = transaction.register.kept(f"curator:{name}") is not None or name in made  # either may have been lost
     if was or name == SERVER or name in curators(transaction):
         why = "There is or was a curator of this name. A name is used once, so that the log means one person by it."
@@ -97,11 +97,10 @@ def levels(transaction: Transaction, study: Study) -> dict[tuple[bool, float | N
     return found
 
 
-def events(transaction: Transaction, study: str | None, most: int | None = 200) -> list[dict[str, Any]]:
+def events(transaction: Transaction, study: str | None) -> list[dict[str, Any]]:
     """Return the public events of a study, or of none, the newest first; old ones, without names, are by nobody."""
     table = tables.audit
-    query = sa.select(table).where(table.c.study == study).order_by(table.c.number.desc()).limit(most)
-    rows = transaction.execute(query)
+    rows = transaction.execute(sa.select(table).where(table.c.study == study).order_by(table.c.number.desc()))
     return [{"at": row.at, "event": row.event, "by": "", **json.loads(row.detail)} for row in rows]
 
 
@@ -240,9 +239,8 @@ def _erased(transaction: Transaction, person: str, study: str, *, everything: bo
     if answered and _being_read(transaction, study):
         raise RefusedError(409, "being-read", _BEING_READ)
     if believed and not everything and _published(transaction, study):
-        raise RefusedError(
-            409, "closed", "This study is over and the answers are gone; a choice and a link can be deleted."
-        )
+        why = "This study is over and the answers are gone; a choice and a link can be deleted."
+        raise RefusedError(409, "used-up", why)
     # Who made the invitations may know to whom each number was sent: it goes too.
     kept = () if everything else ("invitation", "again", "number", "gone")
     gone = dict.fromkeys(tables.people.c.keys()) | {name: believed.get(name) for name in kept}

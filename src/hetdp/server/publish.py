@@ -6,7 +6,8 @@ last the result is stored and, after the last wave, every sealed answer is delet
 
 Claim. Whoever can write to the database, but has neither the vault's key nor the files beside it, cannot have anybody's
 answer used at a larger ε than that person chose last, nor after they withdrew; and all waves of a study together use at
-most that ε. Nor is a wave published before the closing date that its people were told.
+most that ε. Nor is a wave published before the closing date that its people were told, or after the one
+at which all is deleted.
 
 Argument. The study and the rows of its people are what the server wrote last, as the register vouches, and the very
 rows that were compared are used to the end. A wave has a request for each question, and all are charged in one
@@ -158,6 +159,7 @@ class Publisher:
         except Exception as error:  # whatever a damaged ledger brings about, the wave must not hang
             self._stop(study.id, type(error).__name__)
             if isinstance(error, HetdpError) and not isinstance(error, RefusedError):
+                studies.not_ended(study)  # if it has ended meanwhile, that is why
                 raise RefusedError(409, "ledger", _REFUSES) from None
             raise
         result = self.database.write_as(by, _store, study, body, answered, self.notice)
@@ -294,6 +296,7 @@ class Reading:
         The rows were compared then. Nobody has changed or withdrawn since if the register has the same MACs.
         """
         now = studies.get(transaction, self.study.id)
+        studies.not_ended(now)
         same = self.macs.items() <= transaction.register.people(self.study.id).items()
         if (now.status, now.wave, same) != ("publishing", self.study.wave, True):
             raise ChangedError
@@ -338,7 +341,8 @@ def _closed(
             raise RefusedError(409, "too-few", _TOO_FEW.format(few, study.fewest), n=few, fewest=study.fewest)
         return results.stored(transaction, study_id, wave)
     studies.not_ended(study)
-    if wave > study.wave or wave >= len(study.waves) or study.phase() in {"planned", "published", "deleted"}:
+    never = study.current.closes >= study.until  # as an older hetdp could leave it
+    if wave > study.wave or wave >= len(study.waves) or never or study.phase() in {"planned", "published", "deleted"}:
         raise RefusedError(409, "wave", "This wave cannot be published now.")
     if study.phase() == "open":
         closes = study.current.closes
@@ -370,6 +374,7 @@ def _store(
 ) -> dict[str, Any]:
     """Store the result of the study's wave and go on; return what is shown."""
     table, wave = tables.results, study.wave
+    studies.not_ended(studies.get(transaction, study.id))  # what was drawn before the date is given up by `expire`
     _go_on(transaction, study, answered, notice)  # it may refuse
     minute, text = int(access.now() // 60 * 60), json.dumps(body, allow_nan=False)
     row = {"study": study.id, "wave": wave, "published": max(minute, study.current.closes), "body": text}

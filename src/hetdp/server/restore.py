@@ -17,7 +17,11 @@ A row of a study or an import is believed if one of the two registers vouches fo
 the study is not published. (A backup from before there were registers has none. Its studies are believed, and their
 answers only if the operator says so: whoever answers again is shown the study as it is now.) A register that does not
 know every study of the backup was not in use after it: a server was started where everything was lost, and made a new
-one. It is no witness. A register that was in use knows them all, since no study ever leaves it.
+one. It is no witness. A register that was in use knows them all, since no study ever leaves it (but at a start with
+`--trust-database`, on the operator's word). A restore without a witness notes in the register from which backup it went
+on. One that went on from an older backup, and this backup did not, knows nothing of what came between the two; one that
+lacks a note of this backup has another past: neither is a witness. Nor is a ledger the newest one if it went on from
+another copy after this backup, as its history says (`Ledger.write_off`).
 
 Of each wave that was read since, the use of each person counts as spent, in the register, whose uses bind every later
 wave (`publish`), and in the ledger: exactly, if the register or the newest ledger is there. If neither is, every wave
@@ -39,7 +43,6 @@ from __future__ import annotations
 import os
 import re
 import secrets
-import sqlite3
 from collections import Counter, defaultdict
 from contextlib import closing
 from dataclasses import dataclass, field
@@ -122,9 +125,12 @@ def restore(settings: Settings, folder: Path, *, trusted: bool = False) -> Resto
         newest = _newest_ledger(settings, backup)
         put_back(settings, backup, aside, ledger=not newest)
         copied = backup.vouched()
-        before = _survived(settings, copied)
+        before = _survived(settings, backup, copied)
         staged = settings.register_file.with_name(f"{settings.register_file.name}.restoring")
-        _stage(staged, settings.register_file if before is not None else backup.register)
+        for end in ("", "-wal", "-shm"):
+            Path(f"{staged}{end}").unlink(missing_ok=True)
+        if (source := settings.register_file if before is not None else backup.register) is not None:
+            copy(source, staged)
         if backup.schema == "1":
             bind_answers(settings)
         all_known = newest or _complete(settings, backup)
@@ -142,7 +148,9 @@ def restore(settings: Settings, folder: Path, *, trusted: bool = False) -> Resto
                 work = _Work(transaction, backup, told, before, copied, trusted, books, *days)
                 owed = work.carry_out()
             _finish(settings, register, staged, aside)
-            _write_off(settings, backup, owed, told, aside, newest=newest)
+            told.written_off = sum(units > 0 for units in owed.values())
+            begins = told.unknown and not (all_known or trusted)  # charges may be missing in the ledger of the backup
+            _write_off(settings, backup, owed if owed or begins else None, aside, newest=newest)
         finally:
             register.close()
             engine.dispose()
@@ -164,9 +172,10 @@ def _newest_ledger(settings: Settings, backup: Backup) -> bool:
     try:
         with Ledger(settings.ledger, head_file=settings.ledger_head, expect_head=backup.head) as ledger:
             ledger.verify()
+            seen = int(str(backup.head).partition(":")[0]) if backup.head else 0
+            return all(backup.mac[:16] in (e.why or backup.mac) for e in ledger.history() if e.event > seen)
     except (HetdpError, sa.exc.SQLAlchemyError):
         return False
-    return True
 
 
 def _complete(settings: Settings, backup: Backup) -> bool:
@@ -178,16 +187,20 @@ def _complete(settings: Settings, backup: Backup) -> bool:
     return head is not None and str(head) == backup.head
 
 
-def _survived(settings: Settings, copied: tables.Known | None) -> tables.Known | None:
+def _survived(settings: Settings, backup: Backup, copied: tables.Known | None) -> tables.Known | None:
     """Return the MACs of the register that was in use after the backup; None if there is no such register.
 
-    One that lacks a study of the backup was made by a server that was started where everything was lost. A study that
-    the backup's own register does not know was put into the database by somebody else, and says nothing.
+    A study that the backup's own register does not know was put into the database by somebody else, and says nothing.
     """
     with tables.asked(settings.database) as connection:
         studies = {("study", row) for row in connection.execute(sa.select(tables.studies.c.id)).scalars()}
-    before, theirs = _known(settings.register_file), studies if copied is None else studies & copied.keys()
-    return before if before is not None and theirs <= before.keys() else None
+    before = _known(settings.register_file)
+    if before is None or not (studies if copied is None else studies & copied.keys()) <= before.keys():
+        return None
+    now = tables.beginnings(settings.register_file)
+    then = {} if backup.register is None else tables.beginnings(backup.register, copied=True)
+    later = [made > backup.made or one.startswith(backup.mac) for one, made in now.items() if one not in then]
+    return before if all(later) and then.keys() <= now.keys() else None
 
 
 def _known(path: Path) -> tables.Known | None:
@@ -205,13 +218,6 @@ def _known(path: Path) -> tables.Known | None:
         return None
     finally:
         register.close()
-
-
-def _stage(staged: Path, source: Path | None) -> None:
-    for end in ("", "-wal", "-shm"):
-        Path(f"{staged}{end}").unlink(missing_ok=True)
-    if source is not None:
-        copy(source, staged)
 
 
 def _ledger(settings: Settings, backup: Backup, *, newest: bool) -> Ledger:
@@ -281,12 +287,11 @@ class _Work:
         """Change the rows and the register; return what the ledger does not know yet of whom, in units."""
         rows = {kind: self._rows(kind) for kind in tables.VOUCHED}
         newest = {row["id"] for row in rows["person"] if self._is_newest(row)}
-        changed = {
-            (kind, row["id"]) for kind in ("study", "import") for row in rows[kind] if self._is_changed(kind, row)
-        }
+        parts = ("study", "import")
+        changed = {(kind, row["id"]) for kind in parts for row in rows[kind] if self._is_changed(kind, row)}
         there = {(kind, row["id"]) for kind in rows for row in rows[kind]}
         self.told.came_later = len((self.before or {}).keys() - there)
-        owed: Counter[str] = Counter()
+        owed = Counter[str]()
         for row in rows["study"]:
             people = [person for person in rows["person"] if person["study"] == row["id"]]
             if self._ended("study", row["id"]):
@@ -305,8 +310,11 @@ class _Work:
                     owed.update(uses)
             self._move_on(study, row, sorted(lost))
         self._vouch(changed)
-        with self.transaction.register.connected(writes=True) as file:  # sessions may have been ended since
-            rotate.end_all(file)
+        with self.transaction.register.connected(writes=True) as file:
+            rotate.end_all(file)  # sessions may have been ended since
+            if self.before is None:
+                name = f"{self.backup.mac} {secrets.token_hex(8)}"
+                file.exec_driver_sql("INSERT INTO restored VALUES (?, ?)", (name, self.backup.made))
         self.transaction.execute(sa.delete(tables.curators))  # keys of then may have been replaced or taken away since
         self.told.key = new_key(self.transaction)
         self.transaction.note("restored from a backup", made=self.backup.made, emptied=self.told.emptied)
@@ -389,9 +397,8 @@ class _Work:
             )
             cells = [(study, wave, person, units) for person, units in uses.items()]
             if cells:
-                file.exec_driver_sql(
-                    "INSERT OR REPLACE INTO uses (study, wave, person, units) VALUES (?, ?, ?, ?)", cells
-                )
+                query = "INSERT OR REPLACE INTO uses (study, wave, person, units) VALUES (?, ?, ?, ?)"
+                file.exec_driver_sql(query, cells)
 
     def _move_on(self, study: Study, row: _Row, lost: list[int]) -> None:
         """Go on behind the last wave that is over; its result is lost, unless it stands elsewhere."""
@@ -441,9 +448,7 @@ class _Work:
         lost = {row["id"] for row in people} - newest
         for row in files:
             mine = row["study"] == study["id"]
-            if mine and any(
-                person.startswith(row["id"][: tables.MARK]) for person in lost
-            ):  # so that it can come again
+            if mine and any(person.startswith(row["id"][: tables.MARK]) for person in lost):  # it can come again
                 self.transaction.change("import", {**row, "people": 0})
                 publish.forget_salts(self.transaction, study["id"], row["id"])
 
@@ -473,23 +478,19 @@ def _largest(study: Study) -> float:
 
 def _finish(settings: Settings, register: Register, staged: Path, aside: Path) -> None:
     register.close()
-    with closing(sqlite3.connect(staged)) as file:  # one file, without a log beside it
-        file.execute("PRAGMA journal_mode = DELETE")
+    rotate.one_file(staged)
     rotate.forget(settings.register_file)
     set_aside(settings.register_file, aside)
     staged.replace(settings.register_file)
     tables.private(settings.register_file)
 
 
-def _write_off(
-    settings: Settings, backup: Backup, owed: dict[str, int], told: Restored, aside: Path, *, newest: bool
-) -> None:
+def _write_off(settings: Settings, backup: Backup, owed: dict[str, int] | None, aside: Path, *, newest: bool) -> None:
     """Charge what the ledger does not know, then let its head be the head."""
-    if owed:
+    if owed is not None:
         head = settings.ledger_head if newest else _temporary(settings)
         with Ledger(settings.ledger, head_file=head, expect_head=backup.head) as again:
-            again.write_off(owed, f"restored from a backup of {access.date(backup.made)}")
-        told.written_off = sum(units > 0 for units in owed.values())
+            again.write_off(owed, f"restored from a backup of {access.date(backup.made)}, {backup.mac[:16]}")
     if not newest:
         set_aside(settings.ledger_head, aside)
         _temporary(settings).replace(settings.ledger_head)

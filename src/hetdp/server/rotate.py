@@ -150,13 +150,18 @@ def _seal_anew(
                 file.exec_driver_sql("UPDATE vouched SET mac = ? WHERE kind = ? AND id = ?", macs)
             end_all(file)
         after.close()
-        with closing(sqlite3.connect(staged)) as file:  # one file, without a log beside it
-            file.execute("PRAGMA journal_mode = DELETE")
+        one_file(staged)
         connection.commit()
     finally:
         before.close()
         after.close()
     return plural(count, "answer")
+
+
+def one_file(path: Path) -> None:
+    """Fold the log of a register that nobody has open into the register."""
+    with closing(sqlite3.connect(path)) as file:
+        file.execute("PRAGMA journal_mode = DELETE")
 
 
 def end_all(file: sa.Connection) -> None:

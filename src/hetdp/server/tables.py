@@ -7,7 +7,7 @@ import re
 import secrets
 import sqlite3
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -133,6 +133,7 @@ CREATE TABLE IF NOT EXISTS vouched (
 CREATE INDEX IF NOT EXISTS vouched_of_study ON vouched (study, kind);
 DROP INDEX IF EXISTS vouched_in_doubt;
 CREATE TABLE IF NOT EXISTS epochs (person TEXT PRIMARY KEY, epoch INTEGER NOT NULL) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS restored (id TEXT PRIMARY KEY, made INTEGER NOT NULL) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS uses (
     study TEXT NOT NULL, wave INTEGER NOT NULL, person TEXT NOT NULL, units INTEGER NOT NULL,
     PRIMARY KEY (study, person, wave)
@@ -289,6 +290,13 @@ def prepare(transaction: Transaction, fingerprint: str, *, trusted: bool) -> Non
                 for row in transaction.execute(sa.select(table)):
                     told = (kind, row[0], row[0] if kind == "study" else row.study, register.sign_row(kind, row))
                     file.exec_driver_sql("INSERT INTO vouched (kind, id, study, mac) VALUES (?, ?, ?, ?)", told)
+
+
+def beginnings(path: Path, *, copied: bool = False) -> dict[str, int]:
+    """Return from which backups a register, or a copy of it, went on: {MAC and random number: when it was made}."""
+    with closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro{'&immutable=1' * copied}", uri=True)) as file:
+        there = file.execute("SELECT 1 FROM sqlite_master WHERE name = 'restored'").fetchone()
+        return dict(file.execute("SELECT id, made FROM restored").fetchall()) if there else {}
 
 
 def has_register(connection: sa.Connection, path: Path, version: str) -> None:

@@ -68,14 +68,14 @@ class Texts:
     def written(self, text: str) -> str:
         """Return a number that the library printed, with this language's decimal and thousands separators.
 
-        A small one is written out.
+        One that is small or large is written out.
 
         >>> german = Texts("de", {"format.decimal": ",", "format.thousands": "."})
-        >>> german.written("1,234.5"), german.written("2e-05")
-        ('1.234,5', '0,00002')
+        >>> german.written("1,234.5"), german.written("2e-05"), german.written("2.685e+05")
+        ('1.234,5', '0,00002', '268.500')
         """
-        if re.fullmatch(r"-?[\d.]+e-\d\d", text):
-            text = f"{Decimal(text):f}"
+        if re.fullmatch(r"-?[\d.]+e(-\d|\+[01])\d", text):
+            text = f"{Decimal(text):,f}"
         marks = {".": self.catalogue["format.decimal"], ",": self.catalogue["format.thousands"]}
         return "".join(marks.get(character, character) for character in text)
 

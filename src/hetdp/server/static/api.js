@@ -86,8 +86,8 @@ export function complain(field, problem, text) {
 
 // Numbers for reading: a whole one, and one with about three digits.
 export const whole = (n) => n.toLocaleString(language);
-export function short(x) {
+export function short(x, way = "halfExpand") {
   if (x === null || x === undefined) return "–";
   if (x === "inf") return "∞";
-  return Number(x).toLocaleString(language, { maximumSignificantDigits: 3 });
+  return Number(x).toLocaleString(language, { maximumSignificantDigits: 3, roundingMode: way });
 }

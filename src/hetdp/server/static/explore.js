@@ -75,19 +75,20 @@ async function ask() {
   }
 }
 
-const figure = (x) => x.toLocaleString(language, { minimumSignificantDigits: 3, maximumSignificantDigits: 3, useGrouping: false });
-const percent = (share) => `± ${figure(100 * share)} %`;
+// A limit is rounded to its safe side.
+const figure = (x, way = "halfExpand") => x.toLocaleString(language, { minimumSignificantDigits: 3, maximumSignificantDigits: 3, useGrouping: false, roundingMode: way });
+const percent = (share, way) => `± ${figure(100 * share, way)} %`;
 
 function show(data, allowed) {
   const open = data.people.at(-1) ? data.tiers.find((tier) => tier.epsilon === allowed) : null; // nobody may be in it
   const most = data.tiers.at(-1);
   const adpm = data.comparison.methods.find((entry) => entry.method === "adpm");
   const free = open ? Math.max(0, 1 - open.spent / open.epsilon) : 0;
-  field("t").textContent = data.abstains ? "–" : short(data.threshold);
+  field("t").textContent = data.abstains ? "–" : short(data.threshold, "ceil");
   field("free").textContent = !open ? "–" : data.abstains ? word("script.explore.all") : `${Math.floor(100 * free)} %`;
   field("error").textContent = percent(adpm.worst_case_error);
-  field("floor").textContent = percent(Math.sqrt(data.comparison.certificate.lower));
-  const facts = { epsilon: short(most.epsilon), spent: short(most.spent), cap: short(data.frontier) };
+  field("floor").textContent = percent(Math.sqrt(data.comparison.certificate.lower), "floor");
+  const facts = { epsilon: short(most.epsilon), spent: short(most.spent, "ceil"), cap: short(data.frontier) };
   say(field("said"), word(data.abstains ? "script.explore.midpoint" : most.spent < 0.999 * most.epsilon ? "script.explore.spends" : "script.explore.in-full", facts));
   document.body.dataset.threshold = data.threshold ?? "";
   charts(data, allowed, open);
@@ -99,7 +100,7 @@ function table(methods) {
   field("table").replaceChildren(...methods.map((entry) => {
     const row = document.createElement("tr");
     const cells = entry.refusal ? [entry.label, "–", "–", "–"]
-      : [entry.label, `${figure(100 * entry.worst_case_error)} %`, (entry.worst_case_error / best).toLocaleString(language, { minimumFractionDigits: 2, maximumFractionDigits: 2 }), short(entry.spent.most)];
+      : [entry.label, `${figure(100 * entry.worst_case_error)} %`, (entry.worst_case_error / best).toLocaleString(language, { minimumFractionDigits: 2, maximumFractionDigits: 2 }), short(entry.spent.most, "ceil")];
     cells.forEach((text, i) => {
       const cell = document.createElement(i ? "td" : "th");
       if (i) cell.className = "num"; else cell.scope = "row";
