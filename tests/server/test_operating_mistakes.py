@@ -392,3 +392,30 @@ def test_a_password_with_an_at_is_refused_and_no_part_of_it_is_said(wrong):
     with pytest.raises(InputError, match="an @ too many") as said:
         Settings.said({"database": f"postgresql://user:{wrong}@host/db"}, {})
     assert "ss" not in str(said.value).replace("password", "")
+
+
+@pytest.mark.parametrize(
+    "origin",
+    [
+        "https://survey.example.org:99999/survey",
+        "https://survey.example.org:0",
+        "https://user:secret@survey.example.org",
+        "https://survey example.org",
+        "https://",
+    ],
+)
+def test_an_origin_that_no_browser_could_send_is_refused(origin):
+    with pytest.raises(InputError, match="the origin is an address like"):
+        Settings(origin=origin)
+    assert Settings(origin="https://[::1]:8443/survey").root == "/survey"
+
+
+def test_the_check_calls_nothing_all_right_where_something_is_lost(tmp_path):
+    settings = settings_for(tmp_path)
+    with served(settings):
+        pass
+    for path in (settings.sqlite_file, Path(settings.ledger), settings.register_file):
+        for end in ("", "-wal", "-shm"):
+            Path(f"{path}{end}").unlink(missing_ok=True)
+    levels = {one.part: one.level for one in check.check(settings)}
+    assert {levels[part] for part in ("database", "ledger", "register")} == {"error"}

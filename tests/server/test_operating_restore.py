@@ -598,3 +598,67 @@ def test_a_backup_of_a_server_that_was_restored_has_its_register_as_a_witness(se
     older = restore.restore(settings, tmp_path / "first")
     assert (older.kept, older.unknown, older.came_later) == (4, False, 1), "what is newer is witness of what is older"
     assert restore.restore(settings, tmp_path / "second", trusted=False).kept == 4
+
+
+def test_a_publication_that_used_nobody_is_over_after_a_restore_too(settings, tmp_path):
+    """Every plan abstained, so the register had nothing of it: it was published again, as if it had never been."""
+    with served(settings) as site:
+        study = site.study(waves=waves(2))
+        site.join(study, [(3.0, "strict")] * 4)
+        back_up(settings, tmp_path / "b")
+        published = site.publish(study).json()
+        assert published["results"][0]["abstains"]
+    for path in (settings.sqlite_file, Path(settings.ledger)):
+        for end in ("", "-wal", "-shm"):
+            Path(f"{path}{end}").unlink(missing_ok=True)
+    with later(2 * DAY):
+        told = restore.restore(settings, tmp_path / "b")
+        assert len(told.waves) == 1
+        with served(settings) as site:
+            signed_in(site, told.key)
+            assert site.live(study)["study"]["wave"] == 1
+            refused = site.publish_now(study, 0)
+            assert (refused.status_code, refused.json()["error"]["code"]) == (404, "lost")
+
+
+def test_the_file_with_a_key_that_has_ended_goes_aside_with_a_restore(settings, tmp_path):
+    with served(settings):
+        back_up(settings, tmp_path / "b")
+    lose_all_but_the_key(settings)
+    dead = settings.register_file.with_suffix(".curator")
+    dead.write_text("a key of a server that was started in an empty folder\n")
+    told = restore.restore(settings, tmp_path / "b")
+    assert not dead.exists()
+    assert (Path(told.aside) / dead.name).exists()
+
+
+@pytest.mark.parametrize("before_the_commit", [True, False])
+def test_the_check_says_of_a_rotation_that_was_cut_off_what_a_start_makes_of_it(
+    settings, tmp_path, monkeypatch, before_the_commit
+):
+    """It refused a start that works, and then called every row changed from outside."""
+    with served(settings) as site:
+        site.join(site.study(), [(3.0, "open")] * 3)
+
+    def killed(*_):
+        raise KeyboardInterrupt
+
+    place = (rotate, "end_all") if before_the_commit else (rotate, "_replace")
+    with monkeypatch.context() as patch:
+        patch.setattr(*place, killed)
+        with pytest.raises(KeyboardInterrupt):
+            rotate.rotate_key(settings)
+    found = check.check(settings)
+    errors = [one.sentence for one in found if one.level == "error"]
+    said = [one for one in found if "cut off" in one.sentence]
+    assert bool(errors) == (not before_the_commit)
+    assert {one.level for one in said} == {"warning" if before_the_commit else "error"}
+    assert not any("changed from outside" in one.sentence for one in found)
+    if before_the_commit:
+        with served(settings) as site:
+            assert site.curator.get("/health").status_code == 200
+    else:
+        with pytest.raises(InputError, match="cut off"):
+            served(settings).__enter__()
+    rotate.rotate_key(settings)
+    assert not [one for one in check.check(settings) if one.level == "error"]

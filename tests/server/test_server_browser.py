@@ -5,6 +5,7 @@ With HETDP_SCREENSHOTS=FOLDER the pages are also photographed, for the documenta
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import shutil
@@ -222,7 +223,7 @@ def test_a_participant_on_a_phone_by_keyboard_alone(site, visit):
     person.picture("phone-receipt-dark")
 
     page.goto(f"/join#{token}")
-    used = "This link is not valid, or it was used already. If you have answered, use the link from your receipt."
+    used = "This link is not valid, it was used already, or its study was deleted."
     expect(page.get_by_text(used, exact=False)).to_be_visible()
     person.errors.clear()  # the browser reports the refusal
     person.enter(link)
@@ -232,7 +233,7 @@ def test_a_participant_on_a_phone_by_keyboard_alone(site, visit):
     expect(page.get_by_text("Once there are results, this page links to them.").first).to_be_visible()
     assert site.live(study)["n"] == 2201
     say(page, "Withdraw my answers")
-    say(page, "Press again to delete")
+    say(page, "Press again to withdraw")
     expect(page.get_by_text("Done: no answers of yours are in the database now.")).to_be_visible()
     expect(page.get_by_role("heading", name="Changed your mind?")).to_have_count(0)
     assert site.live(study)["n"] == 2200
@@ -640,7 +641,7 @@ def test_a_year_of_four_waves_in_which_people_are_asked_again_each_time(site, vi
     person, curator = visit(**PHONE), visit(**DESKTOP)
     person.enter(site.invite(study, 1)[0])
     page = person.page
-    expect(page.get_by_text("4 publications are planned:")).to_be_visible()
+    expect(page.get_by_text("4 publications in all:")).to_be_visible()
     expect(page.get_by_text("with at most 25 % of what you allow")).to_have_count(4)
     expect(page.get_by_text("You are part of the next one only if you answer again")).to_be_visible()
     link = None
@@ -772,7 +773,7 @@ def test_the_explorers_sliders_ask_the_library(site, visit):
     page = reader.page
     page.goto("/explore")
     expected = hetdp.plan({0.1: 700, 2.0: 300}, bounds=(0, 1))
-    expect(page.locator("#t")).to_have_text(f"{expected.threshold:.3g}")
+    expect(page.locator("#t")).to_have_text(f"{math.ceil(1000 * expected.threshold) / 1000:g}")
     expect(page.locator("#over-n svg.chart")).to_be_visible()
     assert page.locator("#over-n svg.chart .line").count() == len(hetdp.methods())
     assert page.locator("#over-n .legend li").count() == 1 + len(hetdp.methods())
@@ -823,7 +824,7 @@ def test_the_explorer_computes_the_people_that_its_sliders_show(site, visit):
     expect(page.locator("#free")).to_have_text("–")  # nobody is in the open tier
     expect(page.locator("#over-epsilon desc")).to_contain_text("At ε = 2: spent –")
     expected = hetdp.plan({0.1: 400, 0.447: 600}, bounds=(0, 1))
-    expect(page.locator("#t")).to_have_text(f"{expected.threshold:.3g}")
+    expect(page.locator("#t")).to_have_text(f"{math.ceil(1000 * expected.threshold) / 1000:g}")
     page.get_by_role("button", name="Add a tier").click()
     expect(shown).to_have_text(["0.1", "40 %", "0.447", "60 %", "0.955", "0 %", "2", "0 %"])
     page.get_by_role("button", name="Near the paper’s case").click()
@@ -914,7 +915,7 @@ def test_after_withdrawing_the_top_of_the_page_says_so_and_goes_on_saying_it(sit
     filled_in(person)
     say(page, "Send my answers")
     say(page, "Withdraw my answers")
-    say(page, "Press again to delete")
+    say(page, "Press again to withdraw")
     done = page.locator("h1 + #done")
     expect(done).to_have_text("Done: no answers of yours are in the database now.")
     expect(done).to_be_focused()
@@ -927,6 +928,7 @@ def test_after_withdrawing_the_top_of_the_page_says_so_and_goes_on_saying_it(sit
     page.reload()
     expect(page.get_by_role("heading", name="First, your privacy")).to_be_visible()
     expect(done).to_have_count(0)  # said once
+    expect(page.get_by_text("None of your answers is in the database now.")).to_be_visible()
 
 
 def test_after_deleting_everything_nothing_is_left_on_the_page_but_that_it_was_done(site, visit):

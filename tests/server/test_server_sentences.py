@@ -16,6 +16,7 @@ from test_server_pages import words
 
 from hetdp.ledger import LedgerError
 from hetdp.server import Settings, publish, texts
+from hetdp.server import pages as pages_of
 from hetdp.server.store import Register
 from serving import DAY, NUMBER, THREE, later, saying, served, settings_for
 
@@ -950,3 +951,43 @@ def test_somebody_who_can_no_longer_take_part_is_not_told_that_nothing_has_to_be
         page = pages(one)
         assert said(page, "leave.link-title")
         assert not said(page, "leave.stay-out-nothing")
+
+
+def test_who_withdrew_reads_so_whenever_they_come_back(site):
+    study = site.study(tiers=TIERS)
+    person = site.enter(site.invite(study, 1)[0])
+    assert not said(pages(person), "answer.none")
+    link = person.put("/api/answer", json=saying(3, tier="open")).json()["come_back"].partition("#")[2]
+    assert not said(pages(person), "answer.none")
+    assert person.delete("/api/answer").status_code == 200
+    for page in (pages(person), pages(site.enter(link))):
+        assert said(page, "answer.none")
+        assert not said(page, "answer.before"), "nothing was used"
+
+
+def test_after_the_last_publication_no_sentence_speaks_of_answers_that_could_be_deleted(site):
+    study = site.study(waves=waves_of(0.5, 0.5), tiers=TIERS)
+    (one,) = site.join(study, [(3, "open")])
+    assert said(pages(one), "about.changeable-again")
+    assert site.publish(study, 0).status_code == 200
+    for key in ("leave.everything-text", "about.deleted-text"):
+        assert said(pages(one), key)
+    assert not said(pages(one), "about.changeable-again"), "there is one publication left"
+    assert site.publish(study, 1).status_code == 200
+    page = pages(one)
+    for here, gone in (("leave.rest-text", "leave.everything-text"), ("about.deleted-rest", "about.deleted-text")):
+        assert said(page, here)
+        assert not said(page, gone)
+
+
+def test_a_share_that_is_too_uncertain_is_said_as_an_interval_alone(site):
+    """ "About 100 % answer this question" was said where 8 of 10 did, and the interval began at 23 %."""
+    study = site.study(tiers=TIERS, questions=THREE)
+    site.join(study, [({"hours": 3, "tired": True, "way": "by bike"}, "public")] * 30)
+    assert site.publish(study).status_code == 200
+    assert said(pages(site.client(), f"/results/{study}"), "result.answered")
+    found = site.client().get(f"/api/results/{study}").json()
+    one = found["results"][0]
+    one["answered"] |= {"estimate": 1.0, "low": 0.23, "high": 1.0, "uncertain": True}
+    shown = pages_of._shown(LANGUAGES["en"], one, 0, [found])
+    assert shown["said"] == "Between 23 and 100 % answer this question."

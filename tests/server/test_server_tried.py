@@ -179,7 +179,7 @@ def test_between_publications_the_page_says_that_it_opens_again_and_after_the_la
     assert over in page
     for word in (again, "No answers are taken now", "so far", "You can also delete"):
         assert word not in page
-    assert "You can delete everything of yours that is still here" in page
+    assert "You can delete what is still here of you: the privacy choice and your link" in page
     assert "See what was published" in page
 
 

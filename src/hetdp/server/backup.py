@@ -400,6 +400,7 @@ def put_back(settings: Settings, backup: Backup, aside: Path, *, ledger: bool) -
         finally:
             engine.dispose()
         return
+    set_aside(settings.register_file.with_suffix(".curator"), aside)  # the key in it has ended
     places = {DATABASE: settings.sqlite_file} | ({BOOKS: Path(settings.ledger)} if ledger else {})
     for name, place in places.items():
         fresh = place.with_name(f"{place.name}.restoring")

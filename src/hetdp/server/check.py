@@ -29,7 +29,7 @@ from hetdp.ledger import SCHEMA, Ledger
 
 from . import access, tables
 from .access import RefusedError, StrictRoute, where_raised
-from .backup import fits_key, last_backup, not_lost, vault_there, versions_there
+from .backup import fits_key, last_backup, not_for_root, not_lost, vault_there, versions_there
 from .settings import LOOPBACK, Settings
 from .store import ChangedError, Register, Transaction
 from .studies import Study
@@ -136,7 +136,21 @@ def _key(settings: Settings) -> Found:
         yield "warning", "it lies in the folder of the database: whoever copies this folder can read every answer"
     fresh = None if settings.key is not None else settings.vault_file.with_name(f"{settings.vault_file.name}.new")
     if fresh is not None and fresh.exists():
-        yield "error", "a key rotation was cut off; finish it with: hetdp serve --rotate-key"
+        cut_off = "a key rotation was cut off"
+        if _is_right_key(settings):  # then a start makes nothing of it
+            yield "warning", f"{cut_off} before it changed anything; repeat it when you like: hetdp serve --rotate-key"
+        else:
+            yield "error", f"{cut_off}; finish it with: hetdp serve --rotate-key"
+
+
+def _is_right_key(settings: Settings) -> bool:
+    """Say whether the key is the one with which the answers in the database were sealed."""
+    try:
+        there = _rows(settings, "SELECT text FROM server_facts WHERE name = 'vault'") if _there(settings) else []
+        fits_key(settings, there[0][0] if there else None)
+    except InputError:
+        return False
+    return True
 
 
 def _there(settings: Settings) -> bool:
@@ -161,6 +175,7 @@ def _rows(settings: Settings, query: str) -> list[Any]:
 
 def _database(settings: Settings) -> Found:
     file, secret = settings.sqlite_file, settings.database_file
+    not_for_root(settings)
     if secret is not None and secret.stat().st_mode & 0o077:
         yield "warning", f"others can read {secret}, which holds the database's password; run chmod 600 on it"
     if file is not None:
@@ -205,6 +220,8 @@ def _ledger(settings: Settings) -> Found:
     made = _there(settings) and ("ledger",) in [tuple(row) for row in _rows(settings, "SELECT name FROM server_facts")]
     if not made:
         there = file is not None and Path(settings.ledger).exists()
+        if not there:
+            not_lost(settings)
         yield "ok", f"{settings.ledger} is there" if there else "it is made at the first start"
         return
     if file is not None and not Path(settings.ledger).exists():
@@ -225,6 +242,8 @@ def _ledger(settings: Settings) -> Found:
 
 def _register(settings: Settings) -> Found:
     version, _ = versions_there(settings) or (None, None)
+    if version is None:
+        not_lost(settings)
     if not settings.register_file.exists():
         if version is not None and not settings.trust_database:
             with tables.asked(settings.database) as connection:
@@ -232,8 +251,8 @@ def _register(settings: Settings) -> Found:
         yield "ok", f"{settings.register_file} is made at the first start"
         return
     known, changed = _vouched(settings), 0
-    with suppress(InputError):  # of the key, said above
-        changed = _changed(settings, known) if version == tables.VERSION else 0
+    if version == tables.VERSION and _is_right_key(settings):  # else it is said above
+        changed = _changed(settings, known)
     if changed:
         outside = "it was changed from outside, or an older copy was put back. The studies concerned are not published"
         yield "warning", f"rows of the database that are not as this server wrote them: {changed:,}; {outside}"

@@ -370,6 +370,7 @@ def _shown(t: Texts, one: dict[str, Any], i: int, every: list[dict[str, Any]]) -
     said, abstains = one["answered"], one.get("abstains", False)
     shares = {} if abstains or said is None else {name: _percent(t, said, name) for name in ("estimate", "low", "high")}
     unknown = bool(shares) and said["estimate"] is None
+    between = "result.answered-between" if shares and said["uncertain"] else "result.answered"
     over = [
         {"wave": w["wave"], "published": w["published"], "figures": _figures(t, w["results"][i])}
         for w in every
@@ -381,7 +382,8 @@ def _shown(t: Texts, one: dict[str, Any], i: int, every: list[dict[str, Any]]) -
         "abstains": abstains,
         "figures": _figures(t, one),
         "nothing": all(figure["estimate"] is None for figure in one["figures"]),
-        "said": t("result.answered-unknown") if unknown else shares and t("result.answered", **shares),
+        "said": t("result.answered-unknown") if unknown else shares and t(between, **shares),
+        "dash": any(figure["estimate"] is None for figure in one["figures"]),
         "over": over,
         "level": t.percent(one["level"]),
     }

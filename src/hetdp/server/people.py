@@ -189,6 +189,7 @@ def seen(transaction: Transaction, token: str, *, changed: bool) -> tuple[Study,
     about: dict[str, Any] = {"person": person, "changed": changed}
     if changed:
         more = {"joined": True, "choice": None, "may_send": False, "answered_this_wave": True, "over": False}
+        more["been"] = True
         return studies.shown(transaction, study_id), {**about, **more}
     study = studies.get(transaction, study_id)
     row = transaction.believed("person", transaction.row("person", person))
@@ -196,6 +197,7 @@ def seen(transaction: Transaction, token: str, *, changed: bool) -> tuple[Study,
     chosen = study.choice(row["epsilon"]) if joined else None
     may, over = study.phase() == "open" and (study.changeable or not answered), row["gone"] == "erased"
     about |= {"joined": joined, "choice": chosen, "may_send": may, "answered_this_wave": answered, "over": over}
+    about["been"] = row["again"] is not None  # took part once, perhaps withdrew since
     return study, about
 
 

@@ -38,6 +38,9 @@ RANGES = {
     **dict.fromkeys(("per_address", "per_person", "attempts", "joins"), (1, _MOST)),
 }
 
+# A name or an address, and perhaps a port.
+_AUTHORITY = re.compile(r"(?:[A-Za-z0-9.-]+|\[[0-9A-Fa-f:.]+\])(?::([0-9]{1,5}))?")
+
 
 @dataclass(frozen=True)
 class Settings:
@@ -121,7 +124,9 @@ class Settings:
         if self.origin is not None:
             parts = urlsplit(self.origin)
             plain = re.fullmatch(r"(/[A-Za-z0-9_.~-]+)*/?", parts.path) and not parts.query and not parts.fragment
-            if parts.scheme not in {"http", "https"} or not parts.netloc or not plain:
+            place = _AUTHORITY.fullmatch(parts.netloc)
+            known = place is not None and 0 < int(place[1] or 1) < 2**16
+            if parts.scheme not in {"http", "https"} or not known or not plain:
                 raise InputError(
                     f"the origin is an address like https://survey.example.org or https://example.org/survey "
                     f"(got {self.origin!r})"
@@ -312,7 +317,8 @@ def _fitting(name: str, value: Any, where: str) -> Any:
 def vault_of(text: str) -> Vault:
     """Return the vault of a key's text: 64 digits, and after a rotation 64 more by which older imports are known."""
     if not re.fullmatch("[0-9a-fA-F]{64}(:[0-9a-fA-F]{64})?", text.strip()):
-        raise InputError("the key of the vault must be 64 hexadecimal digits; restore it from its backup")
+        why = "the key that seals answers (the key file, or HETDP_KEY) must be 64 hexadecimal digits"
+        raise InputError(f"{why}; bring a copy of it back: it is in no backup of the server")
     key, _, marks = text.strip().partition(":")
     return Vault(bytes.fromhex(key), bytes.fromhex(marks) or None)
 

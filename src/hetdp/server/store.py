@@ -178,8 +178,7 @@ class Register:
 
     def kept(self, person: str) -> int | None:
         """Return the number of the one session that went on when this epoch of the person began, if one did."""
-        rows = self._rows("SELECT epoch FROM epochs WHERE person = ?", f"{person} kept")
-        return rows[0][0] if rows else None
+        return next((n for (n,) in self._rows("SELECT epoch FROM epochs WHERE person = ?", f"{person} kept")), None)
 
     # --- Waves
 
@@ -234,7 +233,9 @@ class Register:
         return not self.opened(study)
 
     def finish(self, study: str, wave: int) -> None:
-        """Write down that the results of all waves before this one are stored."""
+        """Write down that all waves before this one are over; the last may have read nobody, and is over too."""
+        if wave > 0:
+            self._write("INSERT OR IGNORE INTO waves VALUES (?, ?, '', NULL, 1)", (study, wave - 1))
         self._write("UPDATE waves SET done = 1 WHERE study = ? AND wave < ? AND NOT done", (study, wave))
 
     # --- The file

@@ -162,7 +162,7 @@ def connect(url: str, **pool: int) -> sa.Engine:
         name = address.database
         make(name)
         return sqlite_engine(name, patience=PATIENCE, pragmas=("foreign_keys = ON", "secure_delete = ON"))
-    if address.drivername in {"postgresql", "postgres"}:
+    if address.get_backend_name() in {"postgresql", "postgres"}:
         address = address.set(drivername="postgresql+psycopg")
     # A connection that PostgreSQL has closed meanwhile, as when it restarts, is noticed before it is used.
     try:
@@ -303,7 +303,8 @@ def has_register(connection: sa.Connection, path: Path, version: str) -> None:
     """Raise if a database with studies or people in it, of this version, has no register beside it."""
     some = (connection.execute(sa.select(table.c.id).limit(1)).first() for table in (studies, people))
     if not path.exists() and any(some):
-        why = "an older hetdp made none: " if version in {"1", "2"} else "bring it back, or "
+        back = "bring it back, or restore a backup (hetdp serve --restore FOLDER), or "
+        why = "an older hetdp made none: " if version in {"1", "2"} else back
         raise InputError(
             f"{path} is missing, so answers that were put back or changed could not be noticed; {why}"
             "start once with --trust-database if you know that nobody changed the database"

@@ -186,8 +186,10 @@ async function receipt(said, card) {
     field("link").value = said.come_back;
     field("come-back").hidden = false;
   }
+  field("same-link").hidden = Boolean(said.come_back);
   field("receipt").hidden = false;
-  field("receipt").focus();
+  field("receipt").focus({ preventScroll: true });
+  field("receipt").scrollIntoView();
   // The limit of what was chosen, and what was spent, which is the ledger's word, are those of now, and how to leave is
   // another thing now: the server words them on this very page.
   for (const name of ["limit", "spent"]) field(`receipt-${name}`).innerHTML = `<span id="${name}"></span>`;
@@ -215,7 +217,7 @@ function confirmed(text) {
 }
 document.addEventListener("click", (event) => {
   const [path, done] = LEAVE[event.target.id] ?? [];
-  if (!path || !twice(event.target, word("script.answer.sure"))) return;
+  if (!path || !twice(event.target, word(event.target.id === "withdraw" ? "script.answer.sure-withdraw" : "script.answer.sure"))) return;
   busy(field("leave"), async () => {
     await call("DELETE", path);
     entered = false;

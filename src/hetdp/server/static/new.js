@@ -41,7 +41,7 @@ class Rows {
     if (!this.sum) return;
     const total = this.all.reduce((sum, row) => sum + (percentage(part(row, "share").value).number ?? 0), 0);
     const over = total > 100.0005, rounded = (x) => written(Math.round(1000 * x) / 1000, word("script.new.decimal"));
-    this.sum.textContent = this.equal ? word(`script.new.${this.kind}-equal`) : word(over ? "script.new.too-much" : "script.new.left", { total: rounded(total), left: rounded(Math.abs(100 - total)) });
+    this.sum.textContent = this.equal && this.all.length < 2 ? "" : this.equal ? word(`script.new.${this.kind}-equal`) : word(over ? "script.new.too-much" : "script.new.left", { total: rounded(total), left: rounded(Math.abs(100 - total)) });
     this.sum.classList.toggle("bad", !this.equal && over);
   }
   // A share as a part of one, written so that no digit is added by the division; none if all are equal.
