@@ -54,7 +54,7 @@ from .accuracy import (
 )
 from .domain import Interval
 from .intervals import predicted_half_width
-from .levels import Levels, epsilon_array, shift
+from .levels import Levels, Row, epsilon_array, shift
 from .types import BoundsLike, LevelsOfPeople
 
 if TYPE_CHECKING:
@@ -62,27 +62,6 @@ if TYPE_CHECKING:
 
 FAMILY = ("adpm", "uniform", "proportional", "threshold")
 """The methods that any statistic can have: one noise for all people, and nothing is drawn to the middle."""
-
-
-@dataclass(frozen=True)
-class Row:
-    """One level of a plan. Weight and spend are for one person; private bounds that a release uses count as spent."""
-
-    epsilon: float
-    count: int
-    weight: float
-    spent: float
-    name: str | None = None
-
-    @property
-    def free(self) -> float:
-        """The privacy that comes free: what this person allowed and the release does not use."""
-        return self.epsilon - self.spent if self.spent < math.inf else 0.0
-
-    @property
-    def share(self) -> float:
-        """The share of the estimate that rests on this level."""
-        return self.weight * self.count
 
 
 @dataclass(frozen=True, eq=False)
@@ -211,6 +190,11 @@ class Plan:
         return np.minimum(np.where(self.squares.spent > 0, both, spent), self.levels.epsilon)
 
     @cached_property
+    def spent_in_all(self) -> NDArray[np.float64]:
+        """What one person at each level spends on this release and on private bounds that it uses; never above ε."""
+        return np.array(spent_in_all([self])) if self.statistic.private_bounds else self.spent
+
+    @cached_property
     def person_weight(self) -> NDArray[np.float64]:
         """The weight of one person at each level; over all people the weights sum to `shrink`."""
         return np.asarray(self.units * (self.shrink / max(self.total, 1)), dtype=np.float64)
@@ -226,8 +210,8 @@ class Plan:
     @cached_property
     def table(self) -> tuple[Row, ...]:
         """One row per level: ε, people, one person's weight and what they really spend."""
-        columns = [x.tolist() for x in (self.levels.epsilon, self.levels.count, self.person_weight, self.spent)]
-        columns[3] = spent_in_all([self]) if self.statistic.private_bounds else columns[3]
+        numbers = (self.levels.epsilon, self.levels.count, self.person_weight, self.spent_in_all)
+        columns = [column.tolist() for column in numbers]
         return tuple(Row(e, c, w, s, self.levels.names.get(e)) for e, c, w, s in zip(*columns, strict=True))
 
     @cached_property

@@ -154,7 +154,7 @@ class Groups(Reported, dict[Group, Any]):
 
         rows = []
         for group, question, r in self._answers():
-            size = {"n": r.plan.n, "most_spent": float(r.plan.facts.spent.max()), "from_data": not r.plan.abstains}
+            size = {"n": r.plan.n, "most_spent": float(r.plan.spent_in_all.max()), "from_data": not r.plan.abstains}
             for f in r.figures(level):
                 row: dict[str, Any]
                 row = {**({"question": question} if question else {}), **({"number": f.label} if r.heading else {})}
