@@ -19,6 +19,7 @@ from hetdp.privacy.exact import (
     LARGEST_SCALE,
     SMALLEST_SCALE,
     Line,
+    Mass,
     NoiseTerm,
     check,
     check_together,
@@ -29,6 +30,7 @@ from hetdp.privacy.exact import (
 from hetdp.report import to_html, to_text
 from hetdp.statistics import Statistic
 from hetdp.statistics.bounds import share_left, spent_in_all
+from hetdp.statistics.histogram import Shares
 from hetdp.statistics.mean import LearnedMean, Mean, learned, ratio_interval, with_squares
 from hetdp.statistics.statistic import UNIT
 
@@ -53,7 +55,7 @@ from .accuracy import (
     unit_width,
 )
 from .domain import Interval
-from .intervals import predicted_half_width
+from .intervals import predicted_half_width, share_intervals
 from .levels import Levels, Row, epsilon_array, shift
 from .types import BoundsLike, LevelsOfPeople
 
@@ -295,11 +297,13 @@ class Plan:
         return radius(self, level, kind, together)
 
     def width(self, level: float = 0.95, variance: float | None = None) -> float:
-        """Return half the width of the guaranteed interval at the mean where it is widest, in `error_unit`.
+        """Return half the width of a release's guaranteed interval where it is widest; known before any value is read.
 
-        Known before any value is read. The interval of a release is as wide or, near an end of the range, narrower; of
-        those who answered it is that if everybody does, and wider if not. A learned variance only makes it narrower.
-        `level` is the confidence of the interval; `variance` a bound that is taken as stated instead of the plan's.
+        In units of the values if `error_unit` is "values", else as a share of the range (of a histogram: of people). Of
+        several numbers it is that of one; intervals that hold all at once do so here as well. Of a variance it is that
+        of the mean. Near an end of the range, or where the variance is learned, an interval is narrower; it is wider if
+        not everybody answers, or is in the private group. Quantiles and modes have no such interval and are refused.
+        `level` is its confidence; `variance` bounds that of one value, as if it had been stated for the plan.
 
         Returns
         -------
@@ -311,10 +315,15 @@ class Plan:
             stated = replace(self, variance_bound=unit_variance(variance, self.interval), squares=None)
         if self.statistic.one:
             return predicted_half_width(stated, level) * self.span.width
-        if self.error_unit == "values":
-            low, high = ratio_interval(self, 0.5, 0.5, level)
+        together = self.statistic.geometry.numbers
+        if isinstance(self.statistic, Shares):
+            low, high = share_intervals(self, (0.5,), level, together)[0]
             return (high - low) / 2
-        return self.radius(level)
+        if isinstance(self.statistic.geometry, Mass):  # means of those in a cell
+            low, high = ratio_interval(self, 0.5, 0.5, level)
+            return (high - low) / 2 * (unit_width(self) / self.interval.width)
+        # of a ratio to a share near 1 it is widest where the upper end just reaches the range: from 1 − 3r to 1
+        return min(self.radius(level, together=together) * (1.5 if self.statistic.keeps_missing else 1.0), 0.5)
 
     def again(self, levels: Levels | None = None, **changes: Any) -> Plan:
         """Return the plan of the same question for other `levels`, or with `changes` such as another method."""
