@@ -417,6 +417,12 @@ def test_the_same_bounds_serve_once_and_several_statistics_go_through_ask():
         hetdp.mean(rows, value="income", missing="midpoint", epsilon="eps", bounds=found)
 
 
+@pytest.mark.parametrize("missing", ["estimate", "midpoint", 0])
+def test_bounds_name_the_one_choice_for_missing_values_that_they_take(missing):
+    with pytest.raises(InputError, match="private bounds take no missing= but 'drop'"):
+        found_for(missing=missing)
+
+
 def test_other_people_are_refused_and_nothing_is_counted():
     found = found_for()
     for n, epsilon in ((9_998, mixed(9_998)), (10_000, np.tile([0.1, 0.9], 5000))):

@@ -201,7 +201,7 @@ def _numbers(f: Figure) -> dict[str, Any]:
     return {"estimate": f.estimate, "low": f.low, "high": f.high}
 
 
-class Answers(Reported, dict[str, Answer]):
+class Answers(Reported, dict[str, Any]):  # which answer it is, a checker cannot know: the question decides it
     """{question: answer}, all about the same people, who spend their ε once on all of them.
 
     Attributes
@@ -233,7 +233,7 @@ class Answers(Reported, dict[str, Answer]):
     @property
     def provenance(self) -> Provenance:
         """What all answers together are about and where they come from; they were released at once."""
-        found = [answer.provenance for answer in self.values()]
+        found: list[Provenance] = [answer.provenance for answer in self.values()]
         names = ", ".join(dict.fromkeys(one.statistic for one in found))
         return replace(reduce(Provenance.__add__, found), statistic=names)
 
