@@ -230,7 +230,7 @@ KINDS: dict[str, Any] = {
 COSTS: dict[str, Any] = {
     "mean": KINDS["mean"],
     "proportion": KINDS["proportion"],
-    "histogram": KINDS["histogram"],
+    f"histogram ({len(STEPS) - 1} bins)": KINDS["histogram"],
     "median": hetdp.ask.median(bounds=BOUNDS, missing="none"),
     "median with `within`": hetdp.ask.median(bounds=BOUNDS, within=0.95, missing="none"),
     "variance": KINDS["variance"],
