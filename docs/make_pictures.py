@@ -13,7 +13,7 @@ import numpy as np
 import polars as pl
 
 import hetdp
-from hetdp.privacy.exact import Choice, Line
+from hetdp.privacy.exact import Choice
 from hetdp.report import plots as _plots
 from hetdp.statistics.quantile import rank_radius
 
@@ -230,7 +230,7 @@ KINDS: dict[str, Any] = {
 COSTS: dict[str, Any] = {
     "mean": KINDS["mean"],
     "proportion": KINDS["proportion"],
-    "histogram": KINDS["histogram"],
+    f"histogram ({len(STEPS) - 1} bins)": KINDS["histogram"],
     "median": hetdp.ask.median(bounds=BOUNDS, missing="none"),
     "median with `within`": hetdp.ask.median(bounds=BOUNDS, within=0.95, missing="none"),
     "variance": KINDS["variance"],
@@ -246,16 +246,11 @@ def costs() -> dict[str, str]:
     for name, asked in COSTS.items():
         planned = hetdp.plan(MIX, statistic=asked)
         quantile = isinstance(planned.statistic.geometry, Choice)
-        one = isinstance(planned.statistic.geometry, Line)
-        each = planned.worst_case_error / planned.span.width if one or quantile else planned.error_each
+        unit = planned.interval.width if planned.error_unit == "values" else 1.0
+        of_all = planned.error_unit == "values" or quantile
+        each = planned.worst_case_error / unit if of_all else planned.error_each
+        radius = rank_radius(planned, 0.95) if quantile else planned.width(0.95) / unit
         plain = planned.facts.alternatives
-        alone = asked.name in ("mean", "mean_by_group")  # the others' intervals hold at once
-        if quantile:
-            radius = rank_radius(planned, 0.95)
-        elif one:
-            radius = planned.width(0.95) / planned.span.width
-        else:
-            radius = planned.radius(0.95, together=1 if alone else asked.geometry.numbers) / planned.span.width
         rows[name] = (
             f"| {name} | ±{100 * each:.2f} % | ±{100 * radius:.1f} % | {planned.table[-1].spent:.2f} "
             f"| {plain['uniform']['times']:.1f} × | {plain['proportional']['times']:.1f} × |"

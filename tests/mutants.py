@@ -852,7 +852,7 @@ MUTANTS = [
            FAMILY + "test_parts_of_an_epsilon_never_add_up_to_more_than_it_exactly",
            "    while sum(map(Fraction, shares.values())) > 1:",
            "    while sum(map(Fraction, shares.values())) > 2:"),
-    Mutant("what several questions spend is shown a hair too low", "statistics/answer.py",
+    Mutant("what several questions spend is shown a hair too low", "statistics/bounds.py",
            FAMILY + "test_what_several_answers_spend_is_shown_rounded_up",
            "min(math.nextafter(math.fsum(each), math.inf), e)",
            "sum(each)"),

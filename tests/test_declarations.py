@@ -25,7 +25,7 @@ import numpy as np
 import polars
 
 import hetdp
-from hetdp.ledger import DryRun, Ledger
+from hetdp.ledger import Charged, DryRun, Ledger
 
 values, eps, table = [0.2, 0.9], [0.5, 2.0], polars.DataFrame({"x": [1.0]})
 assert_type(hetdp.mean(values, epsilon=eps, bounds=(0, 1), drift=0.1), hetdp.Release)
@@ -43,9 +43,12 @@ assert_type(hetdp.mode(values, epsilon=eps, categories=[0, 1]), hetdp.Mode)
 assert_type(hetdp.quantile(values, [0.1, 0.9], epsilon=eps, bounds=(0, 1)), hetdp.Quantiles)
 assert_type(hetdp.median(values, epsilon=eps, bounds=(0, 1), within=0.95), hetdp.Quantiles)
 assert_type(hetdp.median(values, epsilon=eps, bounds=(0, 1), by={"g": ["a", "b"]}), hetdp.Groups)
+hetdp.bounds_for(values, epsilon=eps, outer=(0, 9), missing="drop")
 assert_type(hetdp.std(values, epsilon=eps, bounds=hetdp.bounds_for(values, epsilon=eps, outer=(0, 9))), hetdp.Moments)
 asked = {"x": hetdp.ask.mean(bounds=(0, 1)), "y": hetdp.ask.quantile(0.5, bounds=(0, 1))}
-assert_type(hetdp.ask(table, asked, epsilon="e", missing="drop"), hetdp.Answers)
+answers = hetdp.ask(table, asked, epsilon="e", missing="drop")
+assert_type(answers, hetdp.Answers)
+income: float = answers["x"].estimate
 assert_type(hetdp.ask(table, asked, epsilon="e", by="g", public_columns=["g"]), hetdp.Groups)
 people = {0.1: 700, 1.0: 300}
 assert_type(hetdp.simulate(people, method="adpm", distribution=("beta", 1, 2), bounds=(0, 1), rng=1), hetdp.Simulation)
@@ -66,9 +69,11 @@ with Ledger("budgets.db") as ledger:
     assert_type(kept, hetdp.AnsweredMean)
     tried = ledger.mean(values, person="p", release_id="1", bounds=(0, 1), missing="none", share=0.1, dry_run=True)
     assert_type(tried, DryRun)
-    found = ledger.ask(values, asked["x"], person="p", release_id="2", share_left=0.1)
-    assert isinstance(found, hetdp.Release)
-    assert_type(found.estimate, float)
+    month: float = ledger.ask(values, asked["x"], person="p", release_id="2", share_left=0.1).estimate
+    table_of: hetdp.Groups = ledger.ask(values, asked["x"], person="p", release_id="3", spend=0.1, by="g")
+    dry: DryRun = ledger.ask(values, asked["x"], person="p", release_id="4", spend=0.1, dry_run=True)
+    able = [balance.person for balance in ledger.balances() if balance.left >= 0.1]
+    assert_type(ledger.charge(able, release_id="round-1", mechanism="noisy gradient", epsilon=0.1), Charged)
 """
 
 WRONG = {
@@ -84,6 +89,7 @@ WRONG = {
     "no such option of a ledger": 'LEDGER.mean([1], person="p", release_id="1", bounds=(0, 1), missing=0, spnd=1)',
     "a release without its plan": "hetdp.release(hetdp.read([1.0], epsilon=1.0, bounds=(0, 1)))",
     "a name that a ledger does not have": "hetdp.ledger.Balanse",
+    "a missing value that private bounds do not take": 'hetdp.bounds_for([1.0], epsilon=1.0, outer=(0, 9), missing=0)',
     "a seed": "hetdp.bounds_for([1.0], epsilon=1.0, outer=(0, 9), seed=1)",
 }  # fmt: skip
 

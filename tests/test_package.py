@@ -45,6 +45,7 @@ def test_the_source_archive_holds_what_is_needed_and_no_litter(built):
     with tarfile.open(built[1]) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
     needed = {"pyproject.toml", "README.md", "LICENSE", "tests/conftest.py", "docs/conf.py", "examples/people.csv"}
+    needed |= {".github/workflows/ci.yml", ".dockerignore", "deploy/nginx.conf"}  # tests read them
     assert needed <= names
     litter = re.compile(r"(^|/)(\.venv|build|dist|generated|__pycache__|\.\w+_cache|\.hypothesis|\.ci)(/|$)")
     assert [name for name in sorted(names) if litter.search(name)] == []

@@ -64,7 +64,7 @@ __version__: str
 
 def bounds_for(
     source: SourceLike, *, epsilon: EpsilonLike, outer: BoundsLike, value: str | None = None,
-    share: float | None = None, method: str = 'adpm', missing: MissingLike | None = None,
+    share: float | None = None, method: str = 'adpm', missing: Literal["drop"] | None = None,
     person: PersonLike | None = None, rows: Rows = 'one', public_rows: SourceLike | None = None,
     tiers: TiersLike | None = None, query: str | None = None, delimiter: str | None = None, decimal: str = '.',
     thousands: str | None = None

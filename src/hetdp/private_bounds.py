@@ -92,10 +92,10 @@ def bounds_for(
     return found_in(people, share, method)
 
 
-_READ = ("missing", "person", "rows", "public_rows", "tiers", "query", "delimiter", "decimal", "thousands")
-_TAKEN = [*inspect.signature(bounds_for).parameters.values()][:-1] + [
-    inspect.signature(read).parameters[n] for n in _READ
-]
+_DROP = inspect.Parameter("missing", inspect.Parameter.KEYWORD_ONLY, default=None, annotation='Literal["drop"] | None')
+_READ = ("person", "rows", "public_rows", "tiers", "query", "delimiter", "decimal", "thousands")
+*_OWN, _ = inspect.signature(bounds_for).parameters.values()  # without **options
+_TAKEN = [*_OWN, _DROP, *(inspect.signature(read).parameters[n] for n in _READ)]
 bounds_for.__signature__ = inspect.Signature(_TAKEN, return_annotation="Bounds")  # type: ignore[attr-defined]
 
 

@@ -293,3 +293,23 @@ def test_the_simulation_shares_no_randomness_with_the_release():
     modules |= {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
     drawing = {name for name in modules if "privacy" in name} - {"hetdp.privacy.exact"}  # which draws nothing
     assert not drawing | modules & {"secrets", "opendp.prelude"}
+
+
+@pytest.mark.slow
+def test_a_variance_is_too_small_by_the_squared_error_of_its_mean():
+    """Oracle of docs/statistics/variance-and-standard-deviation.md, on a range of 1: V·Σw² + 4η².
+
+    Control: V/n, what a plain variance without noise misses by, is another number.
+    """
+    asked, rng, found = hetdp.ask.variance(bounds=(0, 1), missing="none"), np.random.default_rng(5), []
+    plan = hetdp.plan({2.0: 20, 1.0: 40}, statistic=asked)
+    squares, eta = float(plan.levels.count @ plan.person_weight**2), plan.noise[0].scale / plan.total
+    epsilon = np.repeat([2.0, 1.0], [20, 40])
+    for _ in range(2000):
+        mean, square = hetdp.release(
+            hetdp.read(rng.integers(0, 2, 60) * 1.0, epsilon=epsilon, statistic=asked), plan
+        ).numbers
+        found.append((square - (2 * mean - 1) ** 2) / 4 - 0.25)  # as it is before it is clamped to [0, 1/4]
+    error = np.std(found) / math.sqrt(len(found))
+    assert np.mean(found) == pytest.approx(-(0.25 * squares + 4 * eta**2), abs=4.5 * error)
+    assert abs(np.mean(found) + 0.25 / 60) > 3 * error

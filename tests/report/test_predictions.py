@@ -17,6 +17,7 @@ from hetdp.errors import InputError
 from hetdp.report import to_text
 from hetdp.report.compare import needed
 from hetdp.report.text import plan_parts
+from hetdp.statistics import STATISTICS
 
 ask = hetdp.ask
 LEVELS = {0.1: 2000, 1.0: 1500, 5.0: 500}
@@ -165,6 +166,70 @@ def test_the_width_of_a_learned_variance_is_a_limit_in_a_plan_and_left_out_of_a_
     factor = found.people / 4000
     again = hetdp.plan({e: math.ceil(factor * c) for e, c in learning.items()}, bounds=(0, 1), variance="learn")
     assert again.width() <= 0.01 < 1.001 * again.width()
+
+
+# --- The width of an interval
+
+
+OWN = {"bounds": (0, 10), "value": "x"}
+WIDTHS = {  # the question, and how far releases may be off: where noise is in a denominator, more
+    "mean": (ask.mean(**OWN, missing="none"), 0.001),
+    "mean of answers": (ask.mean(**OWN, missing="estimate"), 0.05),
+    "sum": (ask.sum(**OWN, missing="none"), 0.001),
+    "proportion": (ask.proportion(equals="a", value="c", missing="none"), 0.001),
+    "proportion of answers": (ask.proportion(equals="a", value="c", missing="estimate"), 0.05),
+    "count": (ask.count(equals="a", value="c", missing="none"), 0.001),
+    "histogram": (ask.histogram(categories=[*"abcdefghi"], value="c"), 0.001),
+    "variance": (ask.variance(**OWN, missing="none"), 0.001),
+    "variance of answers": (ask.variance(bounds=(0, 10), value="high", missing="estimate"), 0.2),
+    "means": (ask.means(bounds={"x": (0, 10), "high": (0, 100)}, missing="none"), 0.001),
+    "means of answers": (ask.means(bounds={"high": (0, 10)}, missing="estimate"), 0.2),
+    "mean by group": (ask.mean_by_group(**OWN, categories=["a"], private_group="one", missing="none"), 0.05),
+}
+
+
+@pytest.mark.parametrize("name", WIDTHS)
+def test_the_width_of_a_plan_is_that_of_the_widest_interval_of_a_release(name):
+    """Values are where it is widest: in the middle, or near the top where a mean is a ratio of two noisy numbers.
+
+    Of several intervals that hold at once the width of one by itself was predicted: of ten cells a fifth too little.
+    """
+    asked, off = WIDTHS[name]
+    plan = hetdp.plan(LEVELS, statistic=asked)
+    ends = [0.0, 10.0] * (plan.n // 2)
+    high = 10 * (1 - 2 * plan.radius(together=asked.geometry.numbers))
+    people = {"eps": np.repeat([*LEVELS], [*LEVELS.values()]), "x": ends, "high": [high] * plan.n}
+    frame = pl.DataFrame({**people, "c": ["a", "b"] * (plan.n // 2), "one": ["a"] * plan.n})
+    widest = []
+    for _ in range(10):
+        answer = hetdp.release(hetdp.read(frame, epsilon="eps", statistic=asked), plan)
+        figures = answer.figures()[: 1 if name.startswith(("mean of", "mean by", "variance")) else None]
+        widest.append(max((f.high - f.low) / 2 / f.room for f in figures))
+    unit = plan.span.width if asked.one else asked.interval.width if plan.error_unit == "values" else 1
+    assert plan.width() / unit == pytest.approx(sum(widest) / 10, rel=off), widest
+
+
+def test_every_statistic_has_a_width_or_refuses_to_predict_one():
+    predicted = {asked.name for asked, _ in WIDTHS.values()}
+    refused = {
+        ask.median(bounds=(0, 1), missing="none"),
+        ask.mode(categories=["a"]),
+        hetdp.bounds_for(np.arange(4000.0), epsilon=np.full(4000, 1.0), outer=(0, 10_000)).statistic,
+    }
+    assert predicted | {asked.name for asked in refused} == {*STATISTICS}
+    for asked in refused:
+        with pytest.raises(InputError, match="nothing is added to a choice"):
+            hetdp.plan(LEVELS, statistic=asked).width()
+
+
+@pytest.mark.parametrize("share", [0.5, 0.1])
+def test_the_interval_of_a_small_private_group_is_at_most_that_many_times_as_wide(share):
+    """Oracle: the interval of noisy halves that hold exactly this share of the people."""
+    asked, _ = WIDTHS["mean by group"]
+    plan = hetdp.plan(LEVELS, statistic=asked)
+    rest = (1 - share) / 2
+    low, high = asked.answer(plan, (share / 2, share / 2, rest, rest)).confidence_interval()["a"]
+    assert plan.width() < (high - low) / 2 / 10 < plan.width() / share
 
 
 # --- Errors for data that is not the worst

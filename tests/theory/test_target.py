@@ -39,6 +39,12 @@ def test_what_is_reached_and_what_cannot_be_reached():
             hetdp.people_needed(TIERS, error=wrong, bounds=(0, 10))
 
 
+def test_people_who_are_not_needed_need_an_epsilon_of_0():
+    """Before, it was the smallest double, 5e-324."""
+    found = hetdp.people_needed({0.1: 10, 1.0: 100_000}, error=0.01, bounds=(0, 1))
+    assert found.epsilon[0.1] == 0.0 < found.epsilon[1.0] < 1
+
+
 @pytest.mark.parametrize("method", ["adpm", "uniform"])
 @pytest.mark.parametrize("variance", [None, 2.0])
 def test_so_many_people_reach_the_width_and_fewer_do_not(method, variance):

@@ -430,3 +430,25 @@ class Method:
     def label(self) -> str:
         """The short name that the literature uses, as in a legend."""
         return self.title.partition(":")[0]
+
+
+@dataclass(frozen=True)
+class Row:
+    """One level of a plan. Weight and spend are for one person; private bounds that a release uses count as spent."""
+
+    epsilon: float
+    count: int
+    weight: float
+    spent: float
+    name: str | None = None
+
+    @property
+    def free(self) -> float:
+        """The privacy that comes free: what this person allowed and the release does not use, but for a rounding."""
+        free = self.epsilon - self.spent if self.spent < math.inf else 0.0
+        return 0.0 if free <= 1e-9 * self.epsilon < math.inf else free
+
+    @property
+    def share(self) -> float:
+        """The share of the estimate that rests on this level."""
+        return self.weight * self.count

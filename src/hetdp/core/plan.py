@@ -19,6 +19,7 @@ from hetdp.privacy.exact import (
     LARGEST_SCALE,
     SMALLEST_SCALE,
     Line,
+    Mass,
     NoiseTerm,
     check,
     check_together,
@@ -29,6 +30,7 @@ from hetdp.privacy.exact import (
 from hetdp.report import to_html, to_text
 from hetdp.statistics import Statistic
 from hetdp.statistics.bounds import share_left, spent_in_all
+from hetdp.statistics.histogram import Shares
 from hetdp.statistics.mean import LearnedMean, Mean, learned, ratio_interval, with_squares
 from hetdp.statistics.statistic import UNIT
 
@@ -53,8 +55,8 @@ from .accuracy import (
     unit_width,
 )
 from .domain import Interval
-from .intervals import predicted_half_width
-from .levels import Levels, epsilon_array, shift
+from .intervals import predicted_half_width, share_intervals
+from .levels import Levels, Row, epsilon_array, shift
 from .types import BoundsLike, LevelsOfPeople
 
 if TYPE_CHECKING:
@@ -62,27 +64,6 @@ if TYPE_CHECKING:
 
 FAMILY = ("adpm", "uniform", "proportional", "threshold")
 """The methods that any statistic can have: one noise for all people, and nothing is drawn to the middle."""
-
-
-@dataclass(frozen=True)
-class Row:
-    """One level of a plan. Weight and spend are for one person; private bounds that a release uses count as spent."""
-
-    epsilon: float
-    count: int
-    weight: float
-    spent: float
-    name: str | None = None
-
-    @property
-    def free(self) -> float:
-        """The privacy that comes free: what this person allowed and the release does not use."""
-        return self.epsilon - self.spent if self.spent < math.inf else 0.0
-
-    @property
-    def share(self) -> float:
-        """The share of the estimate that rests on this level."""
-        return self.weight * self.count
 
 
 @dataclass(frozen=True, eq=False)
@@ -211,6 +192,11 @@ class Plan:
         return np.minimum(np.where(self.squares.spent > 0, both, spent), self.levels.epsilon)
 
     @cached_property
+    def spent_in_all(self) -> NDArray[np.float64]:
+        """What one person at each level spends on this release and on private bounds that it uses; never above ε."""
+        return np.array(spent_in_all([self])) if self.statistic.private_bounds else self.spent
+
+    @cached_property
     def person_weight(self) -> NDArray[np.float64]:
         """The weight of one person at each level; over all people the weights sum to `shrink`."""
         return np.asarray(self.units * (self.shrink / max(self.total, 1)), dtype=np.float64)
@@ -226,8 +212,8 @@ class Plan:
     @cached_property
     def table(self) -> tuple[Row, ...]:
         """One row per level: ε, people, one person's weight and what they really spend."""
-        columns = [x.tolist() for x in (self.levels.epsilon, self.levels.count, self.person_weight, self.spent)]
-        columns[3] = spent_in_all([self]) if self.statistic.private_bounds else columns[3]
+        numbers = (self.levels.epsilon, self.levels.count, self.person_weight, self.spent_in_all)
+        columns = [column.tolist() for column in numbers]
         return tuple(Row(e, c, w, s, self.levels.names.get(e)) for e, c, w, s in zip(*columns, strict=True))
 
     @cached_property
@@ -311,11 +297,13 @@ class Plan:
         return radius(self, level, kind, together)
 
     def width(self, level: float = 0.95, variance: float | None = None) -> float:
-        """Return half the width of the guaranteed interval at the mean where it is widest, in `error_unit`.
+        """Return half the width of a release's guaranteed interval where it is widest; known before any value is read.
 
-        Known before any value is read. The interval of a release is as wide or, near an end of the range, narrower; of
-        those who answered it is that if everybody does, and wider if not. A learned variance only makes it narrower.
-        `level` is the confidence of the interval; `variance` a bound that is taken as stated instead of the plan's.
+        In units of the values if `error_unit` is "values", else as a share of the range (of a histogram: of people). Of
+        several numbers it is that of one; intervals that hold all at once do so here as well. Of a variance it is that
+        of the mean. Near an end of the range, or where the variance is learned, an interval is narrower; it is wider if
+        not everybody answers, or is in the private group. Quantiles and modes have no such interval and are refused.
+        `level` is its confidence; `variance` bounds that of one value, as if it had been stated for the plan.
 
         Returns
         -------
@@ -327,10 +315,15 @@ class Plan:
             stated = replace(self, variance_bound=unit_variance(variance, self.interval), squares=None)
         if self.statistic.one:
             return predicted_half_width(stated, level) * self.span.width
-        if self.error_unit == "values":
-            low, high = ratio_interval(self, 0.5, 0.5, level)
+        together = self.statistic.geometry.numbers
+        if isinstance(self.statistic, Shares):
+            low, high = share_intervals(self, (0.5,), level, together)[0]
             return (high - low) / 2
-        return self.radius(level)
+        if isinstance(self.statistic.geometry, Mass):  # means of those in a cell
+            low, high = ratio_interval(self, 0.5, 0.5, level)
+            return (high - low) / 2 * (unit_width(self) / self.interval.width)
+        # of a ratio to a share near 1 it is widest where the upper end just reaches the range: from 1 − 3r to 1
+        return min(self.radius(level, together=together) * (1.5 if self.statistic.keeps_missing else 1.0), 0.5)
 
     def again(self, levels: Levels | None = None, **changes: Any) -> Plan:
         """Return the plan of the same question for other `levels`, or with `changes` such as another method."""

@@ -66,7 +66,7 @@ class Balance(_Plain):
     Attributes
     ----------
     person
-        The id; None when this stands for several people.
+        The id; empty when this stands for several people (in plain data None).
     frozen
         Whether the budget was lowered below what was spent before: nothing is left unless it is raised again.
     """
@@ -77,13 +77,13 @@ class Balance(_Plain):
     frozen: bool
     tier: str | None = None
     people: int = 1
-    person: str | None = None
+    person: str = ""
 
     @classmethod
-    def of(cls, cohort: Cohort, state: State, person: str | None = None) -> Balance:
+    def of(cls, cohort: Cohort, state: State, person: str = "") -> Balance:
         """Return the balance of a `cohort` in this `state` of the ledger, or of one `person` in it."""
         amounts = in_epsilon(cohort.asked), in_epsilon(cohort.spent), in_epsilon(cohort.left)
-        people = cohort.people if person is None else 1
+        people = 1 if person else cohort.people  # no id is empty
         return cls(*amounts, cohort.frozen, state.names.get(cohort.asked), people, person)
 
     @property
@@ -93,10 +93,10 @@ class Balance(_Plain):
 
     def to_dict(self) -> dict[str, Any]:
         """Return this as plain data; infinities are written "inf"."""
-        return {**super().to_dict(), "exhausted": self.exhausted}
+        return {**super().to_dict(), "person": self.person or None, "exhausted": self.exhausted}
 
     def __str__(self) -> str:
-        who = plural(self.people, "person") if self.person is None else self.person
+        who = self.person or plural(self.people, "person")
         tier = f" ({self.tier})" if self.tier else ""
         if math.isinf(self.budget):
             return f"{who}{tier}: public, no limit; ε = {self.spent:.9g} spent so far"

@@ -65,13 +65,13 @@ class Entry:
 
     @property
     def spends(self) -> dict[str, float]:
-        """What people with weight spend: the least, the most, the mean over them."""
-        if self.plan is None or self.plan.abstains:
+        """What people with weight spend, private bounds included: the least, the most, the mean over them."""
+        if self.plan is None:
             return {"least": 0.0, "most": 0.0, "mean": 0.0}
-        used = self.plan.units > 0
-        spent, count = self.plan.spent[used], self.plan.levels.count[used]
-        mean = (spent * count).sum() / count.sum()
-        return {"least": float(spent.min()), "most": float(spent.max()), "mean": float(mean)}
+        used = (self.plan.units > 0) | self.plan.abstains
+        spent, count = self.plan.spent_in_all[used], self.plan.levels.count[used]
+        mean = float((spent * count).sum() / count.sum())
+        return {"least": float(spent.min()), "most": float(spent.max()), "mean": mean}
 
     def to_dict(self) -> dict[str, Any]:
         """Return the entry as plain data."""
@@ -181,9 +181,8 @@ class Comparison(Shown):
             return []
         half = "the error for values spread evenly over one half of the range: their mean is a quarter off the middle"
         plans = {entry.method: entry.plan for entry in self.entries if entry.plan and not entry.plan.abstains}
-        drawn = [f"{method} {pulled(planned)}" for method, planned in plans.items() if planned.facts.largest_bias]
-        lines = [("Half", half), ("Bias", "how far the method can be off on average, without any drift")]
-        return lines + [("", said) for said in drawn]
+        drawn = [("", f"{method} {pulled(planned)}") for method, planned in plans.items() if planned.facts.largest_bias]
+        return [("Half", half), ("Bias", "how far the method can be off on average, without any drift"), *drawn]
 
     def _drift_lines(self) -> Lines:
         """Return what the columns of drift are, and what telling adpm of it is worth."""
@@ -273,7 +272,7 @@ def _family(levels: Levels, statistic: Statistic, drift: float) -> Comparison:
     shape = statistic.geometry
     if not isinstance(shape, Choice) and error_unit(statistic) != "values":
         parts = shape.numbers if isinstance(shape, Box) else 2
-        one = plan(levels, statistic=Mean((0, 1)), share=1 / parts)
+        one = plan(levels, statistic=Mean((0, 1)), share=planned.share / parts)
         variance = statistic.variance / shape.numbers
         error = math.sqrt(shape.numbers * one.mse(variance))
         entries.append(Entry("splitting", "splitting", one, None, error, None))
@@ -316,8 +315,8 @@ class Target:
         Whether the plan as it stands is there already; how many people it takes at the same mix of ε, None if no number
         will do.
     epsilon
-        For each level of the plan, the ε that its people would have to choose, all else equal; None if no ε can.
-        Empty where there are more than twelve levels, which no policy sets one by one.
+        For each level of the plan, the ε that its people would have to choose, all else equal; None if no ε can, 0 if
+        they are not needed. Empty where there are more than twelve levels, which no policy sets one by one.
     condition
         What all this supposes about missing values and about a variance that is to be learned; None if nothing.
     people_by_share_answered
@@ -354,7 +353,7 @@ class Target:
         else:
             more = "".join(f"; {each}" for each in fewer)
             said.append(("", f"{people(self.people)} at this mix of ε ({self.people / p.n:.2f} × as many){more}"))
-        if self.epsilon and not any(self.epsilon.values()):
+        if self.epsilon and all(needs is None for needs in self.epsilon.values()):
             return [*said, ("", "raising the ε of one tier: no ε is enough, for any tier")]
         for level, needs in self.epsilon.items():
             name = p.levels.names.get(level, f"people at ε = {epsilon(level)}")
@@ -497,4 +496,5 @@ def _epsilon(levels: Levels, i: int, enough: Callable[[Levels], bool]) -> float 
         changed[i] = level
         return enough(Levels.from_arrays(changed, levels.count))
 
-    return least(at, start=1.0) if at(math.inf) else None
+    found = least(at, start=1.0) if at(math.inf) else None
+    return 0.0 if found == math.ulp(0.0) else found  # even the smallest double is enough: they are not needed

@@ -356,7 +356,7 @@ def combined_parts(combined: Combined, level: float) -> Parts:
         own = p.worst_case_error if p.statistic.one else error
         figure, *_ = release.figures(level)
         shown = number(figure.estimate, own) + (" (midpoint, no data used)" if p.abstains else figure.doubt)
-        share, spent = combined.shares[name], spent_epsilon(float(p.facts.spent.max()))
+        share, spent = combined.shares[name], spent_epsilon(float(p.spent_in_all.max()))
         rows.append((label(name), f"{share:.1%}", f"{p.n:,}", shown, between(figure.low, figure.high, own), spent))
     first = next(iter(combined.groups.values())).plan
     width = first.interval.width

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hetdp.core.accuracy import condition, supposed
-from hetdp.core.domain import GRID, Floats, jsonable
-from hetdp.core.plan import Plan, Row
+from hetdp.core.domain import GRID, jsonable
+from hetdp.core.levels import Row
+from hetdp.core.plan import Plan
 from hetdp.estimators import METHODS
 from hetdp.privacy.sampling import SamplingPlan
 from hetdp.report import SCHEMA, Provenance, __version__
@@ -60,11 +61,6 @@ class Facts:
     plan: Plan
 
     @cached_property
-    def spent(self) -> Floats:
-        """What one person at each level spends on the release and on private bounds that it uses."""
-        return np.array([row.spent for row in self.plan.table])
-
-    @cached_property
     def bands(self) -> list[Band]:
         """The rows of the table of tiers: every level, or at most twelve bands of them."""
         levels = self.plan.levels
@@ -79,7 +75,7 @@ class Facts:
 
     def _band(self, part: slice) -> Band:
         p = self.plan
-        epsilon, count, spent = p.levels.epsilon[part], p.levels.count[part], self.spent[part]
+        epsilon, count, spent = p.levels.epsilon[part], p.levels.count[part], p.spent_in_all[part]
         people = int(count.sum())
         share = float(np.sum(count * p.person_weight[part]))
         name = p.levels.names.get(float(epsilon[0]), "") if epsilon.size == 1 else ""
@@ -258,12 +254,7 @@ class Facts:
 
 def _tier(row: Row) -> dict[str, Any]:
     facts = asdict(row)
-    return {"name": facts.pop("name"), "people": facts.pop("count"), **facts, "free": _free(row), "share": row.share}
-
-
-def _free(row: Row) -> float:
-    """Return what is free of somebody's ε; a rounding of what was spent is not."""
-    return row.free if row.free > 1e-9 * row.epsilon else 0.0
+    return {"name": facts.pop("name"), "people": facts.pop("count"), **facts, "free": row.free, "share": row.share}
 
 
 def _learning(squares: Plan) -> dict[str, Any]:

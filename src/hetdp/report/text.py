@@ -437,7 +437,7 @@ def answers_parts(answers: Answers, level: float) -> Parts:
 
 def _meaning(plans: Sequence[Plan]) -> Lines:
     """Return what the largest finite spend of these plans means, unless it is 0 or too large to mean anything."""
-    most = max(float(s[np.isfinite(s)].max(initial=0)) for s in (p.facts.spent for p in plans))
+    most = max(float(s[np.isfinite(s)].max(initial=0)) for s in (p.spent_in_all for p in plans))
     if not 0 < most < 20:
         return []
     guess = f"ε = {spent_epsilon(most)} changes the odds of any guess about a person's value by at most a factor of"
@@ -471,7 +471,7 @@ def group_parts(groups: Groups, level: float) -> Parts:
         doubt = " (midpoint, no data used)" if p.abstains else f.doubt
         estimate, ends = number(f.estimate, error) + doubt, between(f.low, f.high, error)
         rows.append(
-            (label(name), f"{p.n:,}", estimate, ends, f"± {size(error)}", t, spent_epsilon(float(p.facts.spent.max())))
+            (label(name), f"{p.n:,}", estimate, ends, f"± {size(error)}", t, spent_epsilon(float(p.spent_in_all.max())))
         )
     return [Grid(headings, rows), last]
 
@@ -484,7 +484,7 @@ def _group_results(groups: Groups, level: float) -> Grid:
         grid = _results(r, level, remarks=False)
         headings = ("Group", *grid.headings, "Group of", "Most spent")
         unused = " (no data used)" if r.plan.abstains else ""
-        of = f"{r.plan.n:,}", spent_epsilon(float(r.plan.facts.spent.max()))
+        of = f"{r.plan.n:,}", spent_epsilon(float(r.plan.spent_in_all.max()))
         for i, (what, estimate, *rest) in enumerate(grid.rows):
             rows.append(("" if i else label(name), what, estimate + unused, *rest, *(("", "") if i else of)))
     return Grid(headings, rows, words=2)

@@ -18,7 +18,6 @@ from pydantic import Field
 
 from hetdp import report
 from hetdp.core.domain import epsilon_of, jsonable
-from hetdp.core.intervals import share_intervals
 from hetdp.core.levels import Levels
 from hetdp.core.plan import Plan, plan
 from hetdp.estimators import METHODS
@@ -62,7 +61,7 @@ def _figures(question: Question, p: Plan) -> dict[str, Any]:
     of those who answer, and how many these are is noisy too. Whether it is of use goes by the rule of a result: not if
     the interval covers more than half of the range (`Figure.uncertain`).
     """
-    width = _width(p)
+    width = p.width()
     return {
         "question": question.name,
         "kind": question.kind,
@@ -71,14 +70,6 @@ def _figures(question: Question, p: Plan) -> dict[str, Any]:
         "abstains": p.abstains,
         "uncertain": bool(p.abstains) or 2 * width > p.statistic.interval.width / 2,
     }
-
-
-def _width(p: Plan) -> float:
-    """Return about half of the interval of a result; of a choice at its widest, and its cells' all hold at once."""
-    if not isinstance(p.statistic, Shares):
-        return p.width()
-    low, high = share_intervals(p, (0.5,), 0.95, together=p.statistic.geometry.numbers)[0]
-    return (high - low) / 2
 
 
 def _error(p: Plan) -> float:

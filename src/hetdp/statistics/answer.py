@@ -154,7 +154,7 @@ class Groups(Reported, dict[Group, Any]):
 
         rows = []
         for group, question, r in self._answers():
-            size = {"n": r.plan.n, "most_spent": float(r.plan.facts.spent.max()), "from_data": not r.plan.abstains}
+            size = {"n": r.plan.n, "most_spent": float(r.plan.spent_in_all.max()), "from_data": not r.plan.abstains}
             for f in r.figures(level):
                 row: dict[str, Any]
                 row = {**({"question": question} if question else {}), **({"number": f.label} if r.heading else {})}
@@ -201,7 +201,7 @@ def _numbers(f: Figure) -> dict[str, Any]:
     return {"estimate": f.estimate, "low": f.low, "high": f.high}
 
 
-class Answers(Reported, dict[str, Answer]):
+class Answers(Reported, dict[str, Any]):  # which answer it is, a checker cannot know: the question decides it
     """{question: answer}, all about the same people, who spend their ε once on all of them.
 
     Attributes
@@ -233,7 +233,7 @@ class Answers(Reported, dict[str, Answer]):
     @property
     def provenance(self) -> Provenance:
         """What all answers together are about and where they come from; they were released at once."""
-        found = [answer.provenance for answer in self.values()]
+        found: list[Provenance] = [answer.provenance for answer in self.values()]
         names = ", ".join(dict.fromkeys(one.statistic for one in found))
         return replace(reduce(Provenance.__add__, found), statistic=names)
 

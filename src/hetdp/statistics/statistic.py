@@ -87,8 +87,7 @@ class Statistic:
     @property
     def named(self) -> str | tuple[str, ...] | None:
         """The private columns as a source takes them: one name, several, or none for values in memory."""
-        columns = self.columns
-        return columns[0] if len(columns) == 1 else columns or None
+        return self.columns[0] if len(self.columns) == 1 else self.columns or None
 
     def of(self, value: str | None) -> Self:
         """Return the same of another column; as it is if none is named."""
@@ -97,7 +96,8 @@ class Statistic:
     def __post_init__(self) -> None:
         object.__setattr__(self, "missing", missing_of(self.missing))
         if self.missing is not None and not (self.asks_missing or (self.can_drop and self.missing == "drop")):
-            raise InputError(f"a {self.name} takes no missing=: what is missing has a cell of its own")
+            what = "private bounds take no missing= but 'drop'" if self.can_drop else f"a {self.name} takes no missing="
+            raise InputError(f"{what}: what is missing has a cell of its own")
         if self.values is not None:
             object.__setattr__(self, "values", Words.of(self.values))
 
