@@ -20,9 +20,9 @@ ASKED = {
     "sum": (hetdp.ask.sum(bounds=(0, 250_000)), "this estimate would be off by up to 5,600,000"),
     "proportion": (
         hetdp.ask.proportion(equals="a"),
-        "by 10 percentage points, it would be off by up to 2.22 percentage",
+        "by 10 percentage points, it would be off by up to 2.23 percentage",
     ),
-    "count": (hetdp.ask.count(equals="a"), "the count would be off by up to 22 people"),
+    "count": (hetdp.ask.count(equals="a"), "the count would be off by up to 23 people"),
     "histogram": (hetdp.ask.histogram(categories=["a", "b"]), "a share among the strictest people differed"),
     "median": (hetdp.ask.median(bounds=(0, 1)), "below a value differed from that of the most open by 10 percentage"),
     "mode": (hetdp.ask.mode(categories=["a", "b"]), "a share among the strictest people differed"),

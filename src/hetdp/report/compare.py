@@ -191,7 +191,7 @@ class Comparison(Shown):
             return []
         what = "the same worst case if the means of two levels of ε differ by 0.1 or 0.2 of the range"
         best = self.entries[0].worst_case_error
-        told = "; ".join(f"{number(error, best)} with --drift {drift:g}" for drift, error in self.repaired.items())
+        told = "; ".join(f"{number(x, best, 'up')} with --drift {drift:g}" for drift, x in self.repaired.items())
         return [("Drift", what), ("", f"adpm that is told of it (drift=) would have {told}")]
 
     def plot(self, path: str | Path) -> None:

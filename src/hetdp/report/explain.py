@@ -14,7 +14,7 @@ from hetdp.core.types import Amount
 from hetdp.errors import InputError
 from hetdp.statistics.answer import label
 
-from . import Grid, Parts, Shown, epsilon, number, odds, people, shorten, spent_epsilon
+from . import Grid, Parts, Shown, epsilon, odds, people, shorten, size, spent_epsilon
 
 if TYPE_CHECKING:
     from hetdp.ledger import DryRun
@@ -225,11 +225,11 @@ def dry_run_parts(run: DryRun) -> Parts:
         ("People", people(sum(plan.n for plan in run.plans.values()))),
     ]
     for i, (group, plan) in enumerate(list(run.plans.items())[:_MOST_TIERS]):
-        name, error = f"{label(group)}: " if group else "", plan.worst_case_error
-        size = "too few people or too little ε, no data would be used"
+        name = f"{label(group)}: " if group else ""
+        error = "too few people or too little ε, no data would be used"
         if not plan.abstains:
-            size = f"root mean square ± {number(error, error)} in the worst case"
+            error = f"root mean square ± {size(plan.worst_case_error)} in the worst case"
         if not plan.abstains and (answered := plan.facts.answered_errors) is not None:
-            size = f"root mean square about ± {number(answered[0]['error'], answered[0]['error'])} if everybody answers"
-        lines.append(("" if i else "Error", f"{name}{size}"))
+            error = f"root mean square about ± {size(answered[0]['error'])} if everybody answers"
+        lines.append(("" if i else "Error", f"{name}{error}"))
     return [[*lines, *(("Warning", sentence) for sentence in run.warnings)], budgets(run.tiers)]

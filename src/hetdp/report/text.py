@@ -166,7 +166,7 @@ def _error(p: Plan) -> str:
         most = f"about ± {percent(worst)} of all people {p.statistic.missed}{divided_by(p.statistic)}"
         return f"{most}, root mean square, for any distribution"
     if p.facts.answered_errors is not None:
-        parts = [f"± {number(e['error'], e['error'])} if {e['answered']:.0%} answer" for e in p.facts.answered_errors]
+        parts = [f"± {size(e['error'])} if {e['answered']:.0%} answer" for e in p.facts.answered_errors]
         return f"root mean square about {', '.join(parts)}, at worst"
     if not p.statistic.one:
         each = f"root mean square ± {percent(p.error_each)} of {_whole(p)} at most for one number"
@@ -222,7 +222,7 @@ def _width(p: Plan, given: str) -> Lines:
     """Return the guaranteed interval that is to be expected, before any value is read."""
     if p.facts.width is None:
         return []
-    half = number(p.facts.width, p.worst_case_error, "nearest" if p.squares is None else "up")
+    half = number(p.facts.width, p.worst_case_error, "up")
     said = f"about ± {half}, less near an end of the range{given}"
     if p.squares is not None:
         said = f"at most about ± {half}; narrower if the learned variance is small{given}"
