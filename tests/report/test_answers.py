@@ -212,3 +212,10 @@ def test_a_share_below_zero_is_explained_under_its_table_and_only_there():
     assert "Intervals" in below
     public = hetdp.histogram(["c0"] * 4000, epsilon=float("inf"), categories=cells)
     assert note not in public.report()
+
+
+@pytest.mark.parametrize(("share", "shown"), [(-0.02, True), (-1e-6, False)])
+def test_a_share_that_is_printed_as_zero_is_not_called_below_it(share, shown):
+    asked = hetdp.ask.histogram(categories=["a"])
+    found = asked.answer(hetdp.plan({0.5: 4000}, statistic=asked), (share, 1 - share))
+    assert ("-2.00%" in found.report(), "a share below 0" in found.report()) == (shown, shown)

@@ -290,6 +290,45 @@ def test_a_number_at_the_end_of_the_range_is_not_blamed_on_noise_alone(kind):
     assert " ".join(groups.report().split()).count(why) == 1
 
 
+NEAR = {
+    "nobody has it": (hetdp.ask.proportion(equals="Ja"), (0.0004,), "includes 0: perhaps nobody has the value"),
+    "everybody has it": (hetdp.ask.proportion(equals="Ja"), (0.9996,), "includes 1: perhaps everybody has"),
+    "a count": (hetdp.ask.count(equals="Ja"), (1.0,), "includes 0: perhaps nobody has the value"),
+    "a full count": (hetdp.ask.count(equals="Ja"), (1999.0,), "includes 2,000: perhaps everybody has the value"),
+    "of those who answered": (
+        hetdp.ask.proportion(equals="Ja", missing="estimate"),
+        (0.0004, 0.9, 0.0996),
+        "includes 0: perhaps nobody has the value, so look at how that is spelt",
+    ),
+    "a sum": (
+        hetdp.ask.sum(bounds=(0, 100), missing="estimate"),
+        (80.0,),
+        "includes 0, which is the sum if hardly any cell could be read",
+    ),
+}
+"""Answers that noise has left a little inside the range: on either side of its end as often as not."""
+
+
+@pytest.mark.parametrize("kind", NEAR)
+def test_an_interval_that_reaches_the_end_says_what_may_be_behind_it(kind):
+    """The note was there only if noise fell on the outer side of the end, that is by chance."""
+    asked, numbers, why = NEAR[kind]
+    found = asked.answer(hetdp.plan({0.5: 2000}, statistic=asked), numbers)
+    assert EDGE not in found.report()
+    assert why in " ".join(found.report().split())
+    assert [sentence for sentence in found.to_dict()["warnings"] if why in sentence] != []
+
+
+@pytest.mark.parametrize("kind", NEAR)
+def test_an_interval_inside_the_range_says_nothing_of_it(kind):
+    asked, numbers, _ = NEAR[kind]
+    middle = {"a count": (900.0,), "a full count": (900.0,), "a sum": (9000.0,)}.get(
+        kind, (0.4, 0.5, 0.1)[: len(numbers)]
+    )
+    found = asked.answer(hetdp.plan({0.5: 2000}, statistic=asked), middle)
+    assert "the interval includes" not in " ".join(found.report().split())
+
+
 def test_where_everybody_is_public_there_is_no_noise_that_could_have_pushed():
     found = hetdp.mean([1.0] * 50, epsilon=[math.inf] * 50, bounds=(0, 1))
     assert found.estimate == 1

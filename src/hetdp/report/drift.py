@@ -19,7 +19,21 @@ from hetdp.statistics.bounds import Range
 from hetdp.statistics.histogram import MeanByGroup
 from hetdp.statistics.mean import Ratio
 
-from . import Grid, Lines, Parts, between, level_words, number, people, percent, shorten, size, spent_epsilon, stated
+from . import (
+    Figure,
+    Grid,
+    Lines,
+    Parts,
+    between,
+    level_words,
+    number,
+    people,
+    percent,
+    shorten,
+    size,
+    spent_epsilon,
+    stated,
+)
 
 if TYPE_CHECKING:
     from hetdp.core.domain import Interval
@@ -43,6 +57,11 @@ AT_END = (
     "it is the end of the range by noise, or most values lie there or beyond: look at bounds and how cells are read"
 )
 SHARE_AT_END = "it is the end of the range by noise, or nobody, or everybody, has the value: look at how that is spelt"
+SHARE_NEAR_END = "the interval includes {}: perhaps {} has the value, so look at how that is spelt"
+SUM_NEAR_0 = (
+    "the interval includes 0, which is the sum if hardly any cell could be read: look at how cells are read (hetdp "
+    "check)"
+)
 INDEPENDENT = "ε is public and must not depend on the value."
 DRIFTING = (
     "ε is public, and what somebody's ε tells about their value is not protected. It was stated, not measured, that "
@@ -267,7 +286,20 @@ def doubt_lines(answers: Iterable[Any], level: float) -> Lines:
             said.append(UNREAD)
         if any(f.edge and not f.uncertain for f in figures):
             said.append(SHARE_AT_END if counts else AT_END)
+        said += _near_an_end(r.plan, figures[0]) if figures else []
     return [("Note", sentence) for sentence in dict.fromkeys(said)]
+
+
+def _near_an_end(p: Plan, f: Figure) -> list[str]:
+    """Return what may be behind an interval that includes what nobody's value, or everybody's, would give."""
+    if f.uncertain or f.edge:  # that is said in other words
+        return []
+    if hasattr(p.statistic, "equals"):
+        everybody = f"{p.n:,}" if p.statistic.whole else "1"
+        ends = (("0", "nobody"), f.low <= 0), ((everybody, "everybody"), f.high >= f.room)
+        return [SHARE_NEAR_END.format(*who) for who, there in ends if there]
+    nothing = p.statistic.name == "sum" and p.statistic.missing in ("estimate", 0.0)
+    return [SUM_NEAR_0] if nothing and f.low <= 0 <= f.high else []
 
 
 def bounds_warnings(p: Plan) -> list[str]:

@@ -362,7 +362,8 @@ def _above(r: Answer, level: float) -> Lines:
 
 def _below_zero(r: Answer, level: float) -> Lines:
     """Return what a share below 0 means, if one is published: it follows from what is published."""
-    below = any("people" in f.about and f.estimate < 0 for f in r.figures(level))
+    shares = (f for f in r.figures(level) if "people" in f.about)
+    below = any(number(100 * f.estimate, 100 * f.error).startswith("-") for f in shares)  # as it is printed
     return [("Note", "a share below 0 is noise: read it as a share near 0")] if below else []
 
 
