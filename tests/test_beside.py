@@ -869,6 +869,19 @@ def test_json_says_of_unread_cells_and_doubt_what_the_text_says(statistic):
     assert numbers["answered"]["uncertain"] is False
 
 
+@pytest.mark.parametrize("statistic", ["mean", "sum", "median"])
+def test_a_promise_that_nothing_is_missing_is_said_to_be_unchecked(statistic):
+    """Cells such as "12 EUR" gave the midpoint with a narrow interval and no word; what is said depends on no cell."""
+    said = set()
+    for cells in (["12 EUR"] * 3000, ["12"] * 3000):
+        frame = pd.DataFrame({"x": cells, "e": [0.5] * 3000})
+        found = getattr(hetdp, statistic)(frame, value="x", epsilon="e", bounds=(0, 100), missing="none")
+        said.add(found.plan.statistic.counted)
+        text = " ".join(found.report().split())
+        assert "Whether the promise holds is not published, and they can be most people: the owner sees it" in text
+    assert len(said) == 1
+
+
 def test_a_report_through_a_ledger_says_at_its_top_in_which_cell_several_rows_count(tmp_path):
     people = [f"p{i}" for i in range(300)]
     rows = pd.DataFrame({"id": people * 2, "x": ["no"] * 300 + ["yes"] * 300})

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import numpy as np
 
 from hetdp.core.cells import Bins, Categories, Reading, Sorting, Words
-from hetdp.core.domain import CHOICES, GRID, UNSAID, Interval, Ints, missing_of, plain_of
+from hetdp.core.domain import CHOICES, GRID, PROMISED, UNSAID, Interval, Ints, missing_of, plain_of
 from hetdp.core.intervals import mean_interval
 from hetdp.errors import InputError
 from hetdp.privacy.exact import Geometry, Line, Mass
@@ -267,7 +267,7 @@ class Statistic:
         whom, middle, shares = self.without, self.halfway, self.marks or isinstance(self.geometry, Mass)
         said = {
             None: f"assumed to be none; {whom} would count as {middle}",
-            "none": f"promised to be none; {whom} would count as {middle}",
+            "none": f"promised to be none; {whom} would count as {middle}{'' if self.marks else PROMISED}",
             "midpoint": f"{whom} count as {middle}{self.unsaid}",
             "drop": f"{whom} are left out; who they are is taken to be public",
             "estimate": f"{whom} are left out; who they are stays private{'' if shares else self.unsaid}",
