@@ -78,7 +78,7 @@ def test_a_stated_drift_and_target_are_in_the_report_the_json_and_the_assumption
     assert "which the error includes" in shown
     assert "must not depend on the value" not in shown
     assert "The estimate is of the mean of exactly these people" in shown
-    assert "clamped to the bounds" in shown
+    assert "outside the bounds count as the bounds" in shown
     assert "certified for the population without drift alone" in shown
     facts = plan.to_dict()
     assert (facts["drift"], facts["target"], facts["certificate"]) == (0.2, "people", None)

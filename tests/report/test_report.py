@@ -22,6 +22,10 @@ def release():
     return hetdp.mean([0.25, 0.75] * 500, epsilon=[0.1] * 700 + [math.inf] * 300, bounds=(0, 1))
 
 
+def words(text):
+    return " ".join(text.split())
+
+
 def test_a_release_is_a_number_where_one_is_needed(release):
     assert float(release) == release.estimate
     assert f"{release:.2f}" == f"{release.estimate:.2f}"
@@ -154,3 +158,15 @@ def test_the_normal_approximation_is_called_narrower_only_where_it_is(value, sho
     least, most = release.confidence_interval(0.95, "normal")
     assert (most - least < high - low) == shown
     assert ("normal approximation, narrower" in release.report()) == shown
+
+
+def test_the_report_says_what_a_value_outside_the_bounds_or_the_bins_counts_as():
+    """The mean of the report is not that of incomes, but of incomes of which those above the bounds count as these."""
+    mean = words(hetdp.mean([1.0] * 200, epsilon=1.0, bounds=(0, 250_000)).report())
+    assert "the mean μ of values clipped to [0, 250,000], in the distribution" in mean
+    assert "Values outside the bounds count as the bounds" in mean
+    for asked in ("histogram", "mode"):
+        bins = words(getattr(hetdp, asked)([1.0] * 200, epsilon=1.0, edges=[0, 1, 2]).report())
+        listed = words(getattr(hetdp, asked)(["a"] * 200, epsilon=1.0, categories=["a", "b"]).report())
+        assert "missing or unreadable, or below the first or above the last edge, is in the cell 'other'" in bins
+        assert "missing or unreadable, or not listed, is in the cell 'other'" in listed

@@ -82,8 +82,8 @@ WHY_UNREAD = (
 """Why cells that are not empty may be unreadable as numbers."""
 
 _SHOWN = (
-    "the owner sees it with hetdp check, and which cells cannot be read (such as 1,234 without --thousands, 0,5 without "
-    "--decimal, 5%, a date, a word without --map)"
+    "the owner sees it with hetdp check, and which cells cannot be read (such as 1,234 without --thousands, 0,5 "
+    "without --decimal, 5%, a date, a word without --map)"
 )
 UNSAID = f". How many they are is not published and can be most people: {_SHOWN}"
 """What is said of people without a value where their share is not released with the number."""

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from hetdp.core.plan import Plan
 UNIT = Interval(0, 1)
 CLAMPED = (
-    "Values are clamped to the bounds; a code for no answer, such as 99, is a value too unless values= leaves it out."
+    "Values outside the bounds count as the bounds; a code for no answer (99) is a value too unless values= drops it."
 )
 _MISSING = {"help": "What a missing value counts as: estimate, drop, midpoint, none or a number.", "metavar": "CHOICE"}
 _VALUES = {"help": "What a cell stands for, as yes=1; repeat. All other cells are missing.", "metavar": "CELL=NUMBER"}
