@@ -170,3 +170,18 @@ def test_the_report_says_what_a_value_outside_the_bounds_or_the_bins_counts_as()
         listed = words(getattr(hetdp, asked)(["a"] * 200, epsilon=1.0, categories=["a", "b"]).report())
         assert "missing or unreadable, or below the first or above the last edge, is in the cell 'other'" in bins
         assert "missing or unreadable, or not listed, is in the cell 'other'" in listed
+
+
+@pytest.mark.parametrize("values", [[1.0, 2.0] * 200, "a table"])
+def test_one_epsilon_for_everybody_is_not_taken_for_everybodys_own_choice(values):
+    import pandas as pd
+
+    frame = pd.DataFrame({"x": [1.0, 2.0] * 200, "own": [1.0] * 400})
+    source, of = (frame, {"value": "x"}) if values == "a table" else (values, {})
+    one, own = (
+        hetdp.mean(source, **of, epsilon=epsilon, bounds=(0, 2), missing="midpoint")
+        for epsilon in (0.5, "own" if of else [1.0] * 400)
+    )
+    said = "with one ε for all: nobody's own choice was read"
+    assert (said in words(one.report()), said in words(own.report())) == (True, False)
+    assert [note for note in one.to_dict()["assumptions"] if "nobody's own choice was read" in note] != []

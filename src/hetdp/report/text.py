@@ -12,7 +12,7 @@ from hetdp.core.accuracy import supposed
 from hetdp.core.domain import plural
 from hetdp.estimators import METHODS
 from hetdp.privacy.exact import Choice, Mass
-from hetdp.statistics.answer import ROWS, label
+from hetdp.statistics.answer import ONE_EPSILON, ROWS, label
 from hetdp.statistics.bounds import spent_on_bounds
 from hetdp.statistics.mean import LearnedMean
 
@@ -236,6 +236,7 @@ def _if_dropped(p: Plan) -> str:
 
 def _setting(p: Plan, notes: Sequence[str] = (), given: str = "") -> Lines:
     rows = " rows, each taken as another person" if ROWS in notes else ""
+    rows += ", with one ε for all: nobody's own choice was read" if ONE_EPSILON in notes else ""
     lines = [("People", f"{p.n:,}{rows}{given}   {p.statistic.setting}"), *target_line(p)]
     lines.append(("Method", METHODS[p.method].title))
     if p.statistic.counted is not None:

@@ -24,7 +24,7 @@ from hetdp.core.types import BoundsLike, EpsilonLike, MissingLike, PersonLike, S
 from hetdp.errors import InputError
 from hetdp.report import Provenance
 from hetdp.statistics import Statistic
-from hetdp.statistics.answer import ROWS, Group, label
+from hetdp.statistics.answer import ONE_EPSILON, ROWS, Group, label
 from hetdp.statistics.mean import Mean
 from hetdp.statistics.statistic import needs_missing
 from hetdp.tally import Table, Tally, merge
@@ -209,9 +209,12 @@ class Source:
         return getattr(self.kind, "ids", None)
 
     @property
-    def note(self) -> str:
-        """What is assumed about rows and people, in a sentence."""
-        return ROWS if self.asked.person is None else _AVERAGED if self.asked.several else _CHECKED
+    def notes(self) -> tuple[str, ...]:
+        """What is assumed about rows, people and their ε, in sentences."""
+        rows = ROWS if self.asked.person is None else _AVERAGED if self.asked.several else _CHECKED
+        epsilon = self.kind.epsilon if isinstance(self.kind, Arrays) else self.asked.epsilon
+        alike = isinstance(epsilon, (numbers.Real, decimal.Decimal))
+        return (rows, ONE_EPSILON) if alike else (rows,)
 
     def about(self, statistic: Statistic | None = None) -> Provenance:
         """Return where the answer to a question comes from; without one, where people are counted."""
@@ -407,7 +410,7 @@ def _tallies(
     """Return a tally for each group from the tables that were read, and from those of public rows if there are any."""
     if not found:
         raise InputError(ALL_DROPPED if statistic.missing == "drop" else NOBODY)
-    notes: tuple[str, ...] = (people.note,)
+    notes = people.notes
     if added is not None:
         if not added:
             raise InputError("the public rows are empty; leave the option out if there are none")

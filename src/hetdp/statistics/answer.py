@@ -41,6 +41,9 @@ SEVERAL = (
 ROWS = "Assumed: every row is another person."
 """What is assumed about people where no column of ids was named."""
 
+ONE_EPSILON = "One ε was given for everybody: nobody's own choice was read."
+"""What a reader should know where ε was a number, and not one for each person."""
+
 Group = str | tuple[str, ...]
 """The name of a group: a text, or of several columns the text of each."""
 
