@@ -93,7 +93,7 @@ PROMISED = f". Whether the promise holds is not published, and they can be most 
 
 _VALUE = re.compile(f"(?:{NUMBER})|(?:{INFINITE})")
 _EPSILON = re.compile(f"(?!{LEADING_ZERO[1:]}){NUMBER}")  # 05 may be the end of 0,05
-_PUBLIC = frozenset({"inf", "infinity", "public"})
+PUBLIC = frozenset({"inf", "infinity", "public"})
 
 
 # What a cell means ---------------------------------------------------------------------------------------------------
@@ -195,7 +195,7 @@ def epsilon_of(cell: Any, where: str = "") -> float:
 def _epsilon_text(cell: str, where: str) -> float:
     text = cell.strip(BLANKS)
     shown = repr(text if len(text) <= LONGEST else text[:LONGEST] + "…")
-    if text.lower() in _PUBLIC:
+    if text.lower() in PUBLIC:
         return math.inf
     if len(text) > LONGEST or not _EPSILON.fullmatch(text):
         remedy = "; for names of tiers say what they mean: tiers={name: ε}, --tier NAME=ε" if text[:1].isalpha() else ""

@@ -212,6 +212,7 @@ class Ledger:
         """
         if options.keys() - (known := inspect.signature(self.ask).parameters):
             raise unknown_option("Ledger.mean", options, [*known, "value", "values", "missing"])
+        who.required("Ledger.mean", options)
         asked = Mean(Interval.of(bounds), value=value, missing=missing, values=values)
         return self.ask(source, asked, **options)
 
@@ -286,8 +287,8 @@ class Ledger:
         if unknown:
             raise unknown_option("Ledger.ask", unknown, inspect.signature(self.ask).parameters)
         (name,) = clean_ids([release_id], "release id")
-        statistic = for_ledger(statistic) if statistic.private_bounds else statistic
         who.check_asked(statistic, variance)
+        statistic = for_ledger(statistic) if statistic.private_bounds else statistic
         aimed_at(statistic, drift, target)
         if METHODS[method].needs_records:
             raise InputError(f"{method} keeps people one by one and cannot be used with a ledger; choose another one")

@@ -16,7 +16,7 @@ from hetdp.core.domain import Interval, jsonable
 from hetdp.core.levels import MOST_PEOPLE, Levels
 from hetdp.core.plan import FAMILY, Plan, plan
 from hetdp.core.types import BoundsLike, LevelsOfPeople
-from hetdp.errors import InputError
+from hetdp.errors import InputError, either
 from hetdp.estimators import METHODS
 from hetdp.privacy.exact import Box, Choice
 from hetdp.statistics import Statistic
@@ -234,7 +234,7 @@ def compare(
     """
     levels = Levels.given(levels)
     if (bounds is None) == (statistic is None):
-        raise InputError("a comparison needs the public bounds of the values, (lo, hi), or a statistic")
+        raise either("a comparison", bounds)
     if statistic is not None and not statistic.one:
         aimed_at(statistic, drift, target)
         return _family(levels, statistic, drift)

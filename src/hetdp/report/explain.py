@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
-from hetdp.core.domain import epsilon_of, jsonable
+from hetdp.core.domain import LONGEST, PUBLIC, epsilon_of, jsonable
 from hetdp.core.types import Amount
 from hetdp.errors import InputError
 from hetdp.statistics.answer import label
@@ -112,6 +112,8 @@ def explain(epsilon: Amount) -> Explanation:
     >>> print(explain(0))
     ε = 0       the value is not used: the result does not depend on it
     """
+    if isinstance(epsilon, str) and epsilon.strip()[:1].isalpha() and epsilon.strip().lower() not in PUBLIC:
+        raise InputError(f"epsilon must be a decimal number, inf or public (got {epsilon[:LONGEST]!r}), as 0.5")
     level = epsilon_of(epsilon)
     if level == 0:
         return Explanation(0.0, 1.0, 0.5, 0.0)

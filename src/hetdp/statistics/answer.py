@@ -217,6 +217,9 @@ class Answers(Reported, dict[str, Answer]):
         super().__init__(answers)
         self.shares = dict(shares)
 
+    def __missing__(self, name: object) -> Answer:
+        raise KeyError(f"there is no question {name!r}; the questions are {', '.join(map(repr, self))}")
+
     @property
     def spent(self) -> dict[float, float]:
         """{ε: what a person of this level spends on all questions together}, rounded up; never above ε.
