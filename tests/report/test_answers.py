@@ -54,7 +54,7 @@ def quantiles(**options):
 
 def test_a_bin_is_called_a_bin_and_an_interval_only_what_was_asked_for():
     bare, asked = quantiles(), quantiles(within=0.9)
-    assert "  Bin  " in bare.report()
+    assert "  Grid cell  " in bare.report()
     assert "interval" not in bare.report().splitlines()[0]
     assert "90% interval" in asked.report().splitlines()[0]
     (one,), (other,) = (json.loads(found.to_json())["results"] for found in (bare, asked))
@@ -185,7 +185,8 @@ def test_a_table_of_groups_has_the_numbers_of_each_as_its_own_report_has_them():
         "Group",
         "Quantile",
         "Estimate",
-        "Bin",
+        "Grid",
+        "cell",
         "Rank",
         "between",
         "Group",

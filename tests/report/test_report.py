@@ -119,7 +119,7 @@ def test_one_person_is_not_people(count):
 
 SENTENCES = [
     "Each person's value is protected",
-    "for 1% more squared error you could promise everyone ε = 0.1751 at most (300 gain)",
+    "if nobody spent more than ε = 0.1751, the squared error would grow by only 1%; 300 people would spend less",
     "ε is public and must not depend on the value.",
 ]
 
@@ -185,3 +185,35 @@ def test_one_epsilon_for_everybody_is_not_taken_for_everybodys_own_choice(values
     said = "with one ε for all: nobody's own choice was read"
     assert (said in words(one.report()), said in words(own.report())) == (True, False)
     assert [note for note in one.to_dict()["assumptions"] if "nobody's own choice was read" in note] != []
+
+
+@pytest.mark.parametrize("method", ["adpm", "proportional", "uniform"])
+def test_the_frontier_counts_who_would_spend_less(method):
+    """Capped at ε, proportional weights make others spend more: only who spends more than ε now would spend less."""
+    plan = hetdp.plan({0.02: 2000, 0.1: 1200, 1.0: 500, math.inf: 300}, bounds=(0, 1), method=method)
+    cap = plan.frontier(0.01)
+    fewer = sum(row.count for row in plan.table if row.spent > cap)
+    said = f"the squared error would grow by only 1%; {fewer:,} people would spend less"
+    assert said in words(plan.report())
+
+
+def test_what_is_assumed_of_one_of_several_questions_is_said_with_its_name():
+    import pandas as pd
+
+    frame = pd.DataFrame({"x": [1.0, 2.0] * 200, "e": [1.0] * 400})
+    asked = {
+        "pay": hetdp.ask.mean(value="x", bounds=(0, 5), missing="none"),
+        "age": hetdp.ask.histogram(value="x", edges=[0, 2, 4]),
+    }
+    said = words(hetdp.ask(frame, asked, epsilon="e").report()).partition(" Assumed ")[2]
+    assert said.startswith("ε is public"), "what holds for all of them has no name"
+    assert "pay: The estimate is of the mean" in said
+    assert "age: The shares are those in the distribution" in said
+    assert said.count("must not depend on the value") == 1
+
+
+def test_what_stands_beside_a_median_is_not_taken_for_its_interval():
+    found = hetdp.median([1.0, 2.0, 3.0] * 200, epsilon=1.0, bounds=(0, 5), missing="estimate")
+    text = words(found.report())
+    assert "Grid cell Rank between, if all answered" in text
+    assert "if only half did, they are twice as uncertain; for intervals in units of the values add within=0.95" in text

@@ -478,10 +478,10 @@ def _published(name: str, charged: Event, stored: Event) -> Answer:
     facts, release_id, made = charged.facts, str(charged.release), planned(charged)
     people, most = facts["people"], in_epsilon(int(books.costs(facts)[1].max(initial=0)))
     ((kind, amount),) = facts["request"]["rule"].items()
-    cost = "of public people without limit" if most == math.inf else f"of anybody at most ε = {most:.9g}"
+    cost = "public people without limit" if most == math.inf else f"no one was charged more than ε = {most:.9g}"
     notes = [
-        f"Ledger {name}, release {release_id}, event {charged.seq}: it could use {Rule(kind, Fraction(amount))} "
-        f"and was charged {cost}.",
+        f"Ledger {name}, release {release_id}, event {charged.seq}: it could use {Rule(kind, Fraction(amount))}; "
+        f"{cost}.",
         *([] if who.is_sorted(made.statistic) else [who.ADDED if made.statistic.name == "sum" else who.COUNTED]),
     ]
     left_out = {

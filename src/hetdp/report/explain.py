@@ -232,6 +232,7 @@ def dry_run_parts(run: DryRun) -> Parts:
         if not plan.abstains:
             error = f"root mean square ± {size(plan.worst_case_error)} in the worst case"
         if not plan.abstains and (answered := plan.facts.answered_errors) is not None:
-            error = f"root mean square about ± {size(answered[0]['error'])} if everybody answers"
+            parts = [f"± {size(e['error'])} if {e['answered']:.0%} answer" for e in answered]
+            error = f"root mean square about {', '.join(parts)}, at worst"
         lines.append(("" if i else "Error", f"{name}{error}"))
     return [[*lines, *(("Warning", sentence) for sentence in run.warnings)], budgets(run.tiers)]
