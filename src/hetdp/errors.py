@@ -54,6 +54,13 @@ PEOPLE = """counts {ε: people}, as df["eps"].value_counts().to_dict(), or one �
 _SEEDS = ("seed", "rng", "random_state", "random_seed", "generator")
 
 
+def either(what: str, bounds: object) -> InputError:
+    """Return the error for a call that needs bounds or a statistic, and got both or neither."""
+    if bounds is not None:
+        return InputError(f"{what} takes bounds or a statistic, not both: a statistic has bounds of its own")
+    return InputError(f"{what} needs the public bounds of the values, (lo, hi), or a statistic that has its own")
+
+
 def unknown_option(function: str, given: Iterable[str], known: Collection[str]) -> InputError | TypeError:
     """Return the error for a keyword that a public function does not take, the first that it does not know."""
     name = next((name for name in given if name not in known), next(iter(given)))
@@ -64,6 +71,9 @@ def unknown_option(function: str, given: Iterable[str], known: Collection[str]) 
             f"a release takes no {name}: whoever knows it could take the noise away; to see the error of a method "
             "on invented people, with numbers that repeat, use hetdp.simulate(rng=…)"
         )
+    if name in ("missing", "values") and function in ("hetdp.plan", "hetdp.compare", "hetdp.people_needed"):
+        named = "hetdp.ask.mean(bounds=…, missing=…)"
+        return TypeError(f"{function} has no option {name!r}; it is part of the question: statistic={named}")
     if name == "delta":
         return InputError(f"{function} takes no delta: pure ε only; see 'hetdp or OpenDP' in the documentation")
     said = f"; say form=hetdp.sources.Form({name}=…)" if name in ("delimiter", "decimal", "thousands") else ""

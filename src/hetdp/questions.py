@@ -9,7 +9,8 @@ import inspect
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import MISSING, fields, replace
-from typing import Any, Literal, Never
+from functools import wraps
+from typing import Any, Literal, Never, ParamSpec, TypeVar
 
 from hetdp.core.domain import Interval
 from hetdp.core.plan import Plan, plan
@@ -40,8 +41,27 @@ from hetdp.statistics.moments import Columns
 from hetdp.statistics.statistic import Answer
 from hetdp.tally import Tally
 
+NO_BOUNDS = "; if nobody knows them, bounds='private' finds them within an interval that is wide enough, outer=…"
+P = ParamSpec("P")
+Found = TypeVar("Found")
+
+
+def bounds_said(function: Callable[P, Found]) -> Callable[P, Found]:
+    """Return a function that says what its bounds are, and what to do if nobody knows them, where they are left out."""
+
+    @wraps(function)
+    def checked(*given: P.args, **named: P.kwargs) -> Found:
+        if "bounds" not in named:
+            raise InputError(
+                f"a {function.__name__} needs bounds=(lo, hi), the public interval of the values{NO_BOUNDS}"
+            )
+        return function(*given, **named)
+
+    return checked
+
 
 @documented_by(read, plan)
+@bounds_said
 def mean(  # noqa: PLR0913  every form of a mean
     source: SourceLike,
     *,
@@ -152,7 +172,8 @@ def verb(name: str) -> Callable[..., Any]:
                 there = {*named, *([] if bounds is None else ["bounds"])}
                 needed = [f for f in fields(kind) if f.default is MISSING and f.name not in there]
                 said = [f"{f.name}=… ({f.metadata.get('help', '').rstrip('.')})" for f in needed]
-                raise InputError(f"a {name} needs {', '.join(said)}") from None
+                unknown = NO_BOUNDS if needed[0].name == "bounds" and not issubclass(kind, Celled) else ""
+                raise InputError(f"a {name} needs {', '.join(said)}{unknown}") from None
 
         where = {"value": value, "epsilon": epsilon, **options}
         where |= {name: named[name] for name in ("missing", "values") if name in named}

@@ -20,7 +20,7 @@ PEOPLE = "id,income,eps\n" + "".join(f"p{i},{1000 * i},{eps}\n" for i, eps in en
 READERS_NEED = (
     "Estimate|95% interval|People|120|ADPM|ε asked|ε spent|ε free|Weight each|Share|Saturation|Noise|worst case|"
     "of the range|everybody at the smallest ε|weights proportional to ε|must not depend on the value|"
-    "mean μ of the distribution|known or unknown"
+    "mean μ of values clipped to|known or unknown"
 )
 RANGE = ("--bounds", "0", "1")
 MISSING = ("--missing", "midpoint")

@@ -199,6 +199,91 @@ def test_a_ledger_answers_in_the_name_of_the_method_that_was_called(case, ledger
         ledger.mean("p.csv", **HOW, **more)
 
 
+PEOPLE = pd.DataFrame({"age": [20.0, 40.0] * 50, "eps": [0.5] * 100})
+AGE = {"value": "age", "bounds": (0, 100), "missing": "none"}
+LEVELS = {0.1: 200, 1: 300}
+MEAN_OF_AGE = hetdp.ask.mean(bounds=(0, 100))
+FIRST_TRIES = {
+    "both bounds and a statistic": (
+        lambda: hetdp.plan(LEVELS, bounds=(0, 100), statistic=MEAN_OF_AGE),
+        "a plan takes bounds or a statistic, not both",
+    ),
+    "the same in a comparison": (
+        lambda: hetdp.compare(LEVELS, bounds=(0, 100), statistic=MEAN_OF_AGE),
+        "a comparison takes bounds or a statistic, not both",
+    ),
+    "neither": (lambda: hetdp.plan(LEVELS), "a plan needs the public bounds"),
+    "missing values in a plan": (
+        lambda: hetdp.plan(LEVELS, bounds=(0, 1), missing="estimate"),
+        r"it is part of the question: statistic=hetdp\.ask\.mean\(bounds=…, missing=…\)",
+    ),
+    "a column of epsilon itself": (
+        lambda: hetdp.mean(PEOPLE, epsilon=PEOPLE.eps, **AGE),
+        "epsilon is the name of its column, or one number for everybody .you passed a Series.",
+    ),
+    "tiers as epsilon": (
+        lambda: hetdp.mean(PEOPLE, epsilon={"strict": 0.1}, **AGE),
+        r"you passed a dict.*say what they mean: tiers=\{name: ε\}",
+    ),
+    "one epsilon as a text": (
+        lambda: hetdp.mean(PEOPLE, epsilon="0.5", **AGE),
+        "for one ε for everybody pass a number",
+    ),
+    "the same in memory": (lambda: hetdp.mean([1.0, 2.0], epsilon="0.5", bounds=(0, 9)), "pass a number, not a text"),
+    "a total of rows": (
+        lambda: hetdp.mean(PEOPLE, epsilon="eps", person="id", rows="sum", **AGE),
+        "for a total of each person's rows add them up first, or release a sum through a ledger",
+    ),
+    "edges as bins": (lambda: hetdp.ask.histogram(bounds=(0, 2), bins=[0, 1, 2]), "of your own use edges="),
+    "a mean without bounds": (
+        lambda: hetdp.mean(PEOPLE, value="age", epsilon="eps", missing="none"),
+        r"needs bounds=\(lo, hi\).*bounds='private' finds them .* outer=",
+    ),
+    "a sum without bounds": (
+        lambda: hetdp.sum(PEOPLE, value="age", epsilon="eps", missing="none"),
+        "needs bounds=.*bounds='private' finds them .* outer=",
+    ),
+    "a question that was not asked": (
+        lambda: hetdp.ask(PEOPLE, {"income": MEAN_OF_AGE.of("age").saying(missing="none")}, epsilon="eps")["incme"],
+        "there is no question 'incme'; the questions are 'income'",
+    ),
+    "a word as an epsilon to explain": (lambda: hetdp.explain("high"), "inf or public .got 'high'., as 0.5"),
+}
+
+
+@pytest.mark.parametrize("case", FIRST_TRIES)
+def test_what_a_newcomer_tries_first_is_answered_with_the_way(case):
+    call, said = FIRST_TRIES[case]
+    with pytest.raises((hetdp.InputError, TypeError, KeyError), match=said) as refused:
+        call()
+    assert "tiers=" not in str(refused.value) or case == "tiers as epsilon" or "column" in case
+
+
+def test_a_ledger_says_what_it_needs_and_that_it_takes_one_question(ledger):
+    how = {name: x for name, x in HOW.items() if name != "release_id"}
+    with pytest.raises(TypeError, match=r"Ledger\.mean needs release_id=…: a name that you choose"):
+        ledger.mean("p.csv", **how)
+    asked = {"person": "id", "release_id": "may", "share": 0.1}
+    with pytest.raises(hetdp.InputError, match="one question a release; ask each by itself"):
+        ledger.ask("p.csv", {"age": MEAN_OF_AGE}, **asked)
+    with pytest.raises(hetdp.InputError, match=r"hetdp\.ask\.mean\(bounds=…\) \(got str\)"):
+        ledger.ask("p.csv", "mean", **asked)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("mean", "p.csv", "--seed", "1"), "a release takes no seed: whoever knows it could take the noise away"),
+        (("explain", "high"), "epsilon must be a decimal number, inf or public (got 'high'), as 0.5"),
+    ],
+)
+def test_the_command_line_says_what_python_says(words, said, hetdp_command):
+    code, _, error = hetdp_command(*words)
+    assert code == 2
+    assert said in error
+    assert "--tier" not in error
+
+
 def test_a_result_that_was_stored_says_so_in_its_repr(ledger):
     first, again = ledger.mean("p.csv", **HOW), ledger.mean("p.csv", **HOW)
     assert (", stored)" in repr(first), ", stored)" in repr(again)) == (False, True)

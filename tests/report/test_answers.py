@@ -54,7 +54,7 @@ def quantiles(**options):
 
 def test_a_bin_is_called_a_bin_and_an_interval_only_what_was_asked_for():
     bare, asked = quantiles(), quantiles(within=0.9)
-    assert "  Bin  " in bare.report()
+    assert "  Grid cell  " in bare.report()
     assert "interval" not in bare.report().splitlines()[0]
     assert "90% interval" in asked.report().splitlines()[0]
     (one,), (other,) = (json.loads(found.to_json())["results"] for found in (bare, asked))
@@ -185,7 +185,8 @@ def test_a_table_of_groups_has_the_numbers_of_each_as_its_own_report_has_them():
         "Group",
         "Quantile",
         "Estimate",
-        "Bin",
+        "Grid",
+        "cell",
         "Rank",
         "between",
         "Group",
@@ -212,3 +213,10 @@ def test_a_share_below_zero_is_explained_under_its_table_and_only_there():
     assert "Intervals" in below
     public = hetdp.histogram(["c0"] * 4000, epsilon=float("inf"), categories=cells)
     assert note not in public.report()
+
+
+@pytest.mark.parametrize(("share", "shown"), [(-0.02, True), (-1e-6, False)])
+def test_a_share_that_is_printed_as_zero_is_not_called_below_it(share, shown):
+    asked = hetdp.ask.histogram(categories=["a"])
+    found = asked.answer(hetdp.plan({0.5: 4000}, statistic=asked), (share, 1 - share))
+    assert ("-2.00%" in found.report(), "a share below 0" in found.report()) == (shown, shown)

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 import hetdp
 from hetdp import report
 from hetdp.report import between, number, percent, size, spent_epsilon
+from hetdp.report.drift import EXAMPLE
 from hetdp.report.text import cap
 
 sizes = st.floats(min_value=1e-7, max_value=1e11)
@@ -53,6 +54,48 @@ def test_control_an_interval_that_is_rounded_to_the_nearest_would_not_cover(monk
 def test_the_size_of_an_error_is_rounded_up_by_less_than_a_tenth(error):
     for shown, true in ((size(error), error), (percent(error), 100 * error)):
         assert Decimal(true) * (1 - Decimal("1e-6")) <= printed(shown) <= Decimal(true) * Decimal("1.1001")
+
+
+SURVEY = {0.05: 1200, 0.5: 1350, 3: 450}
+SURVEYED = hetdp.ask.mean(bounds=(0, 200_000), missing="estimate")
+
+
+def promised(text):
+    """The errors that a report promises: each ± or "up to", as a number."""
+    text = " ".join(text.split())
+    return [printed(found) for found in re.findall(r"(?:± |off by up to )([\d,.]*\d)", text)]
+
+
+def test_the_errors_among_those_who_answered_are_never_printed_below_what_they_are():
+    plan = hetdp.plan(SURVEY, statistic=SURVEYED)
+    errors = [each["error"] for each in plan.facts.answered_errors]
+    shown = promised(plan.report().partition("\nError")[2].partition("\nDrift")[0])
+    assert [int(x) for x in shown] == [2300, 2500, 3200]
+    assert all(Decimal(error) <= x for error, x in zip(errors, shown, strict=True)), (errors, shown)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_what_a_drift_would_do_and_the_width_are_rounded_up_too(seed):
+    plan = hetdp.plan(groups_of(seed), bounds=(0, 1000))
+    (width,) = promised(plan.report().partition("\nInterval")[2].partition("\nDrift")[0])
+    (off,) = promised(plan.report().partition("\nDrift")[2].partition("\nInstead")[0])
+    hair = 1 - Decimal("1e-6")
+    assert width >= Decimal(plan.facts.width) * hair
+    assert off >= Decimal(1000 * EXAMPLE * plan.bias_share) * hair
+    asked = hetdp.ask.proportion(equals="a")
+    share = hetdp.plan(groups_of(seed), statistic=asked)
+    (points,) = promised(share.report().partition("\nDrift")[2].partition("\nInstead")[0])
+    assert points >= Decimal(100 * EXAMPLE * share.bias_share) * hair
+    count = hetdp.plan(groups_of(seed), statistic=hetdp.ask.count(equals="a"))
+    (people,) = promised(count.report().partition("\nDrift")[2].partition("\nInstead")[0])
+    assert people >= Decimal(EXAMPLE * count.bias_share * count.n) * hair
+
+
+def test_what_adpm_would_have_if_it_was_told_of_a_drift_is_rounded_up():
+    found = hetdp.compare(SURVEY, bounds=(0, 200_000))
+    said = " ".join(found.report().split())
+    shown = [printed(x) for x in re.findall(r"([\d,.]+) with --drift", said)]
+    assert all(x >= Decimal(error) for x, error in zip(shown, found.repaired.values(), strict=True))
 
 
 def test_zero_has_no_sign_and_whole_numbers_stay_whole():
@@ -247,6 +290,45 @@ def test_a_number_at_the_end_of_the_range_is_not_blamed_on_noise_alone(kind):
     groups = hetdp.Groups({"a": at_end, "b": inside}, checked=True)
     assert groups.to_frame()["at_end"].to_list() == [True, False]
     assert " ".join(groups.report().split()).count(why) == 1
+
+
+NEAR = {
+    "nobody has it": (hetdp.ask.proportion(equals="Ja"), (0.0004,), "includes 0: perhaps nobody has the value"),
+    "everybody has it": (hetdp.ask.proportion(equals="Ja"), (0.9996,), "includes 1: perhaps everybody has"),
+    "a count": (hetdp.ask.count(equals="Ja"), (1.0,), "includes 0: perhaps nobody has the value"),
+    "a full count": (hetdp.ask.count(equals="Ja"), (1999.0,), "includes 2,000: perhaps everybody has the value"),
+    "of those who answered": (
+        hetdp.ask.proportion(equals="Ja", missing="estimate"),
+        (0.0004, 0.9, 0.0996),
+        "includes 0: perhaps nobody has the value, so look at how that is spelt",
+    ),
+    "a sum": (
+        hetdp.ask.sum(bounds=(0, 100), missing="estimate"),
+        (80.0,),
+        "includes 0, which is the sum if hardly any cell could be read",
+    ),
+}
+"""Answers that noise has left a little inside the range: on either side of its end as often as not."""
+
+
+@pytest.mark.parametrize("kind", NEAR)
+def test_an_interval_that_reaches_the_end_says_what_may_be_behind_it(kind):
+    """The note was there only if noise fell on the outer side of the end, that is by chance."""
+    asked, numbers, why = NEAR[kind]
+    found = asked.answer(hetdp.plan({0.5: 2000}, statistic=asked), numbers)
+    assert EDGE not in found.report()
+    assert why in " ".join(found.report().split())
+    assert [sentence for sentence in found.to_dict()["warnings"] if why in sentence] != []
+
+
+@pytest.mark.parametrize("kind", NEAR)
+def test_an_interval_inside_the_range_says_nothing_of_it(kind):
+    asked, numbers, _ = NEAR[kind]
+    middle = {"a count": (900.0,), "a full count": (900.0,), "a sum": (9000.0,)}.get(
+        kind, (0.4, 0.5, 0.1)[: len(numbers)]
+    )
+    found = asked.answer(hetdp.plan({0.5: 2000}, statistic=asked), middle)
+    assert "the interval includes" not in " ".join(found.report().split())
 
 
 def test_where_everybody_is_public_there_is_no_noise_that_could_have_pushed():

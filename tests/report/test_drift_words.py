@@ -20,9 +20,9 @@ ASKED = {
     "sum": (hetdp.ask.sum(bounds=(0, 250_000)), "this estimate would be off by up to 5,600,000"),
     "proportion": (
         hetdp.ask.proportion(equals="a"),
-        "by 10 percentage points, it would be off by up to 2.22 percentage",
+        "by 10 percentage points, it would be off by up to 2.23 percentage",
     ),
-    "count": (hetdp.ask.count(equals="a"), "the count would be off by up to 22 people"),
+    "count": (hetdp.ask.count(equals="a"), "the count would be off by up to 23 people"),
     "histogram": (hetdp.ask.histogram(categories=["a", "b"]), "a share among the strictest people differed"),
     "median": (hetdp.ask.median(bounds=(0, 1)), "below a value differed from that of the most open by 10 percentage"),
     "mode": (hetdp.ask.mode(categories=["a", "b"]), "a share among the strictest people differed"),
@@ -78,7 +78,7 @@ def test_a_stated_drift_and_target_are_in_the_report_the_json_and_the_assumption
     assert "which the error includes" in shown
     assert "must not depend on the value" not in shown
     assert "The estimate is of the mean of exactly these people" in shown
-    assert "clamped to the bounds" in shown
+    assert "outside the bounds count as the bounds" in shown
     assert "certified for the population without drift alone" in shown
     facts = plan.to_dict()
     assert (facts["drift"], facts["target"], facts["certificate"]) == (0.2, "people", None)

@@ -22,6 +22,10 @@ def release():
     return hetdp.mean([0.25, 0.75] * 500, epsilon=[0.1] * 700 + [math.inf] * 300, bounds=(0, 1))
 
 
+def words(text):
+    return " ".join(text.split())
+
+
 def test_a_release_is_a_number_where_one_is_needed(release):
     assert float(release) == release.estimate
     assert f"{release:.2f}" == f"{release.estimate:.2f}"
@@ -115,7 +119,7 @@ def test_one_person_is_not_people(count):
 
 SENTENCES = [
     "Each person's value is protected",
-    "for 1% more squared error you could promise everyone ε = 0.1751 at most (300 gain)",
+    "if nobody spent more than ε = 0.1751, the squared error would grow by only 1%; 300 people would spend less",
     "ε is public and must not depend on the value.",
 ]
 
@@ -154,3 +158,62 @@ def test_the_normal_approximation_is_called_narrower_only_where_it_is(value, sho
     least, most = release.confidence_interval(0.95, "normal")
     assert (most - least < high - low) == shown
     assert ("normal approximation, narrower" in release.report()) == shown
+
+
+def test_the_report_says_what_a_value_outside_the_bounds_or_the_bins_counts_as():
+    """The mean of the report is not that of incomes, but of incomes of which those above the bounds count as these."""
+    mean = words(hetdp.mean([1.0] * 200, epsilon=1.0, bounds=(0, 250_000)).report())
+    assert "the mean μ of values clipped to [0, 250,000], in the distribution" in mean
+    assert "Values outside the bounds count as the bounds" in mean
+    for asked in ("histogram", "mode"):
+        bins = words(getattr(hetdp, asked)([1.0] * 200, epsilon=1.0, edges=[0, 1, 2]).report())
+        listed = words(getattr(hetdp, asked)(["a"] * 200, epsilon=1.0, categories=["a", "b"]).report())
+        assert "missing or unreadable, or below the first or above the last edge, is in the cell 'other'" in bins
+        assert "missing or unreadable, or not listed, is in the cell 'other'" in listed
+
+
+@pytest.mark.parametrize("values", [[1.0, 2.0] * 200, "a table"])
+def test_one_epsilon_for_everybody_is_not_taken_for_everybodys_own_choice(values):
+    import pandas as pd
+
+    frame = pd.DataFrame({"x": [1.0, 2.0] * 200, "own": [1.0] * 400})
+    source, of = (frame, {"value": "x"}) if values == "a table" else (values, {})
+    one, own = (
+        hetdp.mean(source, **of, epsilon=epsilon, bounds=(0, 2), missing="midpoint")
+        for epsilon in (0.5, "own" if of else [1.0] * 400)
+    )
+    said = "with one ε for all: nobody's own choice was read"
+    assert (said in words(one.report()), said in words(own.report())) == (True, False)
+    assert [note for note in one.to_dict()["assumptions"] if "nobody's own choice was read" in note] != []
+
+
+@pytest.mark.parametrize("method", ["adpm", "proportional", "uniform"])
+def test_the_frontier_counts_who_would_spend_less(method):
+    """Capped at ε, proportional weights make others spend more: only who spends more than ε now would spend less."""
+    plan = hetdp.plan({0.02: 2000, 0.1: 1200, 1.0: 500, math.inf: 300}, bounds=(0, 1), method=method)
+    cap = plan.frontier(0.01)
+    fewer = sum(row.count for row in plan.table if row.spent > cap)
+    said = f"the squared error would grow by only 1%; {fewer:,} people would spend less"
+    assert said in words(plan.report())
+
+
+def test_what_is_assumed_of_one_of_several_questions_is_said_with_its_name():
+    import pandas as pd
+
+    frame = pd.DataFrame({"x": [1.0, 2.0] * 200, "e": [1.0] * 400})
+    asked = {
+        "pay": hetdp.ask.mean(value="x", bounds=(0, 5), missing="none"),
+        "age": hetdp.ask.histogram(value="x", edges=[0, 2, 4]),
+    }
+    said = words(hetdp.ask(frame, asked, epsilon="e").report()).partition(" Assumed ")[2]
+    assert said.startswith("ε is public"), "what holds for all of them has no name"
+    assert "pay: The estimate is of the mean" in said
+    assert "age: The shares are those in the distribution" in said
+    assert said.count("must not depend on the value") == 1
+
+
+def test_what_stands_beside_a_median_is_not_taken_for_its_interval():
+    found = hetdp.median([1.0, 2.0, 3.0] * 200, epsilon=1.0, bounds=(0, 5), missing="estimate")
+    text = words(found.report())
+    assert "Grid cell Rank between, if all answered" in text
+    assert "if only half did, they are twice as uncertain; for intervals in units of the values add within=0.95" in text

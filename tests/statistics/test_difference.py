@@ -14,6 +14,7 @@ import hetdp
 from hetdp.core.plan import Plan
 from hetdp.errors import InputError, PrivacyError
 from hetdp.privacy.exact import NoiseTerm, below
+from hetdp.report import spent_epsilon
 
 INF = math.inf
 PEOPLE = {0.1: 400, 1.0: 200, 3.0: 50, INF: 20}
@@ -51,13 +52,45 @@ def test_a_difference_says_in_words_and_in_data_whether_it_can_be_0():
     up, same = hetdp.difference(released(9.0), released(2.0)), hetdp.difference(released(5.0), released(5.01))
     assert "it is above 0" in str(up)
     assert "it may be 0" in str(same)
-    assert "same people may be in both" in up.report()
+    assert "each of the two intervals is taken at 97.5%, so both hold together at 95%" in words(up.report())
+    assert "taken at 95%, so both hold together at 90%" in words(up.report(0.9))
     assert up._repr_html_().count("Difference") == 1
     facts = json.loads(up.to_json())
     assert facts["changed"]
     assert facts["interval"]["guaranteed"] == list(up.confidence_interval())
     assert facts["later"]["n"] == 670
     assert f"{up:.1f}" == "7.0"
+
+
+def words(text):
+    return " ".join(text.split())
+
+
+def test_a_release_is_not_compared_with_itself_and_a_wrong_order_is_warned_of(tmp_path):
+    """Whoever forgets a new release_id gets the old result again: the difference would be 0, whatever changed."""
+    people = [f"p{i}" for i in range(300)]
+    with hetdp.Ledger.create(tmp_path / "a.db") as ledger:
+        ledger.enroll(people, budget=2)
+        ask = {"person": people, "bounds": (0, 10), "missing": "midpoint", "spend": 0.5}
+        may, again = (ledger.mean([4.0] * 300, release_id="may", **ask) for _ in range(2))
+        june = ledger.mean([4.0] * 300, release_id="june", **ask)
+        by = {person: "ab"[i % 2] for i, person in enumerate(people)}
+        groups = [ledger.mean([4.0] * 300, release_id="g", **ask, by=by) for _ in range(2)]
+    with pytest.raises(InputError, match="same stored release, may: their difference is 0"):
+        hetdp.difference(again, may)
+    with pytest.raises(InputError, match="same stored release, g/a, g/b"):
+        hetdp.difference(*(each.combine({"a": 0.5, "b": 0.5}) for each in groups))
+    june = replace(june, about=replace(june.about, released="2999-01-01T00:00:00Z"))
+    assert hetdp.difference(june, may).warnings == []
+    assert "places" in " ".join(hetdp.difference(may, june).warnings)
+    assert "places" not in " ".join(hetdp.difference(groups[0]["b"], groups[0]["a"]).warnings)
+
+
+def test_a_difference_says_what_somebody_in_both_spent_on_the_two():
+    found = hetdp.difference(released(9.0), released(2.0, {0.5: 900}))
+    most = [float(x.plan.spent.max()) for x in (found.later, found.earlier)]
+    assert found.spent_together == sum(most)
+    assert f"somebody who is in both spent ε = {spent_epsilon(sum(most))} at most on the two" in words(found.report())
 
 
 def test_two_answers_that_cannot_be_subtracted_are_refused():

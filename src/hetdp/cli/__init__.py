@@ -18,7 +18,7 @@ from typing import Annotated, Any
 import typer
 
 from hetdp import __version__
-from hetdp.errors import HetdpError
+from hetdp.errors import HetdpError, unknown_option
 from hetdp.statistics import FORMS, STATISTICS
 from hetdp.statistics.mean import Mean
 from hetdp.statistics.moments import Spread
@@ -83,6 +83,8 @@ def main() -> None:
     except HetdpError as error:
         _fail(str(error), 2)
     except WrongUse as error:
+        if getattr(error, "option_name", None) == "--seed":
+            _fail(str(unknown_option("hetdp", ["seed"], ())), 2)
         _fail(f"{error.format_message().rstrip('.')}{_meaning(error)}; see --help", 2)
     except (typer.Abort, KeyboardInterrupt):
         _fail("interrupted; nothing was written", INTERRUPTED)

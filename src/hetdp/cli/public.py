@@ -121,7 +121,7 @@ def _levels(source: list[str] | None, given: options.Public) -> tuple[Levels, li
                 "one ε for everybody: name a column whose rows are counted (--value COL), or say how many people there "
                 f"are instead of the file: --tier everybody={given['epsilon']}:PEOPLE"
             )
-        return counted(people), [people.note], people.about()
+        return counted(people), list(people.notes), people.about()
 
 
 def explain(

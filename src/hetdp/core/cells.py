@@ -328,7 +328,8 @@ class Edges:
         """Return so many bins of one width between two bounds."""
         interval = Interval.of(bounds)
         if not isinstance(bins, int) or isinstance(bins, bool) or not 1 <= bins < MOST_CELLS:
-            raise InputError(f"the number of bins is a whole number from 1 to {MOST_CELLS - 1:,} (got {bins!r})")
+            own = "; for edges of your own use edges=[…], without bounds" if isinstance(bins, Iterable) else ""
+            raise InputError(f"the number of bins is a whole number from 1 to {MOST_CELLS - 1:,} (got {bins!r}){own}")
         # The bounds are the decimal numbers that were written, and each edge is the double nearest to its own: 0.3, not
         # 0 + 3 · 0.1 = 0.30000000000000004, below which the value 0.3 would lie in the bin that ends at "0.3".
         lo, hi = (Fraction(repr(end)) for end in (interval.lo, interval.hi))

@@ -81,15 +81,19 @@ WHY_UNREAD = (
 )
 """Why cells that are not empty may be unreadable as numbers."""
 
-UNSAID = (
-    ". How many they are is not published and can be most people: the owner sees it with hetdp check, and which cells "
-    "cannot be read (such as 1,234 without --thousands, 0,5 without --decimal, 5%, a date, a word without --map)"
+_SHOWN = (
+    "the owner sees it with hetdp check, and which cells cannot be read (such as 1,234 without --thousands, 0,5 "
+    "without --decimal, 5%, a date, a word without --map)"
 )
+UNSAID = f". How many they are is not published and can be most people: {_SHOWN}"
 """What is said of people without a value where their share is not released with the number."""
+
+PROMISED = f". Whether the promise holds is not published, and they can be most people: {_SHOWN}"
+"""The same where it was promised that there are none."""
 
 _VALUE = re.compile(f"(?:{NUMBER})|(?:{INFINITE})")
 _EPSILON = re.compile(f"(?!{LEADING_ZERO[1:]}){NUMBER}")  # 05 may be the end of 0,05
-_PUBLIC = frozenset({"inf", "infinity", "public"})
+PUBLIC = frozenset({"inf", "infinity", "public"})
 
 
 # What a cell means ---------------------------------------------------------------------------------------------------
@@ -191,7 +195,7 @@ def epsilon_of(cell: Any, where: str = "") -> float:
 def _epsilon_text(cell: str, where: str) -> float:
     text = cell.strip(BLANKS)
     shown = repr(text if len(text) <= LONGEST else text[:LONGEST] + "…")
-    if text.lower() in _PUBLIC:
+    if text.lower() in PUBLIC:
         return math.inf
     if len(text) > LONGEST or not _EPSILON.fullmatch(text):
         remedy = "; for names of tiers say what they mean: tiers={name: ε}, --tier NAME=ε" if text[:1].isalpha() else ""

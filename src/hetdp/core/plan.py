@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hetdp.core.domain import to_json
-from hetdp.errors import InputError, PrivacyError, unknown_option
+from hetdp.errors import InputError, PrivacyError, either, unknown_option
 from hetdp.estimators import METHODS, Shape
 from hetdp.privacy.exact import (
     LARGEST_SCALE,
@@ -434,7 +434,7 @@ def plan(
         raise unknown_option("hetdp.plan", unknown, plan.__kwdefaults__ or ())
     levels = Levels.given(levels)
     if (bounds is None) == (statistic is None):
-        raise InputError("a plan needs the public bounds of the values, (lo, hi), or a statistic that has its own")
+        raise either("a plan", bounds)
     statistic = statistic or Mean(Interval.of(bounds))
     if statistic.private_bounds:
         share = min(share, share_left([statistic]))

@@ -212,6 +212,7 @@ class Ledger:
         """
         if options.keys() - (known := inspect.signature(self.ask).parameters):
             raise unknown_option("Ledger.mean", options, [*known, "value", "values", "missing"])
+        who.required("Ledger.mean", options)
         asked = Mean(Interval.of(bounds), value=value, missing=missing, values=values)
         return self.ask(source, asked, **options)
 
@@ -286,8 +287,8 @@ class Ledger:
         if unknown:
             raise unknown_option("Ledger.ask", unknown, inspect.signature(self.ask).parameters)
         (name,) = clean_ids([release_id], "release id")
-        statistic = for_ledger(statistic) if statistic.private_bounds else statistic
         who.check_asked(statistic, variance)
+        statistic = for_ledger(statistic) if statistic.private_bounds else statistic
         aimed_at(statistic, drift, target)
         if METHODS[method].needs_records:
             raise InputError(f"{method} keeps people one by one and cannot be used with a ledger; choose another one")
@@ -477,10 +478,10 @@ def _published(name: str, charged: Event, stored: Event) -> Answer:
     facts, release_id, made = charged.facts, str(charged.release), planned(charged)
     people, most = facts["people"], in_epsilon(int(books.costs(facts)[1].max(initial=0)))
     ((kind, amount),) = facts["request"]["rule"].items()
-    cost = "of public people without limit" if most == math.inf else f"of anybody at most ε = {most:.9g}"
+    cost = "public people without limit" if most == math.inf else f"no one was charged more than ε = {most:.9g}"
     notes = [
-        f"Ledger {name}, release {release_id}, event {charged.seq}: it could use {Rule(kind, Fraction(amount))} "
-        f"and was charged {cost}.",
+        f"Ledger {name}, release {release_id}, event {charged.seq}: it could use {Rule(kind, Fraction(amount))}; "
+        f"{cost}.",
         *([] if who.is_sorted(made.statistic) else [who.ADDED if made.statistic.name == "sum" else who.COUNTED]),
     ]
     left_out = {

@@ -16,7 +16,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from itertools import groupby
 from typing import Any
@@ -379,6 +379,10 @@ def grouped(people: Any, read: Source, by: Any, named: Any) -> tuple[tuple[str, 
 
 # --- What is asked, and what is handed out
 
+_NEEDED = {
+    "person": "the column of ids, or with values in memory the ids",
+    "release_id": "a name that you choose; the same name and request give the stored result again, without a charge",
+}
 COUNTED = "A person counts once, with the average of their rows that have a value; without one they are missing."
 ADDED = (
     "A person counts once, with the total of their rows that have a value, clipped to the bounds; without one they are "
@@ -423,8 +427,21 @@ def _charged(bounds: Any) -> Any:
     return tuple((name, _charged(ends)) for name, ends in bounds) if isinstance(bounds, tuple) else bounds
 
 
+def required(function: str, given: Collection[str]) -> None:
+    """Raise, in the name of the method that was called, for what every release has to be told and was not."""
+    for name, what in _NEEDED.items():
+        if name not in given:
+            raise TypeError(f"{function} needs {name}=…: {what}")
+
+
 def check_asked(statistic: Statistic, variance: Any) -> None:
     """Raise for a variance that is none or cannot be learned, and for a sum with private bounds, those of one row."""
+    if isinstance(statistic, Mapping):
+        raise InputError("a ledger answers one question a release; ask each by itself, with a release_id of its own")
+    if not isinstance(statistic, Statistic):
+        raise InputError(
+            f"a question is made by hetdp.ask, as hetdp.ask.mean(bounds=…) (got {type(statistic).__name__})"
+        )
     if variance is not None:
         learned(statistic) if variance == "learn" else unit_variance(variance, statistic.interval.ordinary())
     if statistic.name == "sum" and statistic.private_bounds:

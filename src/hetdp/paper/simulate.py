@@ -24,7 +24,7 @@ from hetdp.core.domain import Floats, Interval, Ints
 from hetdp.core.levels import Levels
 from hetdp.core.plan import plan
 from hetdp.core.types import ArrayLike, BoundsLike, LevelsOfPeople
-from hetdp.errors import InputError, unknown_option
+from hetdp.errors import InputError, either, unknown_option
 from hetdp.estimators import SAMPLING
 from hetdp.estimators.minimax import Clamp
 from hetdp.privacy.exact import LARGEST_SCALE, Choice
@@ -141,7 +141,7 @@ def simulate(
     if unknown:
         raise unknown_option("hetdp.simulate", unknown, inspect.signature(simulate).parameters)
     if (bounds is None) == (statistic is None):
-        raise InputError("a simulation needs the public bounds of the values, (lo, hi), or a statistic")
+        raise either("a simulation", bounds)
     levels, seed = Levels.given(levels), _seed(rng)
     names = [method] if isinstance(method, str) else method
     if not isinstance(names, (list, tuple)) or not names or not all(isinstance(name, str) for name in names):

@@ -16,7 +16,7 @@ from hetdp.core.domain import Interval, jsonable
 from hetdp.core.levels import MOST_PEOPLE, Levels
 from hetdp.core.plan import FAMILY, Plan, plan
 from hetdp.core.types import BoundsLike, LevelsOfPeople
-from hetdp.errors import InputError
+from hetdp.errors import InputError, either
 from hetdp.estimators import METHODS
 from hetdp.privacy.exact import Box, Choice
 from hetdp.statistics import Statistic
@@ -190,7 +190,7 @@ class Comparison(Shown):
             return []
         what = "the same worst case if the means of two levels of ε differ by 0.1 or 0.2 of the range"
         best = self.entries[0].worst_case_error
-        told = "; ".join(f"{number(error, best)} with --drift {drift:g}" for drift, error in self.repaired.items())
+        told = "; ".join(f"{number(x, best, 'up')} with --drift {drift:g}" for drift, x in self.repaired.items())
         return [("Drift", what), ("", f"adpm that is told of it (drift=) would have {told}")]
 
     def plot(self, path: str | Path) -> None:
@@ -233,7 +233,7 @@ def compare(
     """
     levels = Levels.given(levels)
     if (bounds is None) == (statistic is None):
-        raise InputError("a comparison needs the public bounds of the values, (lo, hi), or a statistic")
+        raise either("a comparison", bounds)
     if statistic is not None and not statistic.one:
         aimed_at(statistic, drift, target)
         return _family(levels, statistic, drift)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +19,21 @@ from hetdp.statistics.bounds import Range
 from hetdp.statistics.histogram import MeanByGroup
 from hetdp.statistics.mean import Ratio
 
-from . import Grid, Lines, Parts, between, level_words, number, people, percent, shorten, spent_epsilon, stated
+from . import (
+    Figure,
+    Grid,
+    Lines,
+    Parts,
+    between,
+    level_words,
+    number,
+    people,
+    percent,
+    shorten,
+    size,
+    spent_epsilon,
+    stated,
+)
 
 if TYPE_CHECKING:
     from hetdp.core.domain import Interval
@@ -42,6 +57,11 @@ AT_END = (
     "it is the end of the range by noise, or most values lie there or beyond: look at bounds and how cells are read"
 )
 SHARE_AT_END = "it is the end of the range by noise, or nobody, or everybody, has the value: look at how that is spelt"
+SHARE_NEAR_END = "the interval includes {}: perhaps {} has the value, so look at how that is spelt"
+SUM_NEAR_0 = (
+    "the interval includes 0, which is the sum if hardly any cell could be read: look at how cells are read (hetdp "
+    "check)"
+)
 INDEPENDENT = "ε is public and must not depend on the value."
 DRIFTING = (
     "ε is public, and what somebody's ε tells about their value is not protected. It was stated, not measured, that "
@@ -151,7 +171,7 @@ def _words(p: Plan, drift: float, share: float | None) -> tuple[str, str, str]:
             "a share among the strictest people",
             f"that among the most open by {stated(100 * drift)} percentage points",
         )
-        whole = f"the count would be off by up to {people(max(round(moved * p.n), 1))}"
+        whole = f"the count would be off by up to {people(math.ceil(moved * p.n * (1 - 1e-9)))}"
         return what, apart, whole if statistic.whole else f"it would be off by up to {_points(moved)}{divided}"
     apart = "the most open people's by {}"
     if isinstance(shape, Box):
@@ -160,9 +180,9 @@ def _words(p: Plan, drift: float, share: float | None) -> tuple[str, str, str]:
         off += "" if statistic.name == "means" else "; the variance changes with the mean of the squares too"
         return "the strictest people's mean", apart.format(f"{stated(100 * drift)}% of the range"), off
     width, whole_width = p.interval.width, p.interval.width * (p.n if statistic.whole else 1)
-    size = f"{stated(drift * width)} ({stated(100 * drift)}% of the range)"
-    off = f"this estimate would be off by up to {number(moved * whole_width, moved * whole_width)}{divided}"
-    return "the strictest people's mean", apart.format(size), off
+    gap = f"{stated(drift * width)} ({stated(100 * drift)}% of the range)"
+    off = f"this estimate would be off by up to {size(moved * whole_width)}{divided}"
+    return "the strictest people's mean", apart.format(gap), off
 
 
 def divided_by(statistic: Statistic) -> str:
@@ -177,7 +197,8 @@ def divided_by(statistic: Statistic) -> str:
 
 
 def _points(share: float) -> str:
-    return f"{100 * share:.3g} percentage points"
+    points = 100 * share
+    return f"{float(number(points, points / 10, 'up').replace(',', '')):g} percentage points"
 
 
 def warnings(p: Plan, share: float | None = None) -> tuple[str, ...]:
@@ -265,7 +286,20 @@ def doubt_lines(answers: Iterable[Any], level: float) -> Lines:
             said.append(UNREAD)
         if any(f.edge and not f.uncertain for f in figures):
             said.append(SHARE_AT_END if counts else AT_END)
+        said += _near_an_end(r.plan, figures[0]) if figures else []
     return [("Note", sentence) for sentence in dict.fromkeys(said)]
+
+
+def _near_an_end(p: Plan, f: Figure) -> list[str]:
+    """Return what may be behind an interval that includes what nobody's value, or everybody's, would give."""
+    if f.uncertain or f.edge:  # that is said in other words
+        return []
+    if hasattr(p.statistic, "equals"):
+        everybody = f"{p.n:,}" if p.statistic.whole else "1"
+        ends = (("0", "nobody"), f.low <= 0), ((everybody, "everybody"), f.high >= f.room)
+        return [SHARE_NEAR_END.format(*who) for who, there in ends if there]
+    nothing = p.statistic.name == "sum" and p.statistic.missing in ("estimate", 0.0)
+    return [SUM_NEAR_0] if nothing and f.low <= 0 <= f.high else []
 
 
 def bounds_warnings(p: Plan) -> list[str]:
@@ -318,11 +352,11 @@ def group_warnings(groups: Groups) -> tuple[str, ...]:
     width = whole.interval.width
     if EXAMPLE * moved > ENOUGH * whole.worst_case_error / width:
         name = max(parts, key=lambda group: parts[group][1] - parts[group][0])
-        size, off = (number(x, x) for x in (EXAMPLE * width, EXAMPLE * moved * width))
+        gap, off = stated(EXAMPLE * width), size(EXAMPLE * moved * width)
         said.append(
             f"the groups chose privacy differently. One {whole.statistic.name} over all people, without groups, would "
             f"count {shorten(label(name))!r} for {parts[name][0]:.1%}, and it has {parts[name][1]:.1%} of the people: "
-            f"if the groups differ by {size} ({percent(EXAMPLE)} of the range), it would be off by up to {off}. "
+            f"if the groups differ by {gap} ({percent(EXAMPLE)} of the range), it would be off by up to {off}. "
             "Combine the groups instead."
         )
     return tuple(said)
@@ -360,21 +394,20 @@ def combined_parts(combined: Combined, level: float) -> Parts:
         rows.append((label(name), f"{share:.1%}", f"{p.n:,}", shown, between(figure.low, figure.high, own), spent))
     first = next(iter(combined.groups.values())).plan
     width = first.interval.width
-    most = f"± {number(error, error, 'up')} ({percent(error / width)} of the range)"
-    size = f"root mean square {most} in the worst case"
+    most = f"root mean square ± {size(error)} ({percent(error / width)} of the range) in the worst case"
     said = dict.fromkeys(line for r in combined.groups.values() for line in (*r.plan.facts.assumptions, *r.notes))
     drift = first.drift or EXAMPLE
     off = drift * width * combined.drift_bias
     apart = f"by {stated(drift * width)} ({stated(100 * drift)}% of the range)"
     inside = f"if in every group the strictest people's mean differed from the most open people's {apart}, this "
-    inside += f"estimate would be off by up to {number(off, off)}"
+    inside += f"estimate would be off by up to {size(off)}"
     inside += ", which the error includes" if first.drift else ""
     whose = [*doubt_lines(combined.groups.values(), level), *target_line(first), *read_as(first)]
     warned, together = [("Warning", words) for words in combined.warnings], ("Together", combined.groups.composition)
     return [
         [*clipped(first), ("Estimate", estimate), ("", combined.meaning), ("Missing", str(first.statistic.counted))],
         Grid(("Group", "Share", "People", "Estimate", f"{level_words(level)} interval", "Most spent"), rows),
-        [*whose, ("Error", size), ("Drift", inside), *warned, together],
+        [*whose, ("Error", most), ("Drift", inside), *warned, together],
         assumed_lines(list(said)),
     ]
 

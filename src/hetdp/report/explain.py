@@ -9,12 +9,12 @@ from dataclasses import asdict, dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
-from hetdp.core.domain import epsilon_of, jsonable
+from hetdp.core.domain import LONGEST, PUBLIC, epsilon_of, jsonable
 from hetdp.core.types import Amount
 from hetdp.errors import InputError
 from hetdp.statistics.answer import label
 
-from . import Grid, Parts, Shown, epsilon, number, odds, people, shorten, spent_epsilon
+from . import Grid, Parts, Shown, epsilon, odds, people, shorten, size, spent_epsilon
 
 if TYPE_CHECKING:
     from hetdp.ledger import DryRun
@@ -112,6 +112,8 @@ def explain(epsilon: Amount) -> Explanation:
     >>> print(explain(0))
     ε = 0       the value is not used: the result does not depend on it
     """
+    if isinstance(epsilon, str) and epsilon.strip()[:1].isalpha() and epsilon.strip().lower() not in PUBLIC:
+        raise InputError(f"epsilon must be a decimal number, inf or public (got {epsilon[:LONGEST]!r}), as 0.5")
     level = epsilon_of(epsilon)
     if level == 0:
         return Explanation(0.0, 1.0, 0.5, 0.0)
@@ -225,11 +227,12 @@ def dry_run_parts(run: DryRun) -> Parts:
         ("People", people(sum(plan.n for plan in run.plans.values()))),
     ]
     for i, (group, plan) in enumerate(list(run.plans.items())[:_MOST_TIERS]):
-        name, error = f"{label(group)}: " if group else "", plan.worst_case_error
-        size = "too few people or too little ε, no data would be used"
+        name = f"{label(group)}: " if group else ""
+        error = "too few people or too little ε, no data would be used"
         if not plan.abstains:
-            size = f"root mean square ± {number(error, error)} in the worst case"
+            error = f"root mean square ± {size(plan.worst_case_error)} in the worst case"
         if not plan.abstains and (answered := plan.facts.answered_errors) is not None:
-            size = f"root mean square about ± {number(answered[0]['error'], answered[0]['error'])} if everybody answers"
-        lines.append(("" if i else "Error", f"{name}{size}"))
+            parts = [f"± {size(e['error'])} if {e['answered']:.0%} answer" for e in answered]
+            error = f"root mean square about {', '.join(parts)}, at worst"
+        lines.append(("" if i else "Error", f"{name}{error}"))
     return [[*lines, *(("Warning", sentence) for sentence in run.warnings)], budgets(run.tiers)]

@@ -12,9 +12,10 @@ from hetdp.core.accuracy import supposed
 from hetdp.core.domain import plural
 from hetdp.estimators import METHODS
 from hetdp.privacy.exact import Choice, Mass
-from hetdp.statistics.answer import ROWS, label
+from hetdp.statistics.answer import ONE_EPSILON, ROWS, label
 from hetdp.statistics.bounds import spent_on_bounds
 from hetdp.statistics.mean import LearnedMean
+from hetdp.statistics.quantile import CELL
 
 from . import (
     BAR,
@@ -85,8 +86,9 @@ def plan_lines(p: Plan, share: float | None = None, *, released: bool = False) -
     lines += [("Noise", _noise(p)), ("Error", first + _error(p)), *_bias(p), *width, *drift_lines(p, share)]
     lines.append(("Instead", "; ".join(others)))
     for heading, offer in zip(("Frontier", "", ""), p.facts.frontier, strict=False):
-        promise = f"you could promise everyone ε = {epsilon(offer['cap'])} at most ({offer['people']:,} gain)"
-        lines.append((heading, f"for {offer['more_mse']:.0%} more squared error {promise}"))
+        fewer = people(int(p.levels.count[p.spent > offer["cap"]].sum()))
+        grown = f"the squared error would grow by only {offer['more_mse']:.0%}; {fewer} would spend less"
+        lines.append((heading, f"if nobody spent more than ε = {epsilon(offer['cap'])}, {grown}"))
     lines += _meaning([p])
     if any(band.people and band.epsilon[1] > 0 and not band.share for band in p.facts.bands):
         lines.append(("Left out", "people whose ε is too small to count beside the others have weight 0"))
@@ -148,8 +150,8 @@ def _noise(p: Plan) -> str:
         if isinstance(shape, Mass):
             return f"each share gets Laplace noise {deviation}; the noise of all shares adds up to 0"
         if p.statistic.square:
-            deviation = f"{deviation}, and as much of its own range the mean squared distance from the midpoint"
-            return f"the mean gets noise {deviation}; one draw for both"
+            of_both = "the mean and the mean squared distance from the midpoint, from which the variance is computed"
+            return f"one draw of noise for {of_both}, {deviation.replace('the range', 'the range of each')}"
         return f"each number gets noise {deviation}; one draw for all of them"
     return f"Laplace, scale {size(p.noise_scale)} ({share} of {_whole(p)})"
 
@@ -166,7 +168,7 @@ def _error(p: Plan) -> str:
         most = f"about ± {percent(worst)} of all people {p.statistic.missed}{divided_by(p.statistic)}"
         return f"{most}, root mean square, for any distribution"
     if p.facts.answered_errors is not None:
-        parts = [f"± {number(e['error'], e['error'])} if {e['answered']:.0%} answer" for e in p.facts.answered_errors]
+        parts = [f"± {size(e['error'])} if {e['answered']:.0%} answer" for e in p.facts.answered_errors]
         return f"root mean square about {', '.join(parts)}, at worst"
     if not p.statistic.one:
         each = f"root mean square ± {percent(p.error_each)} of {_whole(p)} at most for one number"
@@ -190,9 +192,9 @@ def _error_of_moments(p: Plan) -> str:
     """
     variance, divided = 1.25 * p.error_each, divided_by(p.statistic)
     return (
-        f"root mean square ± {percent(p.error_each)} of the range at most for the mean{divided}, about ± "
-        f"{percent(variance)} of its square for the variance; for the standard deviation ± {percent(variance / 0.2)} "
-        "of the range if it is a tenth of it, and more the smaller it is"
+        f"root mean square; of the mean: ± {percent(p.error_each)} of the range at most{divided}; of the variance: "
+        f"about ± {percent(variance)} of the squared range; of the standard deviation: about ± "
+        f"{percent(variance / 0.2)} of the range where it is a tenth of the range, and more where it is smaller"
     )
 
 
@@ -222,7 +224,7 @@ def _width(p: Plan, given: str) -> Lines:
     """Return the guaranteed interval that is to be expected, before any value is read."""
     if p.facts.width is None:
         return []
-    half = number(p.facts.width, p.worst_case_error, "nearest" if p.squares is None else "up")
+    half = number(p.facts.width, p.worst_case_error, "up")
     said = f"about ± {half}, less near an end of the range{given}"
     if p.squares is not None:
         said = f"at most about ± {half}; narrower if the learned variance is small{given}"
@@ -236,6 +238,7 @@ def _if_dropped(p: Plan) -> str:
 
 def _setting(p: Plan, notes: Sequence[str] = (), given: str = "") -> Lines:
     rows = " rows, each taken as another person" if ROWS in notes else ""
+    rows += ", with one ε for all: nobody's own choice was read" if ONE_EPSILON in notes else ""
     lines = [("People", f"{p.n:,}{rows}{given}   {p.statistic.setting}"), *target_line(p)]
     lines.append(("Method", METHODS[p.method].title))
     if p.statistic.counted is not None:
@@ -362,7 +365,8 @@ def _above(r: Answer, level: float) -> Lines:
 
 def _below_zero(r: Answer, level: float) -> Lines:
     """Return what a share below 0 means, if one is published: it follows from what is published."""
-    below = any("people" in f.about and f.estimate < 0 for f in r.figures(level))
+    shares = (f for f in r.figures(level) if "people" in f.about)
+    below = any(number(100 * f.estimate, 100 * f.error).startswith("-") for f in shares)  # as it is printed
     return [("Note", "a share below 0 is noise: read it as a share near 0")] if below else []
 
 
@@ -374,7 +378,7 @@ def _results(r: Answer, level: float, *, remarks: bool = True) -> Grid:
     last = [""] if remarks and not r.plan.abstains and any(f.doubt for f in figures) else []
     for f in figures:
         estimate, ends = number(f.estimate, f.error), between(f.low, f.high, f.error)
-        if r.between == "Bin":
+        if r.between == CELL:
             ends = bin_ends(f.low, f.high)
         if shares or f.shown is not None:
             estimate, ends = f"{number(100 * f.estimate, 100 * f.error)}%", f"{_percents(f)}"
@@ -383,7 +387,7 @@ def _results(r: Answer, level: float, *, remarks: bool = True) -> Grid:
         rows.append((shorten(f.label), (f.shown or estimate) + ("" if last else doubt), ends, *extra))
     top = max((f.estimate for f in figures), default=0.0)
     lengths = [max(f.estimate / top, 0.0) for f in figures] if shares and top > 0 else ()
-    beside = {**_BESIDE, "rank": "Rank if all answered"} if r.plan.statistic.keeps_missing else _BESIDE
+    beside = {**_BESIDE, "rank": "Rank between, if all answered"} if r.plan.statistic.keeps_missing else _BESIDE
     return Grid((r.heading, "Estimate", r.between, *(beside[name] for name in more), *last), rows, lengths=lengths)
 
 
@@ -430,9 +434,14 @@ def answers_parts(answers: Answers, level: float) -> Parts:
     if more := len(plans[0].table) - len(rows):
         levels = f"{plural(more, 'more level')} of ε {'is' if more == 1 else 'are'} not shown"
         parts.append([("Levels", f"{levels}; the JSON has them all")])
-    said = [sentence for r in answers.values() for sentence in (*r.plan.facts.assumptions, *r.notes)]
+    sayers: dict[str, list[str]] = {}
+    for name, r in answers.items():
+        for sentence in dict.fromkeys((*r.plan.facts.assumptions, *r.notes)):
+            sayers.setdefault(sentence, []).append(shorten(name))
+    common = len(answers)
+    said = [text if len(by) == common else f"{', '.join(by)}: {text}" for text, by in sayers.items()]
     best = "how far this is from the best possible is not known: there is no certificate for several questions"
-    return [*parts, [*assumed_lines(list(dict.fromkeys(said))), ("Best", best), about_line(answers.provenance)]]
+    return [*parts, [*assumed_lines(said), ("Best", best), about_line(answers.provenance)]]
 
 
 def _meaning(plans: Sequence[Plan]) -> Lines:

@@ -21,10 +21,10 @@ from hetdp.core.cells import Categories, Edges, Reading
 from hetdp.core.domain import Interval, normal, plural
 from hetdp.core.levels import Levels
 from hetdp.core.types import BoundsLike, EpsilonLike, MissingLike, PersonLike, SourceLike, TiersLike
-from hetdp.errors import InputError
+from hetdp.errors import InputError, either
 from hetdp.report import Provenance
 from hetdp.statistics import Statistic
-from hetdp.statistics.answer import ROWS, Group, label
+from hetdp.statistics.answer import ONE_EPSILON, ROWS, Group, label
 from hetdp.statistics.mean import Mean
 from hetdp.statistics.statistic import needs_missing
 from hetdp.tally import Table, Tally, merge
@@ -32,7 +32,7 @@ from hetdp.tally.groupby import Grouping
 
 from .arrays import ALL_DROPPED, NOBODY, Arrays, records
 from .databases import Database, database_file, duckdb_frame
-from .request import Batch, Form, Request, Tables, empty_total, natural, shown, tier_name, tiers_of
+from .request import Batch, Form, Request, Tables, check_epsilon, empty_total, natural, shown, tier_name, tiers_of
 
 if TYPE_CHECKING:
     from .databases import Postgres, Sqlite
@@ -89,7 +89,10 @@ class Source:
     ) -> Source:
         """Return the source that the parameters of `read` describe, or raise if they do not fit together."""
         if rows not in ("one", "average"):
-            raise InputError(f"rows is 'one' (a person has one row) or 'average' (got {rows!r})")
+            raise InputError(
+                f"rows is 'one' (a person has one row) or 'average' (got {rows!r}); for a total of each person's rows "
+                "add them up first, or release a sum through a ledger, which adds them up"
+            )
         if person is None and rows != "one":
             raise InputError("rows='average' needs to know whose they are: person=…, --person COL")
         names = tiers_of(tiers)
@@ -110,6 +113,7 @@ class Source:
             raise InputError(
                 "delimiter, decimal and thousands say how a file is written; elsewhere turn the column into numbers"
             )
+        check_epsilon(epsilon, in_table=kind is not None)
         if kind is None:
             named = by is not None and not isinstance(by, Mapping)
             if value is not None or isinstance(epsilon, str) or named or isinstance(person, str):
@@ -126,7 +130,7 @@ class Source:
             groups = tuple(columns) or None
             asked = Request("values", 0.0, ids, rows == "average", groups, names, reads=reads or (None,))
             return cls(Arrays(origin, epsilon, person, columns), asked)
-        if not isinstance(epsilon, (str, numbers.Real, decimal.Decimal)) or (value is None and not counts_only):
+        if epsilon is None or (value is None and not counts_only):
             raise InputError("a table needs the names of two columns: value=… and epsilon=…")
         several = isinstance(by, (list, tuple)) and all(isinstance(name, str) for name in by)
         if not isinstance(person, (str, type(None))) or not (several or isinstance(by, (str, type(None)))):
@@ -209,9 +213,12 @@ class Source:
         return getattr(self.kind, "ids", None)
 
     @property
-    def note(self) -> str:
-        """What is assumed about rows and people, in a sentence."""
-        return ROWS if self.asked.person is None else _AVERAGED if self.asked.several else _CHECKED
+    def notes(self) -> tuple[str, ...]:
+        """What is assumed about rows, people and their ε, in sentences."""
+        rows = ROWS if self.asked.person is None else _AVERAGED if self.asked.several else _CHECKED
+        epsilon = self.kind.epsilon if isinstance(self.kind, Arrays) else self.asked.epsilon
+        alike = isinstance(epsilon, (numbers.Real, decimal.Decimal))
+        return (rows, ONE_EPSILON) if alike else (rows,)
 
     def about(self, statistic: Statistic | None = None) -> Provenance:
         """Return where the answer to a question comes from; without one, where people are counted."""
@@ -338,7 +345,7 @@ def read(  # noqa: PLR0913  mirrors the columns of a table
     delimited file a line is a person, so a cell must not hold a line break; the page on limits has more.
     """
     if (bounds is None) == (statistic is None):
-        raise InputError("reading needs the public bounds of the values, (lo, hi), or a statistic that has its own")
+        raise either("reading", bounds)
     asked = Mean(Interval.of(bounds)) if statistic is None else statistic
     asked = asked.of(value).saying(missing=missing, values=values)
     where = {"epsilon": epsilon, "person": person, "rows": rows, "tiers": tiers, "query": query}
@@ -407,7 +414,7 @@ def _tallies(
     """Return a tally for each group from the tables that were read, and from those of public rows if there are any."""
     if not found:
         raise InputError(ALL_DROPPED if statistic.missing == "drop" else NOBODY)
-    notes: tuple[str, ...] = (people.note,)
+    notes = people.notes
     if added is not None:
         if not added:
             raise InputError("the public rows are empty; leave the option out if there are none")

@@ -321,7 +321,8 @@ def check_columns(frame: Any, request: Request, path: Path | None = None, *, in_
     schema, where = told(lambda: dict(nw.from_native(frame).collect_schema()), broken), path or "the frame"
     for name in request.columns:
         if name not in schema:
-            raise InputError(f"{where} has no column {name!r}; its columns are {', '.join(map(repr, schema))}")
+            listed = ", ".join(map(repr, schema))
+            raise InputError(f"{where} has no column {name!r}; its columns are {listed}{request.instead(name)}")
         alike = [column for column in schema if str(column).casefold() == name.casefold()]
         if in_engine and len(alike) > 1:
             raise InputError(

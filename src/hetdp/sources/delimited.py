@@ -100,7 +100,7 @@ def _find(columns: list[str], name: str, path: Path, request: Request) -> int:
     if not alike and known and all(math.isnan(value_of(column)) for column in columns):
         more = f" and {len(columns) - _LISTED:,} more" if len(columns) > _LISTED else ""
         hint = f"; the columns of its header are {', '.join(shown(column) for column in columns[:_LISTED])}{more}"
-    raise InputError(f"{path} has no column {name!r}{hint}")
+    raise InputError(f"{path} has no column {name!r}{hint}{request.instead(name)}")
 
 
 _LISTED = 20  # columns that a message lists

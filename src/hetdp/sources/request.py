@@ -5,6 +5,7 @@ A source on this machine answers with `Batch`es of rows; an engine that groups b
 
 from __future__ import annotations
 
+import decimal
 import math
 import numbers
 from collections.abc import Mapping, Sequence
@@ -110,6 +111,20 @@ def tier_name(cell: Any) -> str | None:
     return str(int(cell)) if whole else None
 
 
+def check_epsilon(epsilon: Any, *, in_table: bool) -> None:
+    """Raise for an ε that is neither a column nor one number where people are in a table, or a text where they are not.
+
+    What a sequence with one ε a person has to be is checked where it is read.
+    """
+    if in_table and not isinstance(epsilon, (str, numbers.Real, decimal.Decimal, type(None))):
+        raise InputError(
+            "with a table epsilon is the name of its column, or one number for everybody (you passed a "
+            f"{type(epsilon).__name__}); for a column of names of tiers say what they mean: tiers={{name: ε}}"
+        )
+    if not in_table and isinstance(epsilon, str) and not math.isnan(value_of(epsilon)):
+        raise InputError(f"for one ε for everybody pass a number, not a text (got epsilon={epsilon!r})")
+
+
 @dataclass(frozen=True)
 class Request:
     """Which columns, and what their cells mean.
@@ -210,6 +225,11 @@ class Request:
     def tier_names(self) -> dict[float, str]:
         """The name to show for a level; tiers with the same ε share it."""
         return joined_names((level, name) for name, level in self.tiers.items())
+
+    def instead(self, name: str) -> str:
+        """Return the advice where a column is not there whose name is a number: one ε for everybody."""
+        number = name == self.epsilon and not math.isnan(value_of(name))
+        return "; for one ε for everybody pass a number, not a text" if number else ""
 
     def epsilon_of(self, cell: Any, where: str = "", *, quotes: bool = True) -> float:
         """Return the ε of one cell: by its tier's name if there are tiers, else as a number. A bad one raises.

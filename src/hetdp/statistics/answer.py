@@ -41,6 +41,9 @@ SEVERAL = (
 ROWS = "Assumed: every row is another person."
 """What is assumed about people where no column of ids was named."""
 
+ONE_EPSILON = "One ε was given for everybody: nobody's own choice was read."
+"""What a reader should know where ε was a number, and not one for each person."""
+
 Group = str | tuple[str, ...]
 """The name of a group: a text, or of several columns the text of each."""
 
@@ -213,6 +216,9 @@ class Answers(Reported, dict[str, Any]):  # which answer it is, a checker cannot
     def __init__(self, answers: Mapping[str, Answer], shares: Mapping[str, float]) -> None:
         super().__init__(answers)
         self.shares = dict(shares)
+
+    def __missing__(self, name: object) -> Answer:
+        raise KeyError(f"there is no question {name!r}; the questions are {', '.join(map(repr, self))}")
 
     @property
     def spent(self) -> dict[float, float]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from hetdp.core.accuracy import check_level, condition, needs_independence, unit_width
 from hetdp.core.domain import jsonable
 from hetdp.errors import InputError
-from hetdp.report import Parts, Reported, between, level_words, number, people
+from hetdp.report import Parts, Reported, between, level_words, number, people, spent_epsilon
 
 from .answer import not_from_data
 
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from .statistic import Answer
 
 SAME_PEOPLE = (
-    "The same people may be in both: nothing is assumed about how the two go together, so each has half of the chance "
-    "to miss."
+    "For the difference each of the two intervals is taken at {}, so both hold together at {}, even if the same people "
+    "are in both."
 )
 
 
@@ -139,6 +139,7 @@ class Difference(Reported):
         from hetdp.report.drift import changed_weights
 
         said = [*self._other_columns, *self._other_number, *changed_weights(self), *self._other_people]
+        said += self._other_order
         for name, x in zip(self.names, (self.later, self.earlier), strict=True):
             said += [f"{name}: {each}" for each in _warnings(x)]
         return said
@@ -152,11 +153,29 @@ class Difference(Reported):
     @property
     def _other_columns(self) -> list[str]:
         """What is warned of if the two are of different columns."""
-        abouts = [getattr(getattr(x, "groups", x), "provenance", None) for x in (self.later, self.earlier)]
-        named = [", ".join(about.columns) if about is not None else "" for about in abouts]
+        named = [", ".join(about.columns) if about is not None else "" for about in self._abouts]
         if named[0] == named[1] or not all(named):
             return []
         return [f"the two answers are of different columns: {named[0]} and {named[1]}"]
+
+    @property
+    def _other_order(self) -> list[str]:
+        """What is warned of if the later answer was released before the earlier one."""
+        later, earlier = (getattr(about, "released", "") for about in self._abouts)
+        if self.names != ("later", "earlier") or not later or later >= earlier:
+            return []
+        said = f"what is called later was released at {later}, before what is called earlier ({earlier})"
+        return [f"{said}: if they changed places, the sign of the difference is the wrong one"]
+
+    @property
+    def _abouts(self) -> list[Any]:
+        return [getattr(getattr(x, "groups", x), "provenance", None) for x in (self.later, self.earlier)]
+
+    @property
+    def spent_together(self) -> float:
+        """The most ε that somebody who is in both answers spent on the two; the difference itself costs nothing."""
+        plans = (_plans(x).values() for x in (self.later, self.earlier))
+        return sum(max((float(p.spent_in_all.max()) for _, p in each), default=0.0) for each in plans)
 
     @property
     def first(self) -> Plan | None:
@@ -198,7 +217,7 @@ class Difference(Reported):
         found |= {"changed": self.changed(level), "condition": self.condition}
         found |= {"stated_deviation": self.stated_deviation}
         found |= {"explained_by_drift": self.explained_by(level), "weights_moved": self.moved}
-        said = {"warnings": self.warnings, "assumptions": [SAME_PEOPLE]}
+        said = {"warnings": self.warnings, "assumptions": [same_people(level)]}
         asked = [p.statistic for _, p in _plans(self.later).values()]
         ends_of = (clipped_to(one, found) for one in asked for found in one.private_bounds)
         clipped = [[ends.lo, ends.hi] for ends in ends_of]
@@ -240,7 +259,11 @@ class Difference(Reported):
             said += read_as(first)
         if first is not None and first.statistic.counted:
             said.append(("Missing", first.statistic.counted))
-        return [said, assumed_lines([SAME_PEOPLE])]
+        if self.names == ("later", "earlier") and all(map(_plans, (self.later, self.earlier))):
+            together = spent_epsilon(self.spent_together)
+            most = f"somebody who is in both spent ε = {together} at most on the two; the difference costs nothing more"
+            said.append(("Together", most))
+        return [said, assumed_lines([same_people(level)])]
 
     @property
     def _error(self) -> float:
@@ -299,6 +322,11 @@ def difference(later: Answer | Combined, earlier: Answer | Combined, *, level: f
                 "a difference is of two answers to the same question with the same bounds, the same choice for missing "
                 "values and the same words"
             )
+    if None not in (stored := [_stored(x) for x in (later, earlier)]) and stored[0] == stored[1]:
+        raise InputError(
+            f"both answers are the same stored release, {', '.join(sorted(each[1] for each in stored[0] or ()))}: "
+            "their difference is 0 and says nothing. Each release needs a release_id of its own"
+        )
     targets = [_target(x) for x in (later, earlier)]
     if None not in targets and targets[0] != targets[1]:
         raise InputError(
@@ -306,6 +334,19 @@ def difference(later: Answer | Combined, earlier: Answer | Combined, *, level: f
             "the same target="
         )
     return Difference(later, earlier, level)
+
+
+def same_people(level: float) -> str:
+    """Return how the interval of a difference comes from those of two answers."""
+    return SAME_PEOPLE.format(level_words(1 - (1 - level) / 2), level_words(level))
+
+
+def _stored(answer: Any) -> frozenset[tuple[Any, ...]] | None:
+    """Return which releases of ledgers an answer is, of one plan or of groups; None if one is not in a ledger."""
+    releases = getattr(answer, "groups", {"": answer}).values()
+    if not all(getattr(r, "release_id", "") for r in releases):
+        return None
+    return frozenset((r.ledger.get("name"), r.release_id, r.ledger.get("event"), r.ledger.get("at")) for r in releases)
 
 
 def _plans(answer: Any) -> dict[Any, tuple[float, Plan]]:

@@ -72,6 +72,14 @@ class Celled(Counted):
         return Edges.of(self.edges) if self.edges is not None else Edges.even(self.bounds, self.bins)
 
     @property
+    def left_over(self) -> str:
+        """What is in the last cell."""
+        bins = isinstance(self.sorting, Edges)
+        return (
+            f"What is missing or unreadable, or {'below the first or above the last edge' if bins else 'not listed'},"
+        )
+
+    @property
     def setting(self) -> str:
         """How many cells there are."""
         what = "category" if isinstance(self.sorting, Categories) else "bin"
@@ -113,7 +121,7 @@ class Shares(Celled):
         """What is estimated."""
         return (
             "The shares are those in the distribution from which these people are drawn independently, and a count is "
-            f"n times a share. What is missing, unknown or unreadable is in the cell '{self.sorting.labels[-1]}'. "
+            f"n times a share. {self.left_over} is in the cell '{self.sorting.labels[-1]}'. "
             "Noise can carry a small share below 0; the shares add up to 1."
         )
 
@@ -253,8 +261,8 @@ class Commonest(Celled):
     def estimated(self) -> str:
         """What is estimated."""
         return (
-            "The mode is that of the distribution from which these people are drawn independently. What is missing, "
-            f"unknown or unreadable is in the cell '{self.sorting.labels[-1]}', which can be the mode as well."
+            f"The mode is that of the distribution from which these people are drawn independently. {self.left_over} "
+            f"is in the cell '{self.sorting.labels[-1]}', which can be the mode as well."
         )
 
 

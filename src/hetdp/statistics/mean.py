@@ -120,8 +120,8 @@ class Mean(Ratio, Bounded):
         """What is estimated."""
         who = " of those who answered," if self.keeps_missing or self.missing == "drop" else ""
         return (
-            f"The estimate is of the mean μ{who} of the distribution from which these people are drawn independently, "
-            f"not of the average of these particular rows. {CLAMPED}"
+            f"The estimate is of the mean μ of values clipped to {self.interval}{who}, in the distribution from which "
+            f"these people are drawn independently, not of the average of these particular rows. {CLAMPED}"
         )
 
 

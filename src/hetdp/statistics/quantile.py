@@ -148,6 +148,10 @@ class Ranks(Counted):
         )
 
 
+CELL = "Grid cell"
+"""How the bin is called in which a quantile lies: beside an estimate, "bin" was taken for its interval."""
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class Quantiles(Answer):
     """Quantiles by their share. Of a single one `float()` and `estimate` give the value.
@@ -165,17 +169,17 @@ class Quantiles(Answer):
     @property
     def between(self) -> str:  # type: ignore[override]  # it depends on what was asked
         """What stands beside an estimate: its interval if that was asked for, else the bin that was chosen."""
-        return "Bin" if self.statistic.within is None else f"{100 * self.statistic.within:.4g}% interval"
+        return CELL if self.statistic.within is None else f"{100 * self.statistic.within:.4g}% interval"
 
     @property
     def holds(self) -> str:  # type: ignore[override]  # it depends on what was asked
         """What is guaranteed."""
-        ranks = "in rank"
+        ranks = "the ranks beside a value say how far off its rank can be, all at once"
         if self.statistic.keeps_missing:
-            ranks = "in rank if everybody answered, and 1/r times as wide among a share r who did"
+            ranks += ", if everybody answered; if only half did, they are twice as uncertain"
         if self.statistic.within is None:
-            return f"all hold at once, {ranks}; in units of the values only if asked for (within=0.95)"
-        return f"the ranks, {ranks}, hold all at once, and so do the {self.between}s"
+            return f"{ranks}; for intervals in units of the values add within=0.95 (--within 0.95)"
+        return f"{ranks}; the {self.between}s hold all at once too"
 
     @property
     def statistic(self) -> Ranks:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import numpy as np
 
 from hetdp.core.cells import Bins, Categories, Reading, Sorting, Words
-from hetdp.core.domain import CHOICES, GRID, UNSAID, Interval, Ints, missing_of, plain_of
+from hetdp.core.domain import CHOICES, GRID, PROMISED, UNSAID, Interval, Ints, missing_of, plain_of
 from hetdp.core.intervals import mean_interval
 from hetdp.errors import InputError
 from hetdp.privacy.exact import Geometry, Line, Mass
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from hetdp.core.plan import Plan
 UNIT = Interval(0, 1)
 CLAMPED = (
-    "Values are clamped to the bounds; a code for no answer, such as 99, is a value too unless values= leaves it out."
+    "Values outside the bounds count as the bounds; a code for no answer (99) is a value too unless values= drops it."
 )
 _MISSING = {"help": "What a missing value counts as: estimate, drop, midpoint, none or a number.", "metavar": "CHOICE"}
 _VALUES = {"help": "What a cell stands for, as yes=1; repeat. All other cells are missing.", "metavar": "CELL=NUMBER"}
@@ -267,7 +267,7 @@ class Statistic:
         whom, middle, shares = self.without, self.halfway, self.marks or isinstance(self.geometry, Mass)
         said = {
             None: f"assumed to be none; {whom} would count as {middle}",
-            "none": f"promised to be none; {whom} would count as {middle}",
+            "none": f"promised to be none; {whom} would count as {middle}{'' if self.marks else PROMISED}",
             "midpoint": f"{whom} count as {middle}{self.unsaid}",
             "drop": f"{whom} are left out; who they are is taken to be public",
             "estimate": f"{whom} are left out; who they are stays private{'' if shares else self.unsaid}",
