@@ -219,7 +219,7 @@ FIRST_TRIES = {
     ),
     "a column of epsilon itself": (
         lambda: hetdp.mean(PEOPLE, epsilon=PEOPLE.eps, **AGE),
-        "epsilon is the name of its column, or one number for everybody .you passed a Series.",
+        "epsilon=… is the name of its column, or one number for everybody .you passed a Series.",
     ),
     "tiers as epsilon": (
         lambda: hetdp.mean(PEOPLE, epsilon={"strict": 0.1}, **AGE),

@@ -85,9 +85,10 @@ def test_the_exact_check_and_the_noise_go_by_the_cost():
 def test_a_plan_takes_bounds_or_a_statistic_and_says_so():
     given = hetdp.plan(LEVELS, bounds=(0, 9))
     assert hetdp.plan(LEVELS, statistic=Mean(Interval(0, 9))).to_dict() == given.to_dict()
-    for both_or_none in ({}, {"bounds": (0, 9), "statistic": Mean(Interval(0, 9))}):
-        with pytest.raises(hetdp.InputError, match="needs the public bounds"):
-            hetdp.plan(LEVELS, **both_or_none)
+    both = {"bounds": (0, 9), "statistic": Mean(Interval(0, 9))}
+    for given, said in (({}, "needs the public bounds"), (both, "takes bounds or a statistic, not both")):
+        with pytest.raises(hetdp.InputError, match=said):
+            hetdp.plan(LEVELS, **given)
 
 
 def test_a_release_refuses_a_plan_for_another_statistic_or_domain():

@@ -118,7 +118,7 @@ def check_epsilon(epsilon: Any, *, in_table: bool) -> None:
     """
     if in_table and not isinstance(epsilon, (str, numbers.Real, decimal.Decimal, type(None))):
         raise InputError(
-            "with a table epsilon is the name of its column, or one number for everybody (you passed a "
+            "with a table epsilon=… is the name of its column, or one number for everybody (you passed a "
             f"{type(epsilon).__name__}); for a column of names of tiers say what they mean: tiers={{name: ε}}"
         )
     if not in_table and isinstance(epsilon, str) and not math.isnan(value_of(epsilon)):
