@@ -127,7 +127,7 @@ function charts(data, at, open) {
   const people = { at: data.over_n.n, label: word("script.explore.people"), short: word("script.explore.people-short"), show: (n) => brief(Math.round(n)) };
   const error = { label: word("script.explore.error"), unit: " %", show: brief, value: figure };
   draw(field("over-epsilon"), {
-    title: word("script.explore.over-epsilon"), x: allowed, y: { label: word("script.explore.one-person"), unit: "", show: short, value: short }, mark: at, area: Boolean(open),
+    title: word("script.explore.over-epsilon"), x: allowed, y: { label: word("script.explore.one-person"), unit: "", show: short, value: (x) => short(x, "ceil") }, mark: at, area: Boolean(open),
     lines: [{ name: word("script.explore.spent"), values: spent, look: "adpm" }, { name: word("script.explore.allowed"), values: epsilon, look: "allowed" }],
   });
   draw(field("methods"), { title: word("script.explore.methods"), x: allowed, y: error, mark: at, lines: lines(methods) });
