@@ -965,19 +965,38 @@ def test_who_withdrew_reads_so_whenever_they_come_back(site):
         assert not said(page, "answer.before"), "nothing was used"
 
 
-def test_after_the_last_publication_no_sentence_speaks_of_answers_that_could_be_deleted(site):
-    study = site.study(waves=waves_of(0.5, 0.5), tiers=TIERS)
+@pytest.mark.parametrize("each", ["carry", "ask"])
+def test_after_the_last_publication_no_sentence_speaks_of_answers_that_could_be_deleted(site, each):
+    study = site.study(waves=waves_of(0.5, 0.5), tiers=TIERS, each_wave=each)
     (one,) = site.join(study, [(3, "open")])
-    assert said(pages(one), "about.changeable-again")
+    assert said(pages(one), "about.changeable-again") is (each == "carry"), "who is asked again answers anew"
     assert site.publish(study, 0).status_code == 200
-    for key in ("leave.everything-text", "about.deleted-text"):
-        assert said(pages(one), key)
+    assert said(pages(one), "about.deleted-text")
     assert not said(pages(one), "about.changeable-again"), "there is one publication left"
+    with later(31 * DAY):
+        assert one.put("/api/answer", json=saying(3, tier="open")).status_code == 200
     assert site.publish(study, 1).status_code == 200
     page = pages(one)
     for here, gone in (("leave.rest-text", "leave.everything-text"), ("about.deleted-rest", "about.deleted-text")):
         assert said(page, here)
         assert not said(page, gone)
+
+
+def test_of_a_study_that_too_few_answered_no_page_says_what_only_a_publication_would_have_done(site):
+    study = site.study(tiers=TIERS, fewest=3, waves=waves_of(0.5, 0.5))
+    (one,) = site.join(study, [(3, "open")])
+    assert said(pages(one), "about.more-publications", n="2")
+    with later(2 * HOUR):
+        page = pages(one)
+        assert said(page, "about.publication-few")
+        assert said(page, "about.planned-publications", n="2")
+        assert not said(page, "about.more-publications")
+    with later(60 * DAY):
+        page = pages(one)
+        assert said(page, "balance.nothing-at-all")
+        assert said(page, "about.deleted-rest")
+        assert "Once a publication that includes you has begun, the ledger keeps" in page["en"]
+        assert "deleted with the last publication" not in page["en"]
 
 
 def test_a_share_that_is_too_uncertain_is_said_as_an_interval_alone(site):
