@@ -269,7 +269,7 @@ def test_the_error_of_a_sum_grows_with_the_square_of_the_people_and_of_the_range
 @pytest.mark.parametrize(
     ("wrong", "words"),
     [
-        ({"bounds": (0, 1)}, "bounds of the values, (lo, hi), or a statistic"),
+        ({"bounds": (0, 1)}, "bounds or a statistic, not both"),
         ({"statistic": None}, "bounds of the values, (lo, hi), or a statistic"),
         ({"distribution": [0.5, 0.5]}, "needs 4 probabilities"),
         ({"distribution": [0.5, 0.5, 0.5, -0.5]}, "probabilities that add up to 1"),
